@@ -1,0 +1,79 @@
+# `make help` lists what there is to do.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# The Python that the virtual environment is made from.
+PYTHON ?= python3
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+# Arguments for the commands behind the targets, e.g. make bench BENCH_ARGS="--rows 1000000".
+DEMO_ARGS ?=
+TEST_ARGS ?=
+BENCH_ARGS ?=
+SOAK_ARGS ?=
+LOCK_ARGS ?=
+
+.PHONY: help setup demo test check bench soak format lock clean java
+
+help: ## Show this list
+	@echo "Anabranch: keyed, stateful streaming on Apache Spark"
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  More arguments: DEMO_ARGS, TEST_ARGS, BENCH_ARGS, SOAK_ARGS, LOCK_ARGS; another Python: PYTHON=python3.12"
+
+setup: java $(INSTALLED) ## Make .venv and install Anabranch with its locked dependencies
+
+demo: setup ## Find low voltage in a skewed stream of readings, live, in under 90 seconds
+	$(BIN)/anabranch demo $(DEMO_ARGS)
+
+test: setup ## Run every test but the soak runs
+	$(BIN)/python -m pytest $(TEST_ARGS)
+
+check: $(INSTALLED) ## Check format, lint, types, architecture and unit tests (needs no Java)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_architecture.py tests/unit
+
+bench: setup ## Compare the keyed window with native Spark and Flink
+	$(BIN)/anabranch bench keyed-window $(BENCH_ARGS)
+
+soak: setup ## Run the long randomised tests
+	$(BIN)/python -m pytest -m soak --timeout=0 tests/soak $(SOAK_ARGS)
+
+format: $(INSTALLED) ## Format the code and mend what the linter can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: $(INSTALLED) ## Write requirements.lock anew (LOCK_ARGS=--upgrade for newer versions)
+	$(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --extra dev \
+		--generate-hashes --no-emit-index-url --no-emit-find-links \
+		--custom-compile-command "make lock" --output-file requirements.lock $(LOCK_ARGS)
+	@if grep -n '://' requirements.lock; then echo "requirements.lock must name no host" >&2; exit 1; fi
+
+clean: ## Remove .venv, caches and what the demo and the benchmarks wrote
+	rm -rf $(VENV) build dist demo-output bench-output spark-warehouse metastore_db derby.log artifacts
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# Spark binds to loopback: a host name that resolves to nothing, or to another network, must not stop a local run.
+# Workers use this Python: one from outside the virtual environment lacks PyArrow.
+demo test bench soak: export SPARK_LOCAL_IP ?= 127.0.0.1
+demo test bench soak: export PYSPARK_PYTHON = $(CURDIR)/$(BIN)/python
+
+java:
+	@scripts/ensure-java
+
+# An environment that doesn't start (moved folder, removed Python) is made anew.
+$(INSTALLED): pyproject.toml requirements.lock
+	@scripts/ensure-python "$(PYTHON)"
+	@$(BIN)/python -c 'import pip' 2>/dev/null || "$(PYTHON)" -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
