@@ -1,0 +1,26 @@
+"""Names of the columns that the engine adds; users may not use them for their own."""
+
+from __future__ import annotations
+
+HASH = "__hash"
+"""UInt64, the stable hash of the key columns; runs are sorted by (window, hash)."""
+
+WINDOW = "__window"
+"""Int64 microseconds: the start of the window (or of the pane, before windows are laid over it)."""
+
+ORDER = "__order"
+"""Int64: a row's place in its batch, (split ordinal << 36) | row, or the producer's key hash after a hop."""
+
+SEEN = "__seen"
+"""Int64 microseconds: when a key was last seen, for time-to-live."""
+
+TIME = "__time"
+"""Datetime in microseconds, without a zone: a row's event time, whatever its own column is called."""
+
+BATCH = "__batch"
+"""Int64: the batch that a row came in, for aggregates whose result depends on order."""
+
+BUCKET = "__bucket"
+
+WINDOW_START = "window_start"
+WINDOW_END = "window_end"

@@ -1,0 +1,147 @@
+"""What stateful operators are told to do: windows, aggregates, and the kernel that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import polars as pl
+
+from anabranch.model.runs import SlotState
+from anabranch.model.times import OperatorTime
+
+Column = Callable[[str], pl.Expr]
+"""Maps an aggregate's own short column name to the real column: ``col("n")``."""
+
+
+class Aggregate(Protocol):
+    """A mergeable aggregate, all in Polars expressions, so that it runs before and after the exchange.
+
+    ``merge`` must not care how rows were grouped into partials: partial results of any cut of the rows,
+    merged in any grouping, finish to the same value.
+    """
+
+    @property
+    def kind(self) -> str:
+        """A stable name with its parameters, ``quantile(0.5)``: checkpoints compare it."""
+        ...
+
+    def inputs(self) -> Mapping[str, pl.Expr]:
+        """Return the row expressions it needs, by short name."""
+        ...
+
+    def partial(self, col: Column) -> Mapping[str, pl.Expr]:
+        """Aggregate input columns of one group into partial columns."""
+        ...
+
+    def merge(self, col: Column) -> Mapping[str, pl.Expr]:
+        """Aggregate partial columns of one group into the same partial columns."""
+        ...
+
+    def finish(self, col: Column) -> pl.Expr:
+        """Turn partial columns into the result."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSpec:
+    """A window in event time; all lengths in microseconds."""
+
+    kind: Literal["tumbling", "sliding", "session"]
+    size_us: int
+    """The length, or the gap of a session."""
+    slide_us: int
+    offset_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateSpec:
+    """Aggregate per key, and per window if there is one; without, a running aggregate with update output."""
+
+    keys: tuple[str, ...]
+    aggregates: Mapping[str, Aggregate]
+    window: WindowSpec | None = None
+    time_column: str | None = None
+    ttl_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopKSpec:
+    """Keep the k rows per key (and window) with the largest, or smallest, value of a column."""
+
+    keys: tuple[str, ...]
+    by: str
+    k: int
+    descending: bool = True
+    columns: tuple[str, ...] = ()
+    """What is kept of each row besides keys and ``by``."""
+    window: WindowSpec | None = None
+    time_column: str | None = None
+    ttl_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctSpec:
+    """Let the first row of each key pass (smallest time, then order), until its time-to-live has passed."""
+
+    keys: tuple[str, ...]
+    time_column: str | None = None
+    ttl_us: int | None = None
+
+
+OperatorSpec = AggregateSpec | TopKSpec | DistinctSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What stage A sends on, and what it found out on the way."""
+
+    frame: pl.DataFrame
+    late_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """What an operator emits in one batch on one slot."""
+
+    frame: pl.DataFrame
+    late_rows: int = 0
+    next_due_us: int | None = None
+    """The smallest event time at which something still held here becomes due (None: nothing waits)."""
+
+
+class Kernel(Protocol):
+    """A stateful operator on Polars frames. Every method is a pure function of its arguments and the state it is given.
+
+    ``prepare`` and ``combine`` run before the exchange, ``advance`` after it. Frames between them carry the key
+    columns, HASH, WINDOW when windowed, and the columns of the operator. All outputs are in a canonical order.
+    """
+
+    mergeable: bool
+    """Whether ``combine`` may run before the exchange."""
+
+    def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
+        """Return the columns that ``advance`` emits; raise ``FlowError`` naming the alternatives if a column is missing
+        or a type does not fit."""
+        ...
+
+    def structure(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, object]:
+        """Describe what a checkpoint depends on, as plain JSON data: kind, keys with types, window, aggregates."""
+        ...
+
+    def prepare(self, frame: pl.DataFrame, time: OperatorTime) -> Prepared:
+        """Keep the columns that are needed, assign windows (panes), drop and count late rows.
+
+        The input has the key columns (never null), ORDER, and the time column as Datetime (never null)."""
+        ...
+
+    def combine(self, prepared: pl.DataFrame) -> pl.DataFrame:
+        """Aggregate prepared rows into partial rows: one a key and window (the local merge)."""
+        ...
+
+    def advance(self, received: list[pl.DataFrame], combined: bool, state: SlotState, time: OperatorTime) -> Fired:
+        """Take what arrived (prepared rows, or combined ones), update the state, emit.
+
+        Called on every slot in every batch, with an empty list where nothing arrived."""
+        ...

@@ -1,0 +1,122 @@
+"""State as immutable sorted runs, and what a kernel may do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import polars as pl
+
+
+@dataclass(frozen=True, slots=True)
+class RunRef:
+    """One immutable run of one operator's slot, as the manifest names it.
+
+    ``first_live`` is the number of leading rows that are gone already (their windows fired):
+    runs are sorted by (window, hash), so what fired is always a prefix. ``min_window`` is that of the first live row.
+    ``made_from`` names the runs that a compaction merged, while they can still rebuild this one.
+    """
+
+    file: str
+    rows: int
+    bytes: int
+    checksum: str
+    batch: int
+    first_live: int = 0
+    min_window: int | None = None
+    max_window: int | None = None
+    made_from: tuple[RunRef, ...] = ()
+
+    @property
+    def live_rows(self) -> int:
+        return self.rows - self.first_live
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON data."""
+        data: dict[str, Any] = {
+            "file": self.file,
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "checksum": self.checksum,
+            "batch": self.batch,
+        }
+        if self.first_live:
+            data["first_live"] = self.first_live
+        if self.min_window is not None:
+            data["windows"] = [self.min_window, self.max_window]
+        if self.made_from:
+            data["made_from"] = [ref.to_json() for ref in self.made_from]
+        return data
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> RunRef:
+        """Read what ``to_json`` wrote."""
+        windows = data.get("windows") or (None, None)
+        return cls(
+            file=data["file"],
+            rows=data["rows"],
+            bytes=data["bytes"],
+            checksum=data["checksum"],
+            batch=data["batch"],
+            first_live=data.get("first_live", 0),
+            min_window=windows[0],
+            max_window=windows[1],
+            made_from=tuple(cls.from_json(ref) for ref in data.get("made_from", ())),
+        )
+
+
+class RunReader(Protocol):
+    """Reads a run's live rows; raises ``StateDamaged`` when the bytes are not those of the manifest."""
+
+    def read(self, ref: RunRef) -> pl.DataFrame: ...
+
+
+class RunWriter(Protocol):
+    """Writes a frame, already sorted, as a new run."""
+
+    def write(self, frame: pl.DataFrame, made_from: Sequence[RunRef] = ()) -> RunRef: ...
+
+
+class SlotState(Protocol):
+    """The state of one operator on one slot, as a kernel sees it within one batch.
+
+    Frames are sorted by (window, hash) or, without windows, by hash. Nothing is lost if the task dies:
+    the changes exist only once the driver's manifest names the resulting runs.
+    """
+
+    def live(self) -> list[pl.DataFrame]:
+        """Return the live rows of every run, oldest run first."""
+        ...
+
+    def due(self, window_limit: int) -> list[pl.DataFrame]:
+        """Return the rows with window < limit of every run, oldest first, without dropping them."""
+        ...
+
+    def drop_due(self, window_limit: int) -> None:
+        """Forget the rows with window < limit."""
+        ...
+
+    def lookup(self, hashes: pl.Series) -> list[pl.DataFrame]:
+        """Return the rows whose hash is among the (sorted, unique) hashes, oldest run first, by search, not scan."""
+        ...
+
+    def append(self, frame: pl.DataFrame) -> None:
+        """Add one run; an empty frame adds none. The frame must be sorted."""
+        ...
+
+    def newest(self, count: int) -> list[pl.DataFrame]:
+        """Return the live rows of the newest ``count`` runs, oldest of them first."""
+        ...
+
+    def replace_newest(self, count: int, frame: pl.DataFrame) -> None:
+        """Put one run in the place of the newest ``count`` (a compaction); an empty frame only takes them away."""
+        ...
+
+    def replace(self, frame: pl.DataFrame) -> None:
+        """Make this frame the whole state (a compaction or a rewrite); an empty frame leaves no runs."""
+        ...
+
+    def runs(self) -> tuple[RunRef, ...]:
+        """Return the runs as they stand now, oldest first."""
+        ...

@@ -1,0 +1,134 @@
+"""Sources as splits, sinks as staged files: what connectors implement and the engine drives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import polars as pl
+
+Split = dict[str, Any]
+"""Plain JSON data that names what to read: a file range, an offset range. ``bytes``, an estimate, packs tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """How much one source may put into one batch; None means no limit of that kind."""
+
+    max_rows: int | None = None
+    max_bytes: int | None = None
+    max_files: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSplits:
+    """What the next batch reads from one source, and where the source stands afterwards."""
+
+    splits: tuple[Split, ...]
+    position: dict[str, Any]
+    problems: tuple[str, ...] = ()
+    """Things a user should hear of: a file that grew after it was read, one that was skipped."""
+
+
+class SplitPlanner(Protocol):
+    """The driver side of a source. It runs in a process of its own and sees no driver memory."""
+
+    def plan(self, position: dict[str, Any] | None, now_seconds: float) -> PlannedSplits:
+        """Return the next splits after the position (None at the very start), within the source's admission.
+
+        No splits means that there is nothing new. The position is plain JSON data and need not grow with history
+        beyond what the source must remember.
+        """
+        ...
+
+    def bound(self) -> None:
+        """From now on, pretend that no new data arrives (available-now, once, backfill)."""
+        ...
+
+    def more(self, position: dict[str, Any] | None) -> bool:
+        """Say whether data that ``bound`` promised is still unread after the position."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOutcome:
+    """Some rows of a split, with the rows that could not be read."""
+
+    frame: pl.DataFrame
+    rejected: tuple[tuple[str, str], ...] = ()
+    """(reason, raw text) of every malformed row."""
+
+
+class Source(Protocol):
+    """Where rows come from. Instances are pickled to tasks: keep them small and plain."""
+
+    @property
+    def label(self) -> str:
+        """What a person reads in ``explain``: ``files readings/ (json)``."""
+        ...
+
+    @property
+    def schema(self) -> Mapping[str, pl.DataType]: ...
+
+    def check(self) -> None:
+        """Raise ``SourceError`` or ``FlowError`` if it cannot work (before the first batch)."""
+        ...
+
+    def planner(self) -> SplitPlanner: ...
+
+    def read(self, split: Split) -> Iterator[ReadOutcome]:
+        """Read a split, in one or several frames of the declared schema, always the same rows in the same order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A result file that a task wrote; it exists for readers only once the manifest names it."""
+
+    file: str
+    rows: int
+    bytes: int
+    slot: int
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON data."""
+        return {"file": self.file, "rows": self.rows, "bytes": self.bytes, "slot": self.slot, "extra": self.extra}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> StagedFile:
+        """Read what ``to_json`` wrote."""
+        return cls(data["file"], data["rows"], data["bytes"], data["slot"], data.get("extra", {}))
+
+
+class Sink(Protocol):
+    """Where results go: encoded in tasks, published by the driver after the manifest, idempotently by batch."""
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def suffix(self) -> str:
+        """The staged file's ending, such as ``.parquet``."""
+        ...
+
+    def check(self, schema: Mapping[str, pl.DataType]) -> None:
+        """Raise ``SinkError`` if it cannot work (before the first batch)."""
+        ...
+
+    def encode(self, frame: pl.DataFrame) -> bytes:
+        """Turn a task's results into the bytes of a staged file, in a task."""
+        ...
+
+    def publish(self, batch: int, staged: Sequence[tuple[StagedFile, str]], context: Mapping[str, Any]) -> None:
+        """Make a committed batch visible, on the driver. Called again after a crash with the same batch and files.
+
+        ``staged`` pairs each file with the path or URL of its staged bytes (gone if this sink moved it before);
+        ``context`` has ``epoch``, ``flow`` and, on Spark, ``spark``.
+        """
+        ...
+
+    def retract(self, after_batch: int) -> None:
+        """Take back what batches later than this one published (a rollback); say so if it cannot."""
+        ...

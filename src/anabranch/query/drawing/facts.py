@@ -1,0 +1,171 @@
+"""What every picture of a plan says, before it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from anabranch.errors import FlowError
+from anabranch.model import AggregateSpec, TopKSpec
+from anabranch.operators import make_kernel
+from anabranch.query.labels import describe_duration
+from anabranch.query.nodes import Node, Output, Spring, Stateful, Watermark
+from anabranch.query.plan import Plan, Strategy, Subquery
+
+Kind = Literal["spring", "stateless", "stateful", "sink"]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The way of rows to one head, and what is known about it."""
+
+    level: int
+    head: int
+    keys: tuple[str, ...]
+    """Empty where a stateless operator is dealt its rows, under operator parallelism."""
+    slots: int
+    local_merge: bool
+    event_time: str | None
+    """In words; None where the operator keeps no event time."""
+
+    @property
+    def route(self) -> str:
+        return f"by {', '.join(self.keys)}" if self.keys else "dealt out evenly"
+
+    @property
+    def merge(self) -> str:
+        return "local merge" if self.local_merge else "no local merge"
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyCost:
+    """What one strategy asks of the network for the same flow on as many instances."""
+
+    strategy: Strategy
+    hops: int
+    slots: int
+    fan_out: int
+
+    @property
+    def words(self) -> str:
+        if not self.hops:
+            return "no hops"
+        return f"{_count(self.hops, 'hop')} × {_count(self.slots, 'slot')} = fan-out {self.fan_out}"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A plan as a person asks about it."""
+
+    plan: Plan
+    subqueries: tuple[Subquery, ...]
+    exchanges: Mapping[int, Exchange]
+    """By head."""
+    costs: tuple[StrategyCost, ...]
+
+    @property
+    def instances(self) -> int:
+        """How many instances all strategies share out, reading included."""
+        return self.plan.subquery_slots * (self.plan.under("operator-set").hops + 1)
+
+    def children_within(self, subquery: Subquery, node: int) -> list[int]:
+        """Return what runs behind a node in the same task, each once."""
+        members = set(subquery.members) - set(subquery.heads)
+        return [child for child in dict.fromkeys(self.plan.children[node]) if child in members]
+
+    def subquery_of(self, head: int) -> Subquery:
+        """Return the subquery that a head starts."""
+        return next(subquery for subquery in self.subqueries if head in subquery.heads)
+
+    def exchanges_behind(self, node: int) -> list[Exchange]:
+        """Return the exchanges that a node sends rows into."""
+        return [self.exchanges[child] for child in dict.fromkeys(self.plan.children[node]) if child in self.exchanges]
+
+    @property
+    def headline(self) -> str:
+        """Count what the flow is made of."""
+        plan = self.plan
+        stateless = len(plan.operators) - len(plan.stateful)
+        return " · ".join(
+            [
+                _count(len(plan.springs), "spring"),
+                f"{_count(len(plan.operators), 'processor')} ({len(plan.stateful)} stateful, {stateless} stateless)",
+                _count(len(plan.outputs), "sink"),
+                _count(len(self.subqueries), "subquery", "subqueries"),
+            ]
+        )
+
+    @property
+    def network(self) -> str:
+        """Say what crosses the network: hops, and the fan-out of each and of all."""
+        plan = self.plan
+        if not plan.hops:
+            return "no exchange: every row stays in the task that reads it"
+        each = " + ".join(str(slots) for slots in plan.slots)
+        total = f" = {plan.fan_out}" if plan.hops > 1 else ""
+        return f"{_count(plan.hops, 'exchange')} = {_count(plan.hops, 'hop')} · fan-out {each}{total}"
+
+
+def gather_facts(plan: Plan) -> Facts:
+    """Work out what the pictures show."""
+    if not plan.springs:
+        msg = f"flow {plan.flow!r} reads nothing, so there is nothing to explain; start it with flow.read(...)"
+        raise FlowError(msg)
+    exchanges = {
+        head: _describe_exchange(plan, plan.nodes[head], level)
+        for level, heads in enumerate(plan.levels, start=1)
+        for head in heads
+    }
+    costs = []
+    for strategy in get_args(Strategy):
+        other = plan.under(strategy)
+        costs.append(StrategyCost(strategy, other.hops, other.slots[0] if other.slots else 0, other.fan_out))
+    return Facts(plan, plan.subqueries, exchanges, tuple(costs))
+
+
+def kind_of(node: Node) -> Kind:
+    """Return what a node is drawn as."""
+    if isinstance(node.operation, Spring):
+        return "spring"
+    if isinstance(node.operation, Output):
+        return "sink"
+    return "stateful" if node.stateful else "stateless"
+
+
+def name_of(subquery: Subquery, plan: Plan) -> str:
+    """Return a subquery's number: its level, with a letter where the level has several."""
+    siblings = plan.levels[subquery.level - 1] if subquery.level else ()
+    letter = chr(ord("a") + siblings.index(subquery.heads[0]) % 26) if len(siblings) > 1 else ""
+    return f"{subquery.level}{letter}"
+
+
+def title_of(subquery: Subquery, plan: Plan) -> str:
+    """Return how a subquery is called, with its parallel instances."""
+    instances = _count(plan.slots[subquery.level - 1], "slot") if subquery.level else "one task a split"
+    return f"subquery {name_of(subquery, plan)} · {instances}"
+
+
+def _describe_exchange(plan: Plan, head: Node, level: int) -> Exchange:
+    slots = plan.slots[level - 1]
+    if not isinstance(head.operation, Stateful):
+        return Exchange(level, head.id, (), slots, local_merge=False, event_time=None)
+    spec = head.operation.spec
+    return Exchange(level, head.id, spec.keys, slots, make_kernel(spec).mergeable, _describe_time(plan, head))
+
+
+def _describe_time(plan: Plan, head: Node) -> str | None:
+    assert isinstance(head.operation, Stateful)
+    if head.operation.spec.time_column is None:
+        return None
+    followed = [plan.nodes[node].operation for node in plan.watermarks[head.id]]
+    delays = [f"{w.column} less {describe_duration(w.delay_us)}" for w in followed if isinstance(w, Watermark)]
+    text = delays[0] if len(delays) == 1 else f"the smallest of {', '.join(delays)}"
+    spec = head.operation.spec
+    windowed = isinstance(spec, AggregateSpec | TopKSpec) and spec.window is not None
+    behind = ", behind windows that fire in the same batch" if head.id in plan.lagging else ""
+    return f"{'fires at' if windowed else 'follows'} the watermark: {text}{behind}"
+
+
+def _count(number: int, word: str, plural: str | None = None) -> str:
+    return f"{number} {word if number == 1 else plural or word + 's'}"

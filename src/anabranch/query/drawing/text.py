@@ -1,0 +1,60 @@
+"""A plan as a tree of characters: subqueries as brackets, exchanges as arrows between them."""
+
+from __future__ import annotations
+
+from anabranch.query.drawing.facts import Exchange, Facts, Kind, gather_facts, kind_of, name_of, title_of
+from anabranch.query.plan import Plan, Subquery
+
+_MARKS: dict[Kind, str] = {"spring": "◆", "stateless": "○", "stateful": "●", "sink": "■"}
+_LEGEND = "◆ spring   ○ stateless   ● stateful   ■ sink   ⇒ exchange"
+
+
+def explain_text(plan: Plan) -> str:
+    """Return the plan as text for a terminal, without colours."""
+    facts = gather_facts(plan)
+    lines = [f"{plan.flow} · {plan.strategy} parallelism", facts.headline, facts.network, ""]
+    for subquery in facts.subqueries:
+        lines += _draw_subquery(facts, subquery)
+    lines += ["", *_draw_costs(facts), "", _LEGEND]
+    return "\n".join(lines)
+
+
+def _draw_subquery(facts: Facts, subquery: Subquery) -> list[str]:
+    body = [_exchange_words(facts.exchanges[head]) for head in subquery.heads if subquery.level]
+    drawn: set[int] = set()
+    for head in subquery.heads:
+        body += _draw_from(facts, subquery, head, drawn)
+    return [f"╭─ {title_of(subquery, facts.plan)}", *(f"│  {line}" for line in body), "╰─"]
+
+
+def _draw_from(facts: Facts, subquery: Subquery, node: int, drawn: set[int]) -> list[str]:
+    """Draw a node and what follows: a chain goes straight down, only branches are indented."""
+    here = facts.plan.nodes[node]
+    if node in drawn:
+        return [f"↪ {here.label}, as above"]
+    drawn.add(node)
+    lines = [f"{_MARKS[kind_of(here)]} {here.label}"]
+    if node in facts.exchanges and (event_time := facts.exchanges[node].event_time):
+        lines.append(f"    {event_time}")
+    ways = [[f"⇒ subquery {name_of(facts.subquery_of(way.head), facts.plan)}"] for way in facts.exchanges_behind(node)]
+    ways += [_draw_from(facts, subquery, child, drawn) for child in facts.children_within(subquery, node)]
+    if len(ways) == 1:
+        return lines + ways[0]
+    for position, way in enumerate(ways, start=1):
+        last = position == len(ways)
+        lines.append(f"{'└─' if last else '├─'} {way[0]}")
+        lines += [f"{'  ' if last else '│ '} {line}" for line in way[1:]]
+    return lines
+
+
+def _exchange_words(exchange: Exchange) -> str:
+    merge = f" · {exchange.merge}" if exchange.keys else ""
+    return f"⇒ exchange {exchange.route} · fan-out {exchange.slots}{merge}"
+
+
+def _draw_costs(facts: Facts) -> list[str]:
+    lines = [f"the same flow on {facts.instances} instances:"]
+    for cost in facts.costs:
+        chosen = "▸" if cost.strategy == facts.plan.strategy else " "
+        lines.append(f"  {chosen} {cost.strategy:<13} {cost.words}")
+    return lines

@@ -1,0 +1,271 @@
+"""From what a flow file says to the flow itself."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from anabranch.errors import AnabranchError, FlowError
+from anabranch.model import Sink
+from anabranch.operators import aggregates as _agg
+from anabranch.query.column_types import parse_schema
+from anabranch.query.flow_documents import (
+    AggStep,
+    Call,
+    Columns,
+    DistinctStep,
+    FilterStep,
+    FlatMapStep,
+    FlowDocument,
+    FunctionArguments,
+    KeyByStep,
+    MapBatchesStep,
+    SelectStep,
+    SessionStep,
+    Step,
+    StreamDocument,
+    TopKStep,
+    WatermarkStep,
+    WindowStep,
+    WithColumnsStep,
+)
+from anabranch.query.graph import FlowGraph
+from anabranch.query.labels import name_alternatives
+from anabranch.query.nodes import Readable
+from anabranch.query.streams import Stream
+
+registry: dict[str, Callable[..., Any]] = {
+    n: getattr(_agg, n) for n in ("count", "sum", "min", "max", "mean", "variance", "stddev", "first", "last")
+}
+FlowT = TypeVar("FlowT", bound=FlowGraph)
+
+_PATH_PARAMETERS = ("path", "directory", "checkpoint")
+_CODE_PARAMETERS = ("function", "callback")
+
+
+@dataclass(frozen=True, slots=True)
+class Constructors:
+    """The sources and sinks that flow files may name, and what may stand in their arguments.
+
+    Arguments called ``path`` or ``directory`` are relative to the flow file, ``schema`` maps columns to names of types,
+    ``function`` and ``callback`` name Python code as ``module:name``.
+    """
+
+    sources: Mapping[str, Callable[..., Readable]] = field(default_factory=dict)
+    sinks: Mapping[str, Callable[..., Sink]] = field(default_factory=dict)
+    values: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    """For arguments such as ``keys: {zipf: {n: 1000}}``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a flow file can reach: constructors, Python code by ``module:name``, and files by relative path."""
+
+    constructors: Constructors
+    find_code: Callable[[str], Any]
+    locate: Callable[[str], str]
+
+
+def build_flow(document: FlowDocument, flow_class: type[FlowT], around: Surroundings) -> FlowT:
+    """Return the flow that a document describes; errors name the place in the document."""
+    with _at("flow"):
+        flow = flow_class(document.flow)
+    streams: dict[str, Stream] = {}
+    for name in _in_order(document):
+        described = document.streams[name]
+        for source in described.sources:
+            if source not in streams:
+                with _at(f"sources.{source}"):
+                    streams[source] = flow.read(_make_source(document.sources[source], around))
+        with _at(f"streams.{name}.from"):
+            first, *others = (streams[source] for source in described.sources)
+            stream = first.union(*others) if others else first
+        streams[name] = _build_stream(stream, name, described, around)
+    if document.dead_letter is not None:
+        with _at("dead_letter"):
+            flow.dead_letter(_make_sink(document.dead_letter, around))
+    return flow
+
+
+def run_defaults(document: FlowDocument, around: Surroundings) -> dict[str, Any]:
+    """Return what the file says about running it, without what it leaves open."""
+    defaults: dict[str, Any] = document.run.model_dump(exclude_none=True)
+    if "checkpoint" in defaults:
+        defaults["checkpoint"] = around.locate(defaults["checkpoint"])
+    return defaults
+
+
+def _in_order(document: FlowDocument) -> list[str]:
+    """Return the streams, each behind those it comes from, else as the file has them."""
+    known = [*document.sources, *document.streams]
+    for name in document.streams:
+        if name in document.sources:
+            msg = f"streams.{name}: a source has this name, too; rename one of them"
+            raise FlowError(msg)
+        for source in document.streams[name].sources:
+            if source not in known:
+                msg = f"streams.{name}.from: unknown {source!r}; {name_alternatives(source, known)}"
+                raise FlowError(msg)
+    used = {source for described in document.streams.values() for source in described.sources}
+    for source in document.sources:
+        if source not in used:
+            msg = f"sources.{source}: no stream reads it; name it in a stream's 'from', or take it out"
+            raise FlowError(msg)
+    for name, described in document.streams.items():
+        if not described.to and name not in used:
+            msg = f"streams.{name}: goes nowhere; give it a sink in 'to', or name it in another stream's 'from'"
+            raise FlowError(msg)
+    ordered: list[str] = []
+    waiting = list(document.streams)
+    while waiting:
+        ready = [n for n in waiting if not set(document.streams[n].sources) & set(waiting)]
+        if not ready:
+            msg = f"streams {', '.join(waiting)} come from one another in a circle; one must come from a source"
+            raise FlowError(msg)
+        ordered.append(ready[0])
+        waiting.remove(ready[0])
+    return ordered
+
+
+def _build_stream(stream: Stream, name: str, described: StreamDocument, around: Surroundings) -> Stream:
+    for number, step in enumerate(described.steps):
+        with _at(f"streams.{name}.steps[{number}]"):
+            stream = _take_step(stream, step, around)
+    for number, call in enumerate(described.to):
+        with _at(f"streams.{name}.to[{number}]"):
+            stream.write(_make_sink(call, around))
+    return stream
+
+
+def _take_step(stream: Stream, step: Step, around: Surroundings) -> Stream:
+    match step:
+        case FilterStep():
+            return stream.filter(step.filter)
+        case SelectStep(select=Columns(positional=columns, named=named)):
+            return stream.select(*columns, **named)
+        case WithColumnsStep(with_columns=Columns(positional=columns, named=named)):
+            return stream.with_columns(*columns, **named)
+        case MapBatchesStep(map_batches=function):
+            schema = parse_schema(function.columns) if function.columns else None
+            return stream.map_batches(_find_function(function, around), schema=schema)
+        case FlatMapStep(flat_map=function):
+            if not function.columns:
+                msg = "flat_map: say which columns the function returns, by {function: module:name, schema: {…}}"
+                raise FlowError(msg)
+            return stream.flat_map(_find_function(function, around), schema=parse_schema(function.columns))
+        case AggStep() | TopKStep() | DistinctStep():
+            return _take_stateful_step(stream, step, around)
+        case KeyByStep() | WatermarkStep() | WindowStep() | SessionStep():
+            return _take_framing_step(stream, step)
+
+
+def _take_framing_step(stream: Stream, step: KeyByStep | WatermarkStep | WindowStep | SessionStep) -> Stream:
+    """Say what belongs together: keys, event time, windows."""
+    match step:
+        case KeyByStep():
+            return stream.key_by(*step.key_by)
+        case WatermarkStep(watermark=watermark):
+            return stream.watermark(watermark.column, watermark.delay)
+        case WindowStep(window=window):
+            return stream.window(window.size, every=window.every, offset=window.offset)
+        case SessionStep():
+            return stream.session(step.session)
+
+
+def _take_stateful_step(stream: Stream, step: AggStep | TopKStep | DistinctStep, around: Surroundings) -> Stream:
+    match step:
+        case AggStep():
+            aggregates = {name: _make(call, registry, "aggregate", around) for name, call in step.agg.items()}
+            return stream.agg(ttl=step.ttl, name=step.name, **aggregates)
+        case TopKStep(top_k=top):
+            return stream.top_k(
+                top.k, top.by, columns=top.columns, descending=top.descending, ttl=step.ttl, name=step.name
+            )
+        case DistinctStep():
+            return stream.distinct(*step.distinct, ttl=step.ttl, name=step.name)
+
+
+def _make_source(call: Call, around: Surroundings) -> Readable:
+    source: Readable = _make(call, around.constructors.sources, "source", around)
+    return source
+
+
+def _make_sink(call: Call, around: Surroundings) -> Sink:
+    sink: Sink = _make(call, around.constructors.sinks, "sink", around)
+    return sink
+
+
+def _make(call: Call, known: Mapping[str, Callable[..., Any]], role: str, around: Surroundings) -> Any:
+    """Call a constructor, or the flow's own code, which may also be the object itself."""
+    if ":" in call.name:
+        found = around.find_code(call.name)
+        bare = not (call.positional or call.named)
+        if bare and not (inspect.isroutine(found) or inspect.isclass(found)):
+            return found
+        constructor = found
+    elif call.name in known:
+        constructor = known[call.name]
+    else:
+        own = "a name with a colon, module:name, is Python code of your own"
+        msg = f"unknown {role} {call.name!r}; {name_alternatives(call.name, known)}; {own}"
+        raise FlowError(msg)
+    if not callable(constructor):
+        msg = f"{call.name} is a {type(constructor).__name__} and takes no arguments"
+        raise FlowError(msg)
+    return _call(constructor, call, around)
+
+
+def _call(constructor: Callable[..., Any], call: Call, around: Surroundings) -> Any:
+    signature = inspect.signature(constructor)
+    parameters = [n for n, p in signature.parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    for name in call.named:
+        if name not in parameters and not open_ended:
+            msg = f"{call.name} has no argument {name!r}; {name_alternatives(name, parameters)}"
+            raise FlowError(msg)
+    try:
+        bound = signature.bind(*call.positional, **call.named)
+    except TypeError as error:
+        msg = f"{call.name}: {error}; its arguments are {', '.join(parameters) or 'none'}"
+        raise FlowError(msg) from error
+    for name, value in bound.arguments.items():
+        bound.arguments[name] = _read_argument(name, value, around)
+    try:
+        return constructor(*bound.args, **bound.kwargs)
+    except AnabranchError:
+        raise
+    except (TypeError, ValueError) as error:
+        msg = f"{call.name}: {error}; its arguments are {', '.join(parameters)}"
+        raise FlowError(msg) from error
+
+
+def _read_argument(name: str, value: Any, around: Surroundings) -> Any:
+    if name in _PATH_PARAMETERS and isinstance(value, str):
+        return around.locate(value)
+    if name in _CODE_PARAMETERS and isinstance(value, str):
+        return around.find_code(value)
+    if name == "schema" and isinstance(value, Mapping):
+        return parse_schema({column: str(kind) for column, kind in value.items()})
+    if isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in around.constructors.values:
+        return _make(Call.model_validate(value), around.constructors.values, "value", around)
+    return value
+
+
+def _find_function(function: FunctionArguments, around: Surroundings) -> Callable[..., Any]:
+    found = around.find_code(function.function)
+    if not callable(found):
+        msg = f"{function.function} is a {type(found).__name__}, not a function"
+        raise FlowError(msg)
+    return found  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _at(place: str) -> Iterator[None]:
+    """Name the place in the document in every error that the block raises."""
+    try:
+        yield
+    except AnabranchError as error:
+        raise type(error)(f"{place}: {error}") from error

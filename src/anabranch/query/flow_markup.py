@@ -1,0 +1,214 @@
+"""YAML and XML texts as the plain data of a flow file; both forms give the same data.
+
+The XML form has the words of the YAML form as elements::
+
+    <flow name="low-voltage">
+      <python>readings.py</python>
+      <source name="readings">
+        <files path="readings/" format="json">
+          <schema><sensor>Int64</sensor><ts>Datetime(ms)</ts><volts>Float64</volts></schema>
+        </files>
+      </source>
+      <stream name="alerts" from="readings">
+        <filter>volts &gt; 0</filter>
+        <key_by>sensor</key_by>
+        <watermark column="ts" delay="2s"/>
+        <window>10s</window>
+        <agg><readings>count</readings><lowest><min>volts</min></lowest></agg>
+        <to><parquet>alerts/</parquet></to>
+      </stream>
+      <run trigger="available-now" drain="true" slots="8"/>
+    </flow>
+
+Several columns are repeated: ``<key_by><column>sensor</column><column>day</column></key_by>``; a computed one has its
+name as an attribute: ``<select><column name="kv">volts / 1000</column></select>``. Python code with arguments is
+``<python name="module:name">…</python>``. Attributes and child elements are the same thing, and a repeated element is
+a list.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+from xml.etree.ElementTree import Element, ParseError
+
+import defusedxml.ElementTree
+import yaml
+from defusedxml.common import DefusedXmlException
+
+from anabranch.errors import FlowError
+from anabranch.query.labels import name_alternatives
+
+_FLOW_PARTS = ("python", "source", "stream", "dead_letter", "run")
+_STEP_OPTIONS = ("ttl", "name")
+"""What stands beside a stateful step's verb, not among its arguments."""
+_STATEFUL_VERBS = ("agg", "top_k", "distinct")
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Safe YAML that refuses a key written twice, which plain YAML lets win silently."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: dict[str, int] = {}
+        for key, _ in node.value:
+            line = key.start_mark.line + 1
+            if key.value in seen and isinstance(key, yaml.ScalarNode):
+                msg = f"line {line}: {key.value!r} was given before, in line {seen[key.value]}; keep one of them"
+                raise FlowError(msg)
+            if isinstance(key, yaml.ScalarNode):
+                seen[key.value] = line
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(text: str, where: str) -> object:
+    """Return what a YAML text says, as plain data."""
+    try:
+        # A subclass of the safe loader: no Python objects are made.
+        return yaml.load(text, Loader=_StrictLoader)
+    except FlowError as error:
+        msg = f"{where}: {error}"
+        raise FlowError(msg) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        problem = getattr(error, "problem", None) or str(error)
+        msg = f"{where}: {place}not YAML: {problem}; texts with ': ' or '#' in them need quotes"
+        raise FlowError(msg) from error
+
+
+def read_xml(text: str, where: str) -> object:
+    """Return what an XML text says, as the plain data that the YAML form would give."""
+    try:
+        root: Element = defusedxml.ElementTree.fromstring(text, forbid_dtd=True)
+    except DefusedXmlException as error:
+        msg = f"{where}: document types and entities are refused ({error}); write the text itself"
+        raise FlowError(msg) from error
+    except ParseError as error:
+        msg = f"{where}: not XML: {error}; in texts, write &lt; for < and &amp; for &"
+        raise FlowError(msg) from error
+    if root.tag != "flow":
+        msg = f"{where}: the outermost element is <{root.tag}>; it must be <flow name=…>"
+        raise FlowError(msg)
+    try:
+        return _read_flow(root)
+    except FlowError as error:
+        msg = f"{where}: {error}"
+        raise FlowError(msg) from None
+
+
+def _read_flow(root: Element) -> dict[str, Any]:
+    flow: dict[str, Any] = {}
+    for key, value in root.attrib.items():
+        flow["flow" if key == "name" else key] = value
+    for child in root:
+        match child.tag:
+            case "python":
+                flow.setdefault("python", []).append(_text(child))
+            case "source":
+                _add_named(flow.setdefault("sources", {}), child, _read_call(child))
+            case "stream":
+                _add_named(flow.setdefault("streams", {}), child, _read_stream(child))
+            case "dead_letter":
+                flow["dead_letter"] = _read_call(child)
+            case "run":
+                flow["run"] = _read_value(child, scalar=str)
+            case unknown:
+                msg = f"<flow> holds <{unknown}>; {name_alternatives(unknown, _FLOW_PARTS, 'allowed are')}"
+                raise FlowError(msg)
+    return flow
+
+
+def _add_named(target: dict[str, Any], element: Element, value: Any) -> None:
+    name = element.get("name")
+    if not name:
+        msg = f"a <{element.tag}> has no name; write <{element.tag} name=…>"
+        raise FlowError(msg)
+    if name in target:
+        msg = f"two elements are <{element.tag} name={name!r}>; give each a name of its own"
+        raise FlowError(msg)
+    target[name] = value
+
+
+def _read_stream(element: Element) -> dict[str, Any]:
+    stream: dict[str, Any] = {key: value for key, value in element.attrib.items() if key != "name"}
+    if "from" in stream:
+        stream["from"] = [name.strip() for name in stream["from"].split(",")]
+    steps = []
+    for child in element:
+        if child.tag == "to":
+            sinks: list[Any] = [_read_arguments(sink) for sink in child]
+            stream.setdefault("to", []).extend(sinks or [_text(child)])
+        else:
+            steps.append(_read_step(child))
+    return stream | ({"steps": steps} if steps else {})
+
+
+def _read_step(element: Element) -> dict[str, Any]:
+    options = {}
+    if element.tag in _STATEFUL_VERBS:
+        options = {key: element.attrib.pop(key) for key in _STEP_OPTIONS if key in element.attrib}
+    if element.tag in ("select", "with_columns", "key_by", "distinct"):
+        return {element.tag: _read_columns(element), **options}
+    if element.tag == "agg":
+        return {"agg": {child.tag: _read_call(child) for child in element}, **options}
+    # Texts whatever they look like: the format knows which of its fields are numbers.
+    return {element.tag: _read_value(element, scalar=str), **options}
+
+
+def _read_columns(element: Element) -> Any:
+    if not len(element):
+        return _text(element)
+    columns: list[Any] = []
+    for child in element:
+        if child.tag != "column":
+            msg = f"<{element.tag}> holds <{child.tag}>; it takes text, or <column> elements"
+            raise FlowError(msg)
+        name = child.get("name")
+        columns.append({name: _text(child)} if name else _text(child))
+    return columns
+
+
+def _read_call(element: Element) -> Any:
+    """Read ``<lowest><min>volts</min></lowest>`` as ``{min: volts}``, and ``<readings>count</readings>`` as a name."""
+    if not len(element):
+        return _text(element)
+    calls = [_read_arguments(child) for child in element]
+    if len(calls) > 1:
+        msg = f"<{element.tag}> holds {', '.join(f'<{child.tag}>' for child in element)}; give one of them"
+        raise FlowError(msg)
+    return calls[0]
+
+
+def _read_arguments(element: Element) -> dict[str, Any]:
+    # A colon has a meaning of its own in XML, so an element cannot be called module:name.
+    name = element.attrib.pop("name", "") if element.tag == "python" else element.tag
+    return {name: _read_value(element)}
+
+
+def _read_scalar(text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    if _NUMBER.fullmatch(text):
+        return float(text) if any(mark in text for mark in ".eE") else int(text)
+    return text or None
+
+
+def _read_value(element: Element, scalar: Callable[[str], Any] = _read_scalar) -> Any:
+    """Read an argument: text, a number, true or false, or the mapping that attributes and children make."""
+    if not element.attrib and not len(element):
+        return scalar(_text(element))
+    fields: dict[str, Any] = {key: scalar(value) for key, value in element.attrib.items()}
+    for child in element:
+        value = _read_value(child, scalar)
+        if child.tag in fields:
+            before = fields[child.tag]
+            fields[child.tag] = [*before, value] if isinstance(before, list) else [before, value]
+        else:
+            fields[child.tag] = value
+    return fields
+
+
+def _text(element: Element) -> str:
+    return (element.text or "").strip()

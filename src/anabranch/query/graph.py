@@ -1,0 +1,86 @@
+"""A flow as a graph of springs, processors and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from anabranch.errors import FlowError
+from anabranch.model import Sink
+from anabranch.query.explain import ExplainFormat, explain
+from anabranch.query.nodes import EventTime, Node, Operation, Output, Readable, Spring
+from anabranch.query.plan import DEFAULT_SLOTS, Strategy, make_plan
+from anabranch.query.streams import Stream
+
+
+class FlowGraph:
+    """A named flow. It grows as streams are written; it runs nothing by itself."""
+
+    def __init__(self, name: str) -> None:
+        if not name or any(not (c.isalnum() or c in "-_.") for c in name):
+            msg = f"a flow's name has letters, digits, '-', '_' and '.', got {name!r}: it names files and metrics"
+            raise FlowError(msg)
+        self.name = name
+        self.nodes: dict[int, Node] = {}
+        self.sources: list[Readable] = []
+        self.sinks: list[Sink] = []
+        self.dead_letter_sink: Sink | None = None
+
+    def read(self, source: Readable) -> Stream:
+        """Start a stream from a source."""
+        index = len(self.sources)
+        schema = dict(source.schema)
+        self.sources.append(source)
+        return Stream(self, self.add(Spring(source, index), (), schema, source.label, None))
+
+    def dead_letter(self, sink: Sink) -> None:
+        """Send malformed rows and rows with a null key or time to this sink, instead of the checkpoint's own folder."""
+        self.dead_letter_sink = sink
+
+    def explain(
+        self, format: ExplainFormat = "text", *, slots: int = DEFAULT_SLOTS, strategy: Strategy = "operator-set"
+    ) -> str:
+        """Return how the flow would run on so many slots: as text, as Mermaid or as SVG."""
+        return explain(make_plan(self, slots, strategy), format)
+
+    def add(
+        self,
+        operation: Operation,
+        inputs: tuple[int, ...],
+        schema: Mapping[str, pl.DataType],
+        label: str,
+        time: EventTime | None,
+    ) -> Node:
+        """Add a node and return it."""
+        node = Node(len(self.nodes), operation, inputs, dict(schema), label, time)
+        self.nodes[node.id] = node
+        return node
+
+    def add_sink(self, sink: Sink) -> int:
+        """Take a sink in and return its place."""
+        self.sinks.append(sink)
+        return len(self.sinks) - 1
+
+    def unused_name(self, wanted: str) -> str:
+        """Return the name, numbered if another operator has it already."""
+        taken = {node.operation.name for node in self.nodes.values() if hasattr(node.operation, "name")}
+        number, name = 1, wanted
+        while name in taken:
+            number += 1
+            name = f"{wanted}-{number}"
+        return name
+
+    def check(self) -> None:
+        """Raise ``FlowError``, ``SourceError`` or ``SinkError`` if the flow cannot run."""
+        if not self.sources:
+            msg = f"flow {self.name!r} reads nothing; start it with flow.read(ab.files(...))"
+            raise FlowError(msg)
+        if not self.sinks:
+            msg = f"flow {self.name!r} writes nothing; end it with .write(ab.parquet(...))"
+            raise FlowError(msg)
+        for source in self.sources:
+            source.check()
+        for node in self.nodes.values():
+            if isinstance(node.operation, Output):
+                node.operation.sink.check(node.schema)

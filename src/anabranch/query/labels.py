@@ -1,0 +1,45 @@
+"""How columns, lengths of time and alternatives read in labels and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+
+import polars as pl
+
+from anabranch.model import WindowSpec
+
+_UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1))
+
+
+def describe_duration(length_us: int) -> str:
+    """Return a length of time as it would be written in a flow: ``1h30m``."""
+    parts = []
+    for unit, unit_us in _UNITS:
+        count, length_us = divmod(length_us, unit_us)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+def describe_window(window: WindowSpec) -> str:
+    """Return a window in words: ``windows of 10s every 5s``."""
+    size = describe_duration(window.size_us)
+    if window.kind == "session":
+        return f"sessions of gap {size}"
+    every = f" every {describe_duration(window.slide_us)}" if window.kind == "sliding" else ""
+    offset = f" from {describe_duration(window.offset_us)}" if window.offset_us else ""
+    return f"windows of {size}{every}{offset}"
+
+
+def describe_columns(schema: Mapping[str, pl.DataType]) -> str:
+    """Return columns with their types, in order."""
+    return ", ".join(f"{name} {dtype}" for name, dtype in schema.items()) or "no columns"
+
+
+def name_alternatives(wanted: str, known: Iterable[str], what: str = "there are") -> str:
+    """Return the end of an error about an unknown name: the likely one, and all that exist."""
+    names = list(known)
+    close = get_close_matches(wanted, names, n=1, cutoff=0.6)
+    likely = f"did you mean {close[0]!r}? " if close else ""
+    return f"{likely}{what} {', '.join(names) or 'none'}"

@@ -1,0 +1,211 @@
+"""Cut a flow at its stateful operators into subqueries that run in parallel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+from anabranch.errors import FlowError
+from anabranch.model import AggregateSpec, TopKSpec
+from anabranch.query.nodes import Node, Output, Spring, Stateful, Union, Watermark
+
+if TYPE_CHECKING:
+    from anabranch.query.graph import FlowGraph
+
+Strategy = Literal["operator-set", "operator", "query"]
+STRATEGIES: tuple[str, ...] = get_args(Strategy)
+
+DEFAULT_SLOTS = 8
+"""What a plan is explained with when nobody says how many slots there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subquery:
+    """What one task runs: its first nodes (*heads*) and everything stateless behind them.
+
+    The subquery of level 0 has the springs as its heads, a later one has a single head. A node that a union feeds is
+    a member of every subquery that it gets rows from: each runs it on rows of its own.
+    """
+
+    level: int
+    heads: tuple[int, ...]
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a flow runs: which nodes start a subquery, on which level, on how many slots.
+
+    Level 0 reads the springs. Each later level is one exchange: its subqueries' first nodes (*heads*) get their rows
+    through it, and everything stateless behind a head runs in the same task. Reading is level 0 even where a stateful
+    operator comes first, so hops are never one fewer than the stateful operators in a row.
+    """
+
+    flow: str
+    strategy: Strategy
+    nodes: Mapping[int, Node]
+    children: Mapping[int, tuple[int, ...]]
+    levels: tuple[tuple[int, ...], ...]
+    """Heads of level 1, 2, …"""
+    slots: tuple[int, ...]
+    """Slots of level 1, 2, …"""
+    watermarks: Mapping[int, tuple[int, ...]]
+    """Stateful node → the watermark nodes that its time follows: the smallest of them counts."""
+    lagging: frozenset[int]
+    """Stateful nodes that are fed by windows which fire in the same batch."""
+    subquery_slots: int
+    """What each subquery gets under *operator-set*: the same total is shared out under the other strategies."""
+
+    @property
+    def hops(self) -> int:
+        return len(self.levels)
+
+    @property
+    def fan_out(self) -> int:
+        """The number of targets that a row's sender has, added up over the hops."""
+        return sum(self.slots)
+
+    @property
+    def springs(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes.values() if isinstance(node.operation, Spring))
+
+    @property
+    def stateful(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes.values() if node.stateful)
+
+    @property
+    def operators(self) -> tuple[Node, ...]:
+        """The processors that compute or move something: all but springs, outputs, unions and watermarks."""
+        return tuple(node for node in self.nodes.values() if is_operator(node))
+
+    @property
+    def outputs(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes.values() if isinstance(node.operation, Output))
+
+    @property
+    def subqueries(self) -> tuple[Subquery, ...]:
+        """The subqueries, by level; the first reads the springs."""
+        springs = tuple(node.id for node in self.springs)
+        found = [Subquery(0, springs, self._members(springs))]
+        for level, heads in enumerate(self.levels, start=1):
+            found += [Subquery(level, (head,), self._members((head,))) for head in heads]
+        return tuple(found)
+
+    def level_of(self, head: int) -> int:
+        """Return the level (1 …) whose exchange feeds this head, or 0 if the node is no head."""
+        for number, heads in enumerate(self.levels, start=1):
+            if head in heads:
+                return number
+        return 0
+
+    def under(self, strategy: Strategy) -> Plan:
+        """Return the plan of the same flow on as many instances under another strategy."""
+        return _plan(self.flow, self.nodes, self.subquery_slots, strategy)
+
+    def _members(self, heads: tuple[int, ...]) -> tuple[int, ...]:
+        every_head = {head for level in self.levels for head in level}
+        members = set(heads)
+        for node in self.nodes.values():  # ids rise along the edges
+            if node.id not in every_head and members.intersection(node.inputs):
+                members.add(node.id)
+        return tuple(sorted(members))
+
+
+def make_plan(graph: FlowGraph, slots: int, strategy: Strategy = "operator-set") -> Plan:
+    """Return the plan of a flow.
+
+    ``slots`` is what each level gets under *operator-set*, reading included. The other strategies share out the same
+    total: *operator* gives every operator its own level and a part of it, *query* lets every instance run the whole
+    query, so that each exchange has the total as its fan-out.
+    """
+    if strategy not in STRATEGIES:
+        msg = f"unknown strategy {strategy!r}; there are {', '.join(STRATEGIES)}"
+        raise FlowError(msg)
+    if slots < 1:
+        msg = f"a flow needs at least one slot, got {slots}; give slots=1 or more"
+        raise FlowError(msg)
+    return _plan(graph.name, graph.nodes, slots, strategy)
+
+
+def is_operator(node: Node) -> bool:
+    """Say whether a node counts as an operator of the flow.
+
+    Springs and outputs are where rows enter and leave; unions and watermarks move nothing and compute nothing.
+    """
+    return not isinstance(node.operation, Spring | Output | Union | Watermark)
+
+
+def _plan(flow: str, nodes: Mapping[int, Node], slots: int, strategy: Strategy) -> Plan:
+    levels = _levels(nodes, strategy)
+    children = {
+        node: tuple(child.id for child in nodes.values() for source in child.inputs if source == node) for node in nodes
+    }
+    followed = {node.id: _followed(nodes, node) for node in nodes.values() if node.stateful}
+    # Subqueries of one level share its slots, so the total grows with the levels, not with the stateful operators.
+    total = slots * (len(_levels(nodes, "operator-set")) + 1)
+    return Plan(
+        flow=flow,
+        strategy=strategy,
+        nodes=dict(nodes),
+        children=children,
+        levels=levels,
+        slots=(_level_slots(slots, total, strategy, len(levels)),) * len(levels),
+        watermarks={node: tuple(sorted(watermarks)) for node, (watermarks, _) in followed.items()},
+        lagging=frozenset(node for node, (_, lagging) in followed.items() if lagging),
+        subquery_slots=slots,
+    )
+
+
+def _levels(nodes: Mapping[int, Node], strategy: Strategy) -> tuple[tuple[int, ...], ...]:
+    heads = _heads(nodes, strategy)
+    depth = _depths(nodes, heads)
+    count = max((depth[head] for head in heads), default=0)
+    return tuple(tuple(sorted(head for head in heads if depth[head] == level)) for level in range(1, count + 1))
+
+
+def _heads(nodes: Mapping[int, Node], strategy: Strategy) -> set[int]:
+    """Return the nodes that get their rows through an exchange: the stateful ones, or every operator behind another.
+
+    A leading stateless operator runs where its spring is read: reading is no operator, so nothing lies between them.
+    """
+    heads: set[int] = set()
+    behind_operator: set[int] = set()
+    for node in nodes.values():  # ids rise along the edges
+        behind = bool(behind_operator.intersection(node.inputs))
+        if node.stateful or (strategy == "operator" and behind and is_operator(node)):
+            heads.add(node.id)
+        if behind or is_operator(node):
+            behind_operator.add(node.id)
+    return heads
+
+
+def _depths(nodes: Mapping[int, Node], heads: set[int]) -> dict[int, int]:
+    depth: dict[int, int] = {}
+    for node in nodes.values():  # ids rise along the edges
+        depth[node.id] = max((depth[source] for source in node.inputs), default=0) + (node.id in heads)
+    return depth
+
+
+def _level_slots(slots: int, total: int, strategy: Strategy, levels: int) -> int:
+    if strategy == "operator":
+        return max(1, total // (levels + 1))
+    return total if strategy == "query" else slots
+
+
+def _followed(nodes: Mapping[int, Node], node: Node) -> tuple[set[int], bool]:
+    """Return the nearest watermarks above a stateful node, and whether windows lie between."""
+    found: set[int] = set()
+    lagging = False
+    pending = [(source, False) for source in node.inputs]
+    while pending:
+        current, behind_window = pending.pop()
+        operation = nodes[current].operation
+        if isinstance(operation, Watermark):
+            found.add(current)
+            lagging |= behind_window
+            continue
+        if isinstance(operation, Stateful) and isinstance(operation.spec, AggregateSpec | TopKSpec):
+            behind_window |= operation.spec.window is not None
+        pending += [(source, behind_window) for source in nodes[current].inputs]
+    return found, lagging

@@ -1,0 +1,281 @@
+"""Streams: the fluent way to write a flow, checked as it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
+
+from anabranch.errors import FlowError
+from anabranch.eventtime import parse_duration
+from anabranch.model import Aggregate, AggregateSpec, DistinctSpec, OperatorSpec, Sink, TopKSpec, WindowSpec
+from anabranch.model.columns import HASH, ORDER, SEEN, TIME, WINDOW, WINDOW_END, WINDOW_START
+from anabranch.operators.kernels import make_kernel
+from anabranch.query.labels import describe_columns, describe_duration, describe_window, name_alternatives
+from anabranch.query.nodes import (
+    EventTime,
+    Expression,
+    Filter,
+    FlatMap,
+    MapBatches,
+    Node,
+    Output,
+    Select,
+    Stateful,
+    Stateless,
+    Union,
+    Watermark,
+    WithColumns,
+    describe,
+    dry_run,
+)
+
+if TYPE_CHECKING:
+    from anabranch.query.graph import FlowGraph
+
+Duration = str | timedelta
+_RESERVED = (HASH, ORDER, SEEN, TIME, WINDOW)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stream:
+    """Rows on their way; every method returns a new stream and leaves this one as it is."""
+
+    graph: FlowGraph
+    node: Node
+    keys: tuple[str, ...] = ()
+    windowing: WindowSpec | None = None
+
+    @property
+    def schema(self) -> dict[str, pl.DataType]:
+        """The columns and types at this point."""
+        return dict(self.node.schema)
+
+    def filter(self, predicate: Expression) -> Stream:
+        """Keep the rows for which the predicate, a Polars expression or SQL, is true."""
+        return self._step(Filter(predicate), f"filter {describe(predicate)}")
+
+    def select(self, *columns: Expression, **named: Expression) -> Stream:
+        """Keep only these columns: names, Polars expressions or SQL."""
+        return self._step(Select(columns, named), f"select {_list(columns, named)}")
+
+    def with_columns(self, *columns: Expression, **named: Expression) -> Stream:
+        """Add or replace columns, by Polars expressions or SQL."""
+        return self._step(WithColumns(columns, named), f"with_columns {_list(columns, named)}")
+
+    def map_batches(
+        self,
+        function: Callable[[pl.DataFrame], pl.DataFrame],
+        *,
+        schema: Mapping[str, pl.DataType] | None = None,
+    ) -> Stream:
+        """Let a function turn Polars frames into frames.
+
+        The same rows may come in other frames on a replay: the function must treat each row alike wherever it is cut.
+        """
+        operation = MapBatches(function, dict(schema) if schema else None)
+        label = f"map_batches {getattr(function, '__name__', 'function')}"
+        if schema:
+            return self._add(operation, label, dict(schema))
+        return self._step(operation, label)
+
+    def flat_map(
+        self,
+        function: Callable[[dict[str, Any]], Iterable[Mapping[str, Any]]],
+        *,
+        schema: Mapping[str, pl.DataType],
+    ) -> Stream:
+        """Turn each row into any number of rows of the given schema. Row by row: slower than ``map_batches``."""
+        operation = FlatMap(function, dict(schema))
+        return self._add(operation, f"flat_map {getattr(function, '__name__', 'function')}", dict(schema))
+
+    def union(self, *others: Stream) -> Stream:
+        """Put streams of the same columns together."""
+        for other in others:
+            if other.graph is not self.graph:
+                msg = f"union joins streams of one flow; one is of {self.graph.name!r}, one of {other.graph.name!r}"
+                raise FlowError(msg)
+            if other.schema != self.schema:
+                msg = (
+                    f"union needs the same columns and types in the same order; "
+                    f"the first stream has {describe_columns(self.schema)}, "
+                    f"another has {describe_columns(other.schema)}; use select() first"
+                )
+                raise FlowError(msg)
+        inputs = (self.node.id, *(other.node.id for other in others))
+        times = {stream.node.time for stream in (self, *others)}
+        time = self.node.time if len(times) == 1 else None
+        return replace(self, node=self.graph.add(Union(), inputs, self.schema, f"union of {len(inputs)}", time))
+
+    def key_by(self, *columns: str) -> Stream:
+        """Name the columns whose values belong together. Rows with a null key go to the dead-letter sink."""
+        if not columns:
+            msg = f"key_by needs at least one column; there are {', '.join(self.schema)}"
+            raise FlowError(msg)
+        for column in columns:
+            dtype = self._column("key_by", column)
+            if dtype.is_float() or dtype.is_nested():
+                allowed = "integers, strings, bytes, dates, times, booleans or decimals"
+                msg = f"key_by: {column!r} is {dtype}; keys are {allowed}: cast it first"
+                raise FlowError(msg)
+        return replace(self, keys=columns)
+
+    def watermark(self, column: str, delay: Duration = "0s") -> Stream:
+        """Follow event time by this column; rows more than the delay behind the latest may be late."""
+        dtype = self._column("watermark", column)
+        if not isinstance(dtype, pl.Datetime):
+            hint = f'.with_columns({column}=pl.from_epoch("{column}", "ms"))' if dtype.is_integer() else "a cast"
+            msg = f"watermark: {column!r} is {dtype}, not a Datetime; make it one first, by {hint}"
+            raise FlowError(msg)
+        operation = Watermark(column, parse_duration(delay, "watermark's delay"))
+        label = f"watermark {column}, delay {describe_duration(operation.delay_us)}"
+        return replace(self, node=self.graph.add(operation, (self.node.id,), self.schema, label, EventTime(column)))
+
+    def window(self, size: Duration, *, every: Duration | None = None, offset: Duration = "0s") -> Stream:
+        """Cut time into windows of this size, a new one every ``every`` (by default, one after the other)."""
+        size_us = parse_duration(size, "window's size")
+        slide_us = size_us if every is None else parse_duration(every, "window's every")
+        if size_us <= 0 or slide_us <= 0 or slide_us > size_us:
+            msg = f"window: size {size!r} and every {every!r} must be positive, and every at most the size"
+            raise FlowError(msg)
+        kind: Literal["tumbling", "sliding"] = "tumbling" if slide_us == size_us else "sliding"
+        return self._windowed(WindowSpec(kind, size_us, slide_us, parse_duration(offset, "window's offset")))
+
+    def session(self, gap: Duration) -> Stream:
+        """Put rows of a key together until it is silent for this long."""
+        gap_us = parse_duration(gap, "session's gap")
+        if gap_us <= 0:
+            msg = f"session: the gap must be positive, got {gap!r}"
+            raise FlowError(msg)
+        return self._windowed(WindowSpec("session", gap_us, gap_us))
+
+    def agg(self, *, ttl: Duration | None = None, name: str | None = None, **aggregates: Aggregate) -> Stream:
+        """Aggregate per key and window; without a window, emit each key's new values in every batch that has it.
+
+        ``ttl`` forgets a key of a running aggregate after that much silence.
+        """
+        self._needs_keys("agg")
+        if not aggregates:
+            msg = "agg needs at least one aggregate, such as agg(rows=ab.count())"
+            raise FlowError(msg)
+        self._refuse_ttl_of_windows("agg", ttl)
+        spec = AggregateSpec(self.keys, dict(aggregates), self.windowing, self._time_column(), _optional(ttl))
+        return self._stateful(spec, name or "agg", f"agg {', '.join(f'{k}={v.kind}' for k, v in aggregates.items())}")
+
+    def top_k(
+        self,
+        k: int,
+        by: str,
+        *,
+        columns: Iterable[str] | None = None,
+        descending: bool = True,
+        ttl: Duration | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Keep each key's k rows with the largest ``by`` (smallest if not descending), with a ``rank`` from 1."""
+        self._needs_keys("top_k")
+        self._refuse_ttl_of_windows("top_k", ttl)
+        if k < 1:
+            msg = f"top_k: k must be at least 1, got {k}"
+            raise FlowError(msg)
+        self._column("top_k", by)
+        kept = tuple(columns) if columns is not None else tuple(c for c in self.schema if c not in (*self.keys, by))
+        for column in kept:
+            self._column("top_k", column)
+        spec = TopKSpec(self.keys, by, k, descending, kept, self.windowing, self._time_column(), _optional(ttl))
+        return self._stateful(spec, name or "top_k", f"top {k} by {by}")
+
+    def distinct(self, *columns: str, ttl: Duration | None = None, name: str | None = None) -> Stream:
+        """Let the first row of each combination of these columns (or of the keys) pass; after the ttl, it may again."""
+        stream = self.key_by(*columns) if columns else self
+        stream._needs_keys("distinct")
+        if self.windowing is not None:
+            msg = "distinct has no windows; leave window() out and give a ttl instead"
+            raise FlowError(msg)
+        spec = DistinctSpec(stream.keys, stream._time_column(), _optional(ttl))
+        return stream._stateful(spec, name or "distinct", "distinct")
+
+    def write(self, sink: Sink) -> Stream:
+        """Send this stream to a sink; returns the stream, so that it may go to others too."""
+        index = self.graph.add_sink(sink)
+        self.graph.add(Output(sink, index), (self.node.id,), self.schema, sink.label, None)
+        return self
+
+    # -- how the methods above are made ---------------------------------------------------------------------------
+
+    def _step(self, operation: Stateless, label: str) -> Stream:
+        return self._add(operation, label, dry_run(operation, self.node.schema, label))
+
+    def _add(self, operation: Stateless, label: str, schema: dict[str, pl.DataType]) -> Stream:
+        reserved = [name for name in schema if name in _RESERVED]
+        if reserved:
+            msg = f"{label}: {', '.join(reserved)} is a name of the engine's own; choose another"
+            raise FlowError(msg)
+        lost = [key for key in self.keys if key not in schema]
+        if lost:
+            msg = f"{label}: drops the key {', '.join(lost)}; keep it, or call key_by() afterwards"
+            raise FlowError(msg)
+        time = self.node.time
+        if time is not None and not isinstance(schema.get(time.column), pl.Datetime):
+            time = None
+        node = self.graph.add(operation, (self.node.id,), schema, label, time)
+        return replace(self, node=node)
+
+    def _stateful(self, spec: OperatorSpec, name: str, label: str) -> Stream:
+        if self.windowing is not None and self.node.time is None:
+            msg = f"{name}: the event time got lost after window(); keep its column, or unite streams with the same one"
+            raise FlowError(msg)
+        kernel = make_kernel(spec)
+        schema = kernel.output_schema(self.schema | ({TIME: pl.Datetime("us")} if spec.time_column else {}))
+        schema.pop(TIME, None)
+        time: EventTime | None = None
+        if self.windowing is not None:
+            time = EventTime(WINDOW_END, from_windows=True)
+        elif isinstance(spec, DistinctSpec):
+            time = self.node.time
+        over = f" over {describe_window(self.windowing)}" if self.windowing else ""
+        operation = Stateful(spec, self.graph.unused_name(name))
+        node = self.graph.add(operation, (self.node.id,), schema, f"{label} by {', '.join(self.keys)}{over}", time)
+        return Stream(self.graph, node)
+
+    def _windowed(self, window: WindowSpec) -> Stream:
+        if self.node.time is None:
+            msg = 'windows need event time: call .watermark("ts", delay="2s") before, and keep its column'
+            raise FlowError(msg)
+        self._needs_keys("window")
+        clash = [key for key in self.keys if key in (WINDOW_START, WINDOW_END)]
+        if clash:
+            msg = f"window: the key {clash[0]!r} would be written over by the window's own column; rename it first"
+            raise FlowError(msg)
+        return replace(self, windowing=window)
+
+    def _time_column(self) -> str | None:
+        # The engine lays every stream's event time into one column of microseconds before a kernel sees it.
+        return TIME if self.node.time is not None else None
+
+    def _column(self, where: str, column: str) -> pl.DataType:
+        if column not in self.node.schema:
+            msg = f"{where}: no column {column!r}; {name_alternatives(column, self.node.schema)}"
+            raise FlowError(msg)
+        return self.node.schema[column]
+
+    def _needs_keys(self, where: str) -> None:
+        if not self.keys:
+            msg = f"{where} works per key: call .key_by(column) before; there are {', '.join(self.node.schema)}"
+            raise FlowError(msg)
+
+    def _refuse_ttl_of_windows(self, where: str, ttl: Duration | None) -> None:
+        if ttl is not None and self.windowing is not None:
+            msg = f"{where}: windows end by themselves; a ttl is for running aggregates, without window()"
+            raise FlowError(msg)
+
+
+def _optional(duration: Duration | None) -> int | None:
+    return None if duration is None else parse_duration(duration, "ttl")
+
+
+def _list(columns: tuple[Expression, ...], named: Mapping[str, Expression]) -> str:
+    return ", ".join([*(describe(c) for c in columns), *(f"{k}={describe(v)}" for k, v in named.items())])

@@ -1,0 +1,286 @@
+"""The rooms of src/anabranch keep to the table in docs/architecture.md.
+
+The document is the rule: change the table there, and this test follows.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[1]
+PACKAGE = PROJECT / "src" / "anabranch"
+DOCUMENT = PROJECT / "docs" / "architecture.md"
+
+LONGEST_MODULE_LINES = 450
+
+# Modules beside the rooms, and whether they may import rooms.
+TOP_MODULES = {
+    "__init__": True,  # the public face gathers names from every room
+    "__main__": True,  # `python -m anabranch` is the command
+    "errors": False,  # every room raises these, so they stand below all of them
+}
+
+# Clocks, randomness, files and engines: what a pure room gets passed in, or does without.
+IMPURE_MODULES = frozenset(
+    {
+        "glob",
+        "os",
+        "pathlib",
+        "py4j",
+        "pyspark",
+        "random",
+        "secrets",
+        "shutil",
+        "socket",
+        "subprocess",
+        "tempfile",
+        "time",
+        "uuid",
+    }
+)
+
+# Module of a pure room → the impure modules it may import all the same. Each entry says why in a comment.
+ALLOWED_IMPURE_IMPORTS: dict[str, frozenset[str]] = {
+    # Flows can be files, and the paths in them are relative to them; what they say is parsed and built elsewhere.
+    "query/flow_files.py": frozenset({"pathlib"}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One imported name, in full, and the line that imports it."""
+
+    name: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """What the document says: room → the rooms it may import, and the rooms that are pure."""
+
+    may_import: dict[str, frozenset[str]]
+    pure: frozenset[str]
+
+
+def read_rooms(text: str) -> Rooms:
+    """Return the rules in the document's section "Rooms".
+
+    The last column holds names divided by commas, or one of: –, all, all above, the pure rooms.
+    """
+    section = re.search(r"^## Rooms\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert section, "docs/architecture.md has no section '## Rooms'"
+    rows = re.findall(r"^\| `(\w+)/` \|[^|\n]*\|([^|\n]*)\|$", section[1], re.MULTILINE)
+    assert rows, "the section 'Rooms' has no rows of the form | `room/` | holds | may import |"
+    sentence = re.search(r"^The pure rooms are ([^.]*)\.", section[1], re.MULTILINE)
+    assert sentence, "the section 'Rooms' has no sentence 'The pure rooms are …'"
+
+    names = [name for name, _ in rows]
+    pure = frozenset(re.findall(r"`(\w+)`", sentence[1]))
+    assert pure <= set(names), f"pure rooms without a row: {sorted(pure - set(names))}"
+    may_import = {}
+    for position, (name, cell) in enumerate(rows):
+        match cell.strip():
+            case "–":
+                allowed = set()
+            case "all":
+                allowed = set(names)
+            case "all above":
+                allowed = set(names[:position])
+            case "the pure rooms":
+                allowed = set(pure)
+            case listed:
+                allowed = {word.strip() for word in listed.split(",")}
+        assert allowed <= set(names), f"{name} may import rooms without a row: {sorted(allowed - set(names))}"
+        may_import[name] = frozenset(allowed | {name})
+    return Rooms(may_import, pure)
+
+
+def find_imports(source: str, package: str) -> list[Import]:
+    """Return every import in a module of ``package``, relative ones resolved, also inside functions.
+
+    ``from a import b`` counts as ``a.b``. ``import_module`` is seen only when it is given a literal name.
+    """
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=aliases):
+                found += [Import(alias.name, node.lineno) for alias in aliases]
+            case ast.ImportFrom(module=module, names=aliases, level=level):
+                # Each dot after the first climbs one package up.
+                ancestors = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+                parts = [*ancestors, *([module] if module else [])]
+                found += [Import(".".join([*parts, alias.name]), node.lineno) for alias in aliases]
+            case ast.Call(
+                func=ast.Name(id="import_module" | "__import__") | ast.Attribute(attr="import_module"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                found.append(Import(name, node.lineno))
+    return found
+
+
+def find_opened_files(source: str) -> list[int]:
+    """Return the lines that call the builtin ``open``."""
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open"
+    ]
+
+
+def list_modules() -> list[Path]:
+    """Return the package's modules, relative to the package."""
+    return sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
+
+
+def room_of(module: Path) -> str | None:
+    """Return the room a module lies in, or None for a module beside the rooms."""
+    return module.parts[0] if len(module.parts) > 1 else None
+
+
+def read_imports(module: Path) -> list[Import]:
+    source = (PACKAGE / module).read_text(encoding="utf-8")
+    return find_imports(source, ".".join(["anabranch", *module.parent.parts]))
+
+
+def wrong_room_imports(module: Path, imports: list[Import], rooms: Rooms) -> Iterator[str]:
+    """Yield a sentence for each import of a room, or of the public face, that the table doesn't grant."""
+    room = room_of(module)
+    every_room = frozenset(rooms.may_import)
+    if room is not None:
+        allowed = rooms.may_import.get(room, frozenset())
+    else:
+        allowed = every_room if TOP_MODULES.get(module.stem, False) else frozenset()
+    for item in imports:
+        root, *rest = item.name.split(".")
+        target = rest[0] if rest else ""
+        if root != "anabranch" or target == "errors" or target in allowed:
+            continue
+        where = f"{module}:{item.line}"
+        if target in every_room:
+            granted = ", ".join(sorted(allowed)) or "no room"
+            yield f"{where} imports the room {target!r}; it may import: {granted}"
+        elif allowed != every_room:
+            # The public face imports every room, so whoever imports it does, too.
+            yield f"{where} imports {item.name!r} from the public face; import it from the room that defines it"
+
+
+def impure_imports(module: Path, imports: list[Import]) -> Iterator[str]:
+    """Yield a sentence for each import that brings a clock, randomness, files or an engine into a pure room."""
+    allowed = ALLOWED_IMPURE_IMPORTS.get(module.as_posix(), frozenset())
+    for item in imports:
+        root = item.name.split(".")[0]
+        if root in IMPURE_MODULES - allowed:
+            yield f"{module}:{item.line} imports {root!r} in a pure room; pass in what it is needed for"
+
+
+def report(violations: list[str]) -> str:
+    return "\n".join(["", *violations])
+
+
+@pytest.fixture(scope="module")
+def rooms() -> Rooms:
+    return read_rooms(DOCUMENT.read_text(encoding="utf-8"))
+
+
+def test_every_folder_is_a_room_of_the_table(rooms: Rooms) -> None:
+    strangers = sorted({str(room_of(module)) for module in list_modules() if room_of(module)} - set(rooms.may_import))
+    assert not strangers, f"folders without a row in docs/architecture.md: {strangers}"
+
+
+def test_beside_the_rooms_lie_only_the_known_modules() -> None:
+    strangers = [str(module) for module in list_modules() if not room_of(module) and module.stem not in TOP_MODULES]
+    assert not strangers, f"modules outside every room: {strangers}; move them into one"
+
+
+def test_rooms_import_only_what_the_table_grants(rooms: Rooms) -> None:
+    violations = [text for module in list_modules() for text in wrong_room_imports(module, read_imports(module), rooms)]
+    assert not violations, report(violations)
+
+
+def test_pure_rooms_import_no_engine_clock_randomness_or_files(rooms: Rooms) -> None:
+    violations = [
+        text
+        for module in list_modules()
+        if room_of(module) in rooms.pure
+        for text in impure_imports(module, read_imports(module))
+    ]
+    assert not violations, report(violations)
+
+
+def test_pure_rooms_open_no_files(rooms: Rooms) -> None:
+    violations = [
+        f"{module}:{line} opens a file in a pure room; take its text as an argument"
+        for module in list_modules()
+        if room_of(module) in rooms.pure and module.as_posix() not in ALLOWED_IMPURE_IMPORTS
+        for line in find_opened_files((PACKAGE / module).read_text(encoding="utf-8"))
+    ]
+    assert not violations, report(violations)
+
+
+def test_every_allowed_exception_is_still_needed() -> None:
+    stale = [
+        f"{name}: {sorted(unused)}"
+        for name, allowed in ALLOWED_IMPURE_IMPORTS.items()
+        if (unused := allowed - {item.name.split(".")[0] for item in read_imports(Path(name))})
+    ]
+    assert not stale, f"ALLOWED_IMPURE_IMPORTS names imports that are gone: {stale}"
+
+
+def test_no_module_is_longer_than_a_reader_can_hold() -> None:
+    lengths = {module: len((PACKAGE / module).read_text(encoding="utf-8").splitlines()) for module in list_modules()}
+    too_long = [f"{module}: {lines} lines" for module, lines in lengths.items() if lines > LONGEST_MODULE_LINES]
+    assert not too_long, f"longer than {LONGEST_MODULE_LINES} lines, split by concern: {too_long}"
+
+
+# The rules above are worth what the reader of imports is worth.
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import anabranch.routing.table", "anabranch.routing.table"),
+        ("from anabranch import routing", "anabranch.routing"),
+        ("from anabranch.routing import table", "anabranch.routing.table"),
+        ("from . import moves", "anabranch.balancing.moves"),
+        ("from .moves import Move", "anabranch.balancing.moves.Move"),
+        ("from .. import routing", "anabranch.routing"),
+        ("from ..routing.table import Route", "anabranch.routing.table.Route"),
+        ("def plan():\n    import anabranch.spark", "anabranch.spark"),
+        ("import importlib\nimportlib.import_module('anabranch.spark')", "anabranch.spark"),
+    ],
+)
+def test_every_way_to_import_is_found(source: str, expected: str) -> None:
+    assert expected in {item.name for item in find_imports(source, "anabranch.balancing")}
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "wrong"),
+    [
+        ("balancing/greedy.py", "from ..routing import table", False),
+        ("balancing/greedy.py", "from ..spark import session", True),
+        ("balancing/greedy.py", "from ..errors import RouteError", False),
+        ("balancing/greedy.py", "from anabranch import Flow", True),
+        ("balancing/deep/greedy.py", "from ...spark import session", True),
+        ("model/moves.py", "from anabranch.routing import table", True),
+        ("spark/driver.py", "from anabranch.connectors import files", False),
+        ("spark/driver.py", "from anabranch.cli import main", True),
+        ("cli/run.py", "from anabranch import Flow", False),
+        ("errors.py", "from anabranch.model import Move", True),
+        ("__init__.py", "from anabranch.query import Flow", False),
+    ],
+)
+def test_the_table_decides_over_imports(module: str, source: str, wrong: bool, rooms: Rooms) -> None:
+    path = Path(module)
+    imports = find_imports(source, ".".join(["anabranch", *path.parent.parts]))
+    assert bool(list(wrong_room_imports(path, imports, rooms))) is wrong
+
+
+def test_an_impure_import_in_a_pure_room_is_found() -> None:
+    assert list(impure_imports(Path("routing/table.py"), find_imports("from time import time", "anabranch.routing")))
+    assert not list(impure_imports(Path("routing/table.py"), find_imports("import math", "anabranch.routing")))
