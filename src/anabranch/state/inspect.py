@@ -1,0 +1,141 @@
+"""Looking into a checkpoint: what lies where, and the rows themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from anabranch.errors import CheckpointError
+from anabranch.model import RunRef
+from anabranch.state.manifest import LevelState, Manifest
+from anabranch.state.runs import RunFiles, WriteName
+from anabranch.state.store import Store
+
+SLOT = "__slot"
+RUN = "__run"
+"""The age of a row's run within its slot: 0 is the oldest. Where rows of a key are totals, the highest counts."""
+
+_READ_ONLY = WriteName(epoch=0, batch=0, attempt=0, unique="reader")
+
+
+def list_slots(manifest: Manifest) -> pl.DataFrame:
+    """Return one row an operator and slot: its runs, live rows, bytes, and the batches its runs come from."""
+    rows = [
+        {
+            "operator": level.operator,
+            "slot": slot,
+            "buckets": level.bucket_map.slot_of.count(slot),
+            "runs": len(refs),
+            "rows": sum(ref.live_rows for ref in refs),
+            "bytes": sum(ref.bytes for ref in refs),
+            "oldest_batch": min((ref.batch for ref in refs), default=None),
+            "newest_batch": max((ref.batch for ref in refs), default=None),
+        }
+        for level in manifest.levels
+        for slot, refs in enumerate(level.runs)
+    ]
+    schema = {
+        "operator": pl.String,
+        "slot": pl.Int64,
+        "buckets": pl.Int64,
+        "runs": pl.Int64,
+        "rows": pl.Int64,
+        "bytes": pl.Int64,
+        "oldest_batch": pl.Int64,
+        "newest_batch": pl.Int64,
+    }
+    return pl.DataFrame(rows, schema=schema)
+
+
+def list_runs(manifest: Manifest) -> pl.DataFrame:
+    """Return one row a run: where it is, how much of it is live, and its windows in microseconds."""
+    rows = [
+        {"operator": level.operator, "slot": slot, "run": position, **_describe(ref)}
+        for level in manifest.levels
+        for slot, refs in enumerate(level.runs)
+        for position, ref in enumerate(refs)
+    ]
+    schema = {
+        "operator": pl.String,
+        "slot": pl.Int64,
+        "run": pl.Int64,
+        "file": pl.String,
+        "batch": pl.Int64,
+        "rows": pl.Int64,
+        "live_rows": pl.Int64,
+        "bytes": pl.Int64,
+        "min_window": pl.Int64,
+        "max_window": pl.Int64,
+        "made_from": pl.Int64,
+    }
+    return pl.DataFrame(rows, schema=schema)
+
+
+def find_level(manifest: Manifest, operator: str) -> LevelState:
+    """Return the state of an operator by name; raise ``CheckpointError`` naming those that exist."""
+    for level in manifest.levels:
+        if level.operator == operator:
+            return level
+    known = ", ".join(level.operator for level in manifest.levels) or "none"
+    msg = f"no operator {operator!r} in batch {manifest.batch}; there are: {known}"
+    raise CheckpointError(msg)
+
+
+def read_rows(store: Store, level: LevelState) -> pl.DataFrame:
+    """Return all live rows of an operator, with ``__slot`` and ``__run``; an empty frame if there are none.
+
+    These are the rows as stored: a key may have several, one a run, until they are merged.
+    """
+    files = RunFiles(store, "state", _READ_ONLY)
+    frames = [
+        files.read(ref).with_columns(
+            pl.lit(slot, dtype=pl.Int64).alias(SLOT), pl.lit(position, dtype=pl.Int64).alias(RUN)
+        )
+        for slot, refs in enumerate(level.runs)
+        for position, ref in enumerate(refs)
+    ]
+    return pl.concat(frames) if frames else pl.DataFrame()
+
+
+def find_key(rows: pl.DataFrame, key: Mapping[str, str]) -> pl.DataFrame:
+    """Return the rows of a key that is given as text, column by column; each text is read as its column's type."""
+    if rows.is_empty():
+        return rows
+    strangers = [name for name in key if name not in rows.columns]
+    if strangers:
+        known = [name for name in rows.columns if not name.startswith("__")]
+        msg = f"the state has no columns {strangers}; it has {known}"
+        raise CheckpointError(msg)
+    for name, text in key.items():
+        dtype = rows.schema[name]
+        value = pl.Series([text.encode()]) if dtype == pl.Binary else _read_text(text, dtype)
+        if value[0] is None:
+            msg = f"{text!r} cannot be a value of {name}, which is {dtype}"
+            raise CheckpointError(msg)
+        rows = rows.filter(pl.col(name) == value[0])
+    return rows
+
+
+def _read_text(text: str, dtype: pl.DataType) -> pl.Series:
+    value = pl.Series([text])
+    if dtype == pl.Date:
+        return value.str.to_date(strict=False)
+    if isinstance(dtype, pl.Datetime):
+        return value.str.to_datetime(strict=False, time_unit=dtype.time_unit, time_zone=dtype.time_zone)
+    if dtype == pl.Boolean:
+        return value.str.to_lowercase().replace_strict({"true": True, "false": False}, default=None)
+    return value.cast(dtype, strict=False)
+
+
+def _describe(ref: RunRef) -> dict[str, object]:
+    return {
+        "file": ref.file,
+        "batch": ref.batch,
+        "rows": ref.rows,
+        "live_rows": ref.live_rows,
+        "bytes": ref.bytes,
+        "min_window": ref.min_window,
+        "max_window": ref.max_window,
+        "made_from": len(ref.made_from),
+    }

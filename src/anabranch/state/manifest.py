@@ -1,0 +1,190 @@
+"""The manifest: all that a committed batch consists of, as checksummed JSON."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from anabranch.errors import CheckpointError, StateDamaged
+from anabranch.model import BucketMap, RunRef, StagedFile
+
+FORMAT_VERSION = 1
+INITIAL_BATCH = -1
+"""The batch number of given initial state, committed before the first batch of data."""
+
+
+@dataclass(frozen=True, slots=True)
+class LevelState:
+    """One stateful operator: who owns which bucket, and the runs of every slot."""
+
+    operator: str
+    """A name that is stable between starts of the same flow."""
+    bucket_map: BucketMap
+    runs: tuple[tuple[RunRef, ...], ...]
+    """By slot, oldest run first."""
+
+    @property
+    def live_rows(self) -> int:
+        return sum(ref.live_rows for slot in self.runs for ref in slot)
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(ref.bytes for slot in self.runs for ref in slot)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON data."""
+        return {
+            "operator": self.operator,
+            "bucket_map": {"slots": self.bucket_map.slots, "slot_of": list(self.bucket_map.slot_of)},
+            "runs": [[ref.to_json() for ref in slot] for slot in self.runs],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> LevelState:
+        """Read what ``to_json`` wrote."""
+        buckets = data["bucket_map"]
+        return cls(
+            operator=data["operator"],
+            bucket_map=BucketMap(buckets["slots"], tuple(buckets["slot_of"])),
+            runs=tuple(tuple(RunRef.from_json(ref) for ref in slot) for slot in data["runs"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The commit of a batch, and all that the next one starts from. What no manifest names does not exist."""
+
+    flow: str
+    flow_structure: Any
+    """What the checkpoint depends on in the flow, as plain JSON data, compared by equality."""
+    batch: int
+    epoch: int
+    query_id: str
+    """Spark's id of the streaming query."""
+    start_offset: Any
+    end_offset: Any
+    """Where the sources stood before and after the batch, as plain JSON data."""
+    levels: tuple[LevelState, ...] = ()
+    watermarks: Mapping[str, Any] = field(default_factory=dict)
+    sinks: Mapping[int, tuple[StagedFile, ...]] = field(default_factory=dict)
+    totals: Mapping[str, int | float] = field(default_factory=dict)
+    """Counters since the flow's first batch."""
+    problems: tuple[str, ...] = ()
+    created_at: float = 0.0
+    """Seconds since 1970, by the driver's clock; for people, never compared."""
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    """Plain JSON data that the engine wants to find again in the next batch: routing table, anchors, ticks."""
+    format_version: int = FORMAT_VERSION
+
+    def files(self) -> Iterator[RunRef]:
+        """Yield every run that this batch needs, and those that could rebuild one of them."""
+        for level in self.levels:
+            for slot in level.runs:
+                for ref in slot:
+                    yield ref
+                    yield from ref.made_from
+
+    def without_sources_before(self, batch: int) -> Manifest:
+        """Forget what runs older than a batch were made from, once those files may be gone."""
+        return replace(
+            self,
+            levels=tuple(
+                replace(level, runs=tuple(tuple(_forget_sources(ref, batch) for ref in slot) for slot in level.runs))
+                for level in self.levels
+            ),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON data."""
+        return {
+            "format_version": self.format_version,
+            "flow": self.flow,
+            "flow_structure": self.flow_structure,
+            "batch": self.batch,
+            "epoch": self.epoch,
+            "query_id": self.query_id,
+            "start_offset": self.start_offset,
+            "end_offset": self.end_offset,
+            "levels": [level.to_json() for level in self.levels],
+            "watermarks": dict(self.watermarks),
+            "sinks": {str(sink): [staged.to_json() for staged in files] for sink, files in self.sinks.items()},
+            "totals": dict(self.totals),
+            "problems": list(self.problems),
+            "created_at": self.created_at,
+            "engine": dict(self.engine),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Manifest:
+        """Read what ``to_json`` wrote; raise ``CheckpointError`` for another format version."""
+        _check_version(data.get("format_version"))
+        return cls(
+            flow=data["flow"],
+            flow_structure=data["flow_structure"],
+            batch=data["batch"],
+            epoch=data["epoch"],
+            query_id=data["query_id"],
+            start_offset=data["start_offset"],
+            end_offset=data["end_offset"],
+            levels=tuple(LevelState.from_json(level) for level in data["levels"]),
+            watermarks=data["watermarks"],
+            sinks={
+                int(sink): tuple(StagedFile.from_json(staged) for staged in files)
+                for sink, files in data["sinks"].items()
+            },
+            totals=data["totals"],
+            problems=tuple(data["problems"]),
+            created_at=data["created_at"],
+            engine=data["engine"],
+            format_version=data["format_version"],
+        )
+
+    def encode(self) -> bytes:
+        """Return the file's text: the manifest and the checksum of itself."""
+        body = self.to_json()
+        return json.dumps({"checksum": _checksum(body), "manifest": body}, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, content: bytes, file: str) -> Manifest:
+        """Read what ``encode`` wrote; ``file`` is named in errors."""
+        try:
+            document = json.loads(content)
+            body, checksum = document["manifest"], document["checksum"]
+            version = body.get("format_version")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            msg = f"manifest {file} cannot be read: {error}"
+            raise StateDamaged(msg) from error
+        # The version comes first: another format may well compute its checksum differently.
+        _check_version(version, file)
+        if checksum != _checksum(body):
+            msg = f"manifest {file} has checksum {_checksum(body)}, but says {checksum}"
+            raise StateDamaged(msg)
+        return cls.from_json(body)
+
+
+def plain_json(value: Any) -> Any:
+    """Return a value as it will be read back: tuples become lists, keys become strings."""
+    return json.loads(json.dumps(value))
+
+
+def _forget_sources(ref: RunRef, batch: int) -> RunRef:
+    return replace(ref, made_from=()) if ref.made_from and ref.batch < batch else ref
+
+
+def _checksum(body: Any) -> str:
+    text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    return f"crc32:{zlib.crc32(text):08x}"
+
+
+def _check_version(found: Any, file: str = "a manifest") -> None:
+    if found != FORMAT_VERSION:
+        advice = (
+            "install a newer anabranch"
+            if isinstance(found, int) and found > FORMAT_VERSION
+            else "start a new checkpoint"
+        )
+        msg = f"{file} has checkpoint format {found}; this version reads format {FORMAT_VERSION}: {advice}"
+        raise CheckpointError(msg)

@@ -1,0 +1,216 @@
+"""Runs as Arrow files: written once, checked when first read, mapped where they lie on a local disk."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from anabranch.errors import StateDamaged
+from anabranch.model import HASH, WINDOW, RunRef
+from anabranch.state.hot_copies import HotCopies
+from anabranch.state.store import Store
+
+VERIFIED_FILES_REMEMBERED = 100_000
+
+_verified: dict[tuple[str, str], str] = {}
+"""(store or folder, file) → checksum, for files this process has checked: they never change, so once is enough."""
+
+
+class RunDamaged(StateDamaged):
+    """The file of a run is missing, or its bytes are not those that were written."""
+
+    def __init__(self, message: str, file: str) -> None:
+        super().__init__(message, file)
+        self.file = file
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+@dataclass(frozen=True, slots=True)
+class WriteName:
+    """Who writes: what makes a file's name unlike that of every other attempt at the same batch."""
+
+    epoch: int
+    batch: int
+    attempt: int
+    unique: str
+    """A random id: task ids start again at 0 in every application."""
+
+    def file(self, folder: str, serial: int, suffix: str) -> str:
+        """Return a file name such as ``state/0/3/e000002-b000000000017-a0-9f3c…-0.arrow``."""
+        stem = f"e{self.epoch:06d}-b{self.batch:012d}-a{self.attempt}-{self.unique}-{serial}"
+        return f"{folder.strip('/')}/{stem}{suffix}"
+
+
+def checksum_of(content: bytes | memoryview | pa.Buffer) -> str:
+    """Return the checksum that manifests carry: CRC-32, at 4 GB/s the only one that reading does not feel."""
+    return f"crc32:{zlib.crc32(content):08x}"
+
+
+def encode_run(frame: pl.DataFrame, compressed: bool) -> memoryview:
+    """Return the frame as an Arrow IPC file of one record batch."""
+    if any(dtype in (pl.Int128, pl.UInt128) for dtype in frame.dtypes):
+        return _encode_wide_integers(frame, compressed)
+    # The oldest layout has strings in one piece: a slice of views would drag all the text of its parent along.
+    table = frame.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_file(
+        out, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4" if compressed else None)
+    ) as file:
+        file.write_table(table)
+    return _octets(out.getvalue())
+
+
+def decode_run(content: pa.Buffer) -> pl.DataFrame:
+    """Return the rows of an Arrow IPC file, in place as far as they are not compressed."""
+    try:
+        table = pa.ipc.open_file(content).read_all()
+    except pa.ArrowNotImplementedError:
+        return pl.read_ipc(content.to_pybytes())
+    frame = pl.from_arrow(table, rechunk=False)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _octets(content: pa.Buffer) -> memoryview:
+    # Arrow's buffers show themselves as signed bytes, which not every library takes.
+    return memoryview(content).cast("B")
+
+
+def _encode_wide_integers(frame: pl.DataFrame, compressed: bool) -> memoryview:
+    # Arrow has no 128-bit integers, Polars' own writer does.
+    out = io.BytesIO()
+    frame.write_ipc(out, compression="lz4" if compressed else "uncompressed")
+    return out.getbuffer()
+
+
+@dataclass(slots=True)
+class RunFiles:
+    """Reads and writes the runs of one slot of one operator: a ``RunReader`` and a ``RunWriter``.
+
+    A mapped frame stays readable after its file is deleted, but not if another program truncates the file in place.
+    """
+
+    store: Store
+    folder: str
+    """Where new runs go, such as ``state/0/3``; runs are read wherever their name says."""
+    name: WriteName
+    hot: HotCopies | None = None
+    """Copies on this host, for stores that are far away; a local store needs none."""
+    written_bytes: int = 0
+    _serial: int = field(default=0, init=False)
+
+    def read(self, ref: RunRef) -> pl.DataFrame:
+        """Return the live rows of a run; raise ``RunDamaged`` if the bytes are not those that were written."""
+        content = self._hot_content(ref)
+        if content is None:
+            content = open_content(self.store, ref)
+            _check_once(self.store.url, ref, content)
+            if self.hot is not None and self.store.local_path(ref.file) is None:
+                self.hot.put(ref.file, _octets(content))
+        return decode_run(content).slice(ref.first_live)
+
+    def write(self, frame: pl.DataFrame, made_from: Sequence[RunRef] = ()) -> RunRef:
+        """Write a sorted frame as a new run; an unsorted one is a kernel's mistake and raises ``ValueError``."""
+        check_sorted(frame)
+        # A run that can be mapped is read in place, so it is kept as it lies in memory; one that travels is packed.
+        mappable = self.store.local_path(self.folder) is not None
+        content = encode_run(frame, compressed=not mappable)
+        checksum = checksum_of(content)
+        # Two attempts at one task share the name of the writer. With the checksum in it, the file that an attempt
+        # reports is never overwritten by one with other bytes.
+        file = self.name.file(self.folder, self._serial, f"-{checksum.removeprefix('crc32:')}.arrow")
+        self._serial += 1
+        self.store.write(file, content)
+        if self.hot is not None and not mappable:
+            self.hot.put(file, content)
+        self.written_bytes += len(content)
+        windows: dict[str, Any] = {}
+        if WINDOW in frame.columns and frame.height > 0:
+            windows = {"min_window": frame[WINDOW][0], "max_window": frame[WINDOW][-1]}
+        return RunRef(
+            file=file,
+            rows=frame.height,
+            bytes=len(content),
+            checksum=checksum,
+            batch=self.name.batch,
+            # One generation is enough to rebuild a run, and keeps manifests from growing with history.
+            made_from=tuple(replace(source, made_from=()) for source in made_from),
+            **windows,
+        )
+
+    def _hot_content(self, ref: RunRef) -> pa.Buffer | None:
+        path = self.hot.find(ref.file) if self.hot is not None else None
+        if path is None:
+            return None
+        try:
+            content = _map_file(path)
+            _check_once(str(path.parent), ref, content)
+        except (FileNotFoundError, RunDamaged):
+            # A hot copy only saves time: whatever is wrong with it, the cold one decides.
+            return None
+        return content
+
+
+def open_content(store: Store, ref: RunRef) -> pa.Buffer:
+    """Return a run's bytes, unchecked, mapped if the store is local; raise ``RunDamaged`` if the file is missing."""
+    path = store.local_path(ref.file)
+    try:
+        return pa.py_buffer(store.read(ref.file)) if path is None else _map_file(path)
+    except FileNotFoundError as error:
+        msg = f"state file {ref.file} is missing in {store.url}"
+        raise RunDamaged(msg, ref.file) from error
+
+
+def _map_file(path: Path) -> pa.Buffer:
+    if path.stat().st_size == 0:
+        # Nothing can be mapped of an empty file; its size gives it away.
+        return pa.py_buffer(b"")
+    with pa.memory_map(str(path)) as mapped:
+        return mapped.read_buffer()
+
+
+def _check_once(place: str, ref: RunRef, content: pa.Buffer) -> None:
+    key = (place, ref.file)
+    if _verified.get(key) == ref.checksum and len(content) == ref.bytes:
+        return
+    check_content(ref, content)
+    if len(_verified) >= VERIFIED_FILES_REMEMBERED:
+        _verified.clear()
+    _verified[key] = ref.checksum
+
+
+def check_content(ref: RunRef, content: pa.Buffer | bytes) -> None:
+    """Raise ``RunDamaged`` unless size and checksum are those of the manifest."""
+    if len(content) != ref.bytes:
+        msg = f"state file {ref.file} has {len(content):,} bytes, its manifest says {ref.bytes:,}"
+        raise RunDamaged(msg, ref.file)
+    found = checksum_of(content)
+    if found != ref.checksum:
+        msg = f"state file {ref.file} has checksum {found}, its manifest says {ref.checksum}"
+        raise RunDamaged(msg, ref.file)
+
+
+def check_sorted(frame: pl.DataFrame) -> None:
+    """Raise ``ValueError`` unless the frame is sorted by (window, hash): search in an unsorted run loses keys."""
+    if HASH not in frame.columns:
+        msg = f"a run needs the column {HASH}; this frame has {frame.columns}"
+        raise ValueError(msg)
+    hashes = frame[HASH].to_numpy()
+    rising = hashes[1:] >= hashes[:-1]
+    if WINDOW in frame.columns:
+        windows = frame[WINDOW].to_numpy()
+        rising = (windows[1:] > windows[:-1]) | ((windows[1:] == windows[:-1]) & rising)
+    if not rising.all():
+        order = f"({WINDOW}, {HASH})" if WINDOW in frame.columns else HASH
+        msg = f"a run must be sorted by {order}; row {int(np.argmin(rising)) + 1} is smaller than the one before it"
+        raise ValueError(msg)

@@ -1,0 +1,151 @@
+"""One operator's state on one slot: its runs, searched and cut, never rewritten in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from anabranch.model import HASH, WINDOW, RunReader, RunRef, RunWriter
+
+
+class RunsOfSlot:
+    """A ``SlotState`` over run files.
+
+    Frames that were read or written are kept until the batch is over, so a run is opened at most once.
+    """
+
+    def __init__(self, runs: Iterable[RunRef], reader: RunReader, writer: RunWriter) -> None:
+        self._runs = list(runs)
+        self._reader = reader
+        self._writer = writer
+        self._frames: dict[str, tuple[int, pl.DataFrame]] = {}
+
+    def live(self) -> list[pl.DataFrame]:
+        """Return the live rows of every run, oldest run first."""
+        return [self._rows_of(ref) for ref in self._runs]
+
+    def due(self, window_limit: int) -> list[pl.DataFrame]:
+        """Return the rows with window < limit of every run that has some, oldest first, without dropping them."""
+        found = []
+        for ref in self._runs:
+            if not _may_be_due(ref, window_limit):
+                continue
+            rows = self._rows_of(ref)
+            count = _rows_before(rows, window_limit)
+            if count > 0:
+                found.append(rows.head(count))
+        return found
+
+    def drop_due(self, window_limit: int) -> None:
+        """Forget the rows with window < limit, by moving where a run begins; no file is read twice or written."""
+        kept = []
+        for ref in self._runs:
+            if not _may_be_due(ref, window_limit):
+                kept.append(ref)
+                continue
+            if ref.max_window is not None and ref.max_window < window_limit:
+                continue
+            rows = self._rows_of(ref)
+            count = _rows_before(rows, window_limit)
+            kept.append(
+                replace(ref, first_live=ref.first_live + count, min_window=rows[WINDOW][count]) if count else ref
+            )
+        self._runs = kept
+
+    def lookup(self, hashes: pl.Series) -> list[pl.DataFrame]:
+        """Return the rows whose hash is among the (sorted, unique) hashes, oldest run first, by search, not scan.
+
+        Runs without such a row are left out; rows come in the order of their run.
+        """
+        if hashes.dtype != pl.UInt64:
+            # NumPy would compare them as floats, and miss keys.
+            msg = f"hashes are UInt64, these are {hashes.dtype}"
+            raise ValueError(msg)
+        if hashes.len() == 0:
+            return []
+        wanted = hashes.to_numpy()
+        found = []
+        for ref in self._runs:
+            rows = self._rows_of(ref)
+            positions = _positions_of(rows, wanted)
+            if positions.size > 0:
+                found.append(rows[positions])
+        return found
+
+    def append(self, frame: pl.DataFrame) -> None:
+        """Add one run; an empty frame adds none. The frame must be sorted."""
+        if frame.height > 0:
+            self._runs.append(self._write(frame, ()))
+
+    def newest(self, count: int) -> list[pl.DataFrame]:
+        """Return the live rows of the newest ``count`` runs, oldest of them first."""
+        return [self._rows_of(ref) for ref in self._runs[len(self._runs) - count :]]
+
+    def replace_newest(self, count: int, frame: pl.DataFrame) -> None:
+        """Put one run in the place of the newest ``count``; an empty frame only takes them away.
+
+        The frame must be a merge of those runs and of nothing else: they can rebuild it as long as they are kept.
+        """
+        kept, merged = self._runs[: len(self._runs) - count], self._runs[len(self._runs) - count :]
+        self._runs = [*kept, self._write(frame, tuple(merged))] if frame.height > 0 else kept
+
+    def replace(self, frame: pl.DataFrame) -> None:
+        """Make this frame the whole state; an empty frame leaves no runs."""
+        self._runs = [self._write(frame, ())] if frame.height > 0 else []
+
+    def runs(self) -> tuple[RunRef, ...]:
+        """Return the runs as they stand now, oldest first."""
+        return tuple(self._runs)
+
+    def _write(self, frame: pl.DataFrame, made_from: tuple[RunRef, ...]) -> RunRef:
+        ref = self._writer.write(frame, made_from)
+        self._frames[ref.file] = (0, frame)
+        return ref
+
+    def _rows_of(self, ref: RunRef) -> pl.DataFrame:
+        first, rows = self._frames.get(ref.file) or (ref.first_live, self._reader.read(ref))
+        if first != ref.first_live:
+            rows = rows.slice(ref.first_live - first)
+        self._frames[ref.file] = (ref.first_live, rows)
+        return rows
+
+
+def _may_be_due(ref: RunRef, window_limit: int) -> bool:
+    return ref.min_window is not None and ref.min_window < window_limit
+
+
+def _rows_before(rows: pl.DataFrame, window_limit: int) -> int:
+    return int(np.searchsorted(rows[WINDOW].to_numpy(), window_limit, side="left"))
+
+
+def _positions_of(rows: pl.DataFrame, wanted: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Return the positions of the rows with a wanted hash, rising."""
+    hashes = rows[HASH].to_numpy()
+    pieces = [_positions_in_segment(hashes[start:end], wanted) + start for start, end in _segments(rows)]
+    return np.concatenate(pieces) if pieces else np.empty(0, np.int64)
+
+
+def _segments(rows: pl.DataFrame) -> Iterator[tuple[int, int]]:
+    """Yield the stretches of rows within which hashes rise: one a window, or all rows where there are no windows."""
+    if WINDOW not in rows.columns:
+        yield 0, rows.height
+        return
+    windows = rows[WINDOW].to_numpy()
+    start = 0
+    while start < rows.height:
+        end = int(np.searchsorted(windows, windows[start], side="right"))
+        yield start, end
+        start = end
+
+
+def _positions_in_segment(hashes: npt.NDArray[np.uint64], wanted: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    first = np.searchsorted(hashes, wanted, side="left").astype(np.int64)
+    counts = np.searchsorted(hashes, wanted, side="right") - first
+    # For each match: where its stretch begins, plus its place in the stretch.
+    place_in_stretch = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    positions: npt.NDArray[np.int64] = np.repeat(first, counts) + place_in_stretch
+    return positions

@@ -1,0 +1,326 @@
+"""Files by name: the one door through which state touches a disk or an object store."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore import store as obstore_kinds
+from obstore.exceptions import AlreadyExistsError
+
+from anabranch.errors import CheckpointError
+
+TEMPORARY_PREFIX = ".tmp-"
+REMOTE_SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory")
+
+
+class AlreadyExists(CheckpointError):
+    """A file was to be created, and one of that name is there."""
+
+
+class StoreFull(CheckpointError):
+    """There is no room for another file; everything written before is intact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file of a store."""
+
+    name: str
+    bytes: int
+    modified_seconds: float
+
+
+class Store(Protocol):
+    """Named files below one root. Names are relative, with slashes; a file is visible only when it is complete."""
+
+    @property
+    def url(self) -> str:
+        """What ``open_store`` takes to open the same store again, in another process too."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """Return a file's bytes, or raise ``FileNotFoundError``."""
+        ...
+
+    def exists(self, name: str) -> bool: ...
+
+    def create(self, name: str, content: bytes) -> None:
+        """Make a file that must not be there yet: of several callers one succeeds, the others get ``AlreadyExists``.
+
+        The file survives a power failure once this returns."""
+        ...
+
+    def write(self, name: str, content: bytes | memoryview) -> None:
+        """Make or replace a file that survives as ``create``'s do. Of several writers of a name the last wins."""
+        ...
+
+    def list(self, prefix: str) -> Sequence[Entry]:
+        """Return the files below a folder, at any depth, sorted by name; none if there is no such folder."""
+        ...
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove files; one that is gone already is no error."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file another name, replacing what has it. Atomic on a local disk, a copy on an object store."""
+        ...
+
+    def local_path(self, name: str) -> Path | None:
+        """Return where the file lies on this host's file system, or None if it does not."""
+        ...
+
+    def abandoned(self, prefix: str) -> Sequence[Entry]:
+        """Return what writers that died left behind, half-written and invisible to ``list``."""
+        ...
+
+
+def open_store(url_or_path: str | Path) -> Store:
+    """Open a store at a local path or a URL: file://, s3://, gs://, az:// (and memory:// within one process).
+
+    Credentials of object stores come from the environment, as ``obstore`` reads them.
+    """
+    text = str(url_or_path)
+    scheme = urlsplit(text).scheme if "://" in text else ""
+    if scheme == "":
+        return LocalStore(Path(text).expanduser().absolute())
+    if scheme == "file":
+        parts = urlsplit(text)
+        if parts.netloc not in ("", "localhost"):
+            msg = f"{text} names the host {parts.netloc!r}; file URLs have three slashes: file:///{parts.netloc}…"
+            raise CheckpointError(msg)
+        return LocalStore(Path(unquote(parts.path)))
+    if scheme in REMOTE_SCHEMES:
+        return RemoteStore(text.rstrip("/"))
+    accepted = ", ".join(f"{name}://" for name in ("file", *REMOTE_SCHEMES))
+    msg = f"cannot keep files at {text}: unknown scheme {scheme!r}; use a local path or one of {accepted}"
+    raise CheckpointError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStore:
+    """Files below a directory, made visible by link or rename after an fsync."""
+
+    root: Path
+
+    @property
+    def url(self) -> str:
+        return str(self.root)
+
+    def read(self, name: str) -> bytes:
+        return self._path(name).read_bytes()
+
+    def exists(self, name: str) -> bool:
+        return self._path(name).exists()
+
+    def create(self, name: str, content: bytes) -> None:
+        self._write_then(name, content, self._link)
+
+    def write(self, name: str, content: bytes | memoryview) -> None:
+        self._write_then(name, content, os.replace)
+
+    def list(self, prefix: str) -> Sequence[Entry]:
+        return [entry for entry in self._walk(prefix) if not _is_temporary(entry.name)]
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._path(name).unlink(missing_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        path = self._path(target)
+        _make_folder(path.parent)
+        os.replace(self._path(source), path)
+
+    def local_path(self, name: str) -> Path | None:
+        return self._path(name)
+
+    def abandoned(self, prefix: str) -> Sequence[Entry]:
+        return [entry for entry in self._walk(prefix) if _is_temporary(entry.name)]
+
+    def _path(self, name: str) -> Path:
+        return self.root / _checked(name)
+
+    def _write_then(self, name: str, content: bytes | memoryview, publish: Callable[[Path, Path], None]) -> None:
+        path = self._path(name)
+        temporary = path.with_name(f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
+        try:
+            descriptor = self._open_new(temporary)
+            try:
+                _write_all(descriptor, content)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            publish(temporary, path)
+            # The directory entry, too, must survive: a commit that a power failure undoes was none.
+            _sync_directory(path.parent)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                msg = (
+                    f"no space left at {self.root} for {name} ({len(content):,} bytes); what was committed is intact: "
+                    "free some space and start again"
+                )
+                raise StoreFull(msg) from error
+            raise
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+
+    @staticmethod
+    def _open_new(path: Path) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            return os.open(path, flags, 0o666)
+        except FileNotFoundError:
+            _make_folder(path.parent)
+            return os.open(path, flags, 0o666)
+
+    def _link(self, temporary: Path, path: Path) -> None:
+        try:
+            os.link(temporary, path)
+        except FileExistsError as error:
+            msg = f"{path} exists already"
+            raise AlreadyExists(msg) from error
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
+                raise
+            msg = (
+                f"the file system of {self.root} has no hard links; without them two drivers could commit one batch: "
+                "put the checkpoint on another file system or an object store"
+            )
+            raise CheckpointError(msg) from error
+
+    def _walk(self, prefix: str) -> Sequence[Entry]:
+        found: list[Entry] = []
+        folders = [self._path(prefix) if prefix.strip("/") else self.root]
+        while folders:
+            try:
+                with os.scandir(folders.pop()) as children:
+                    for child in children:
+                        if child.is_dir(follow_symlinks=False):
+                            folders.append(Path(child.path))
+                            continue
+                        # A file may vanish between the listing and the look at it.
+                        with contextlib.suppress(FileNotFoundError):
+                            facts = child.stat()
+                            name = Path(child.path).relative_to(self.root).as_posix()
+                            found.append(Entry(name, facts.st_size, facts.st_mtime))
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+        return sorted(found, key=lambda entry: entry.name)
+
+
+class RemoteStore:
+    """Objects below a URL, through ``obstore``; the store's own conditional put makes creation happen once."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._handle: Any = _open_remote(url)
+
+    def __reduce__(self) -> tuple[type[RemoteStore], tuple[str]]:
+        return RemoteStore, (self._url,)
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    def read(self, name: str) -> bytes:
+        return obstore.get(self._handle, _checked(name)).bytes().to_bytes()
+
+    def exists(self, name: str) -> bool:
+        try:
+            obstore.head(self._handle, _checked(name))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def create(self, name: str, content: bytes) -> None:
+        try:
+            obstore.put(self._handle, _checked(name), content, mode="create")
+        except AlreadyExistsError as error:
+            msg = f"{self._url}/{name} exists already"
+            raise AlreadyExists(msg) from error
+
+    def write(self, name: str, content: bytes | memoryview) -> None:
+        obstore.put(self._handle, _checked(name), content)
+
+    def list(self, prefix: str) -> Sequence[Entry]:
+        folder = prefix.strip("/")
+        return sorted(
+            (
+                Entry(item["path"], item["size"], item["last_modified"].timestamp())
+                for page in obstore.list(self._handle, folder or None)
+                for item in page
+            ),
+            key=lambda entry: entry.name,
+        )
+
+    def delete(self, names: Iterable[str]) -> None:
+        doomed = [_checked(name) for name in names]
+        try:
+            obstore.delete(self._handle, doomed)
+        except FileNotFoundError:
+            # Some stores stop at the first file that is gone; then the rest are deleted one by one.
+            for name in doomed:
+                with contextlib.suppress(FileNotFoundError):
+                    obstore.delete(self._handle, name)
+
+    def rename(self, source: str, target: str) -> None:
+        obstore.rename(self._handle, _checked(source), _checked(target))
+
+    def local_path(self, name: str) -> Path | None:
+        return None
+
+    def abandoned(self, prefix: str) -> Sequence[Entry]:
+        return []
+
+
+_memory_stores: dict[str, obstore_kinds.MemoryStore] = {}
+
+
+def _open_remote(url: str) -> Any:
+    if url.startswith("memory:"):
+        # One store a URL, so that a store opened twice has one content, as everywhere else.
+        return _memory_stores.setdefault(url, obstore_kinds.MemoryStore())
+    return obstore_kinds.from_url(url)
+
+
+def _checked(name: str) -> str:
+    parts = PurePosixPath(name).parts
+    if not parts or ".." in parts or name.startswith("/"):
+        msg = f"{name!r} is no name of a file in a store: names are relative and stay below its root"
+        raise ValueError(msg)
+    return name
+
+
+def _is_temporary(name: str) -> bool:
+    return PurePosixPath(name).name.startswith(TEMPORARY_PREFIX)
+
+
+def _write_all(descriptor: int, content: bytes | memoryview) -> None:
+    rest = memoryview(content)
+    while len(rest) > 0:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _make_folder(path: Path) -> None:
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        _sync_directory(folder.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,73 @@
+"""What the tests of this folder build: frames, manifests, checkpoints, clocks."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from anabranch.model import HASH, WINDOW, BucketMap, RunRef
+from anabranch.state import Checkpoint, LevelState, Manifest, RunFiles, Store, WriteName
+
+# Children of this process would inherit the threads of its libraries in an unknown state; those of a server that
+# has loaded the modules and done nothing start clean, and fast.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["anabranch.state", "pytest", "hypothesis"])
+
+
+def windowed(rows: Sequence[tuple[int, int, int]]) -> pl.DataFrame:
+    """Return a sorted frame of (window, hash, value)."""
+    schema = {WINDOW: pl.Int64, HASH: pl.UInt64, "value": pl.Int64}
+    return pl.DataFrame(list(rows), schema=schema, orient="row").sort(WINDOW, HASH, maintain_order=True)
+
+
+def unwindowed(rows: Sequence[tuple[int, int]]) -> pl.DataFrame:
+    """Return a sorted frame of (hash, value)."""
+    schema = {HASH: pl.UInt64, "value": pl.Int64}
+    return pl.DataFrame(list(rows), schema=schema, orient="row").sort(HASH, maintain_order=True)
+
+
+def hashes(*values: int) -> pl.Series:
+    return pl.Series(values, dtype=pl.UInt64)
+
+
+def run_files(store: Store, batch: int = 0, epoch: int = 1, slot: int = 0, **options: Any) -> RunFiles:
+    return RunFiles(store, f"state/0/{slot}", WriteName(epoch, batch, 0, "cafe"), **options)
+
+
+def manifest(batch: int, runs: Sequence[RunRef] = (), epoch: int = 1, **fields: Any) -> Manifest:
+    """Return a manifest of a flow with one operator on one slot."""
+    given: dict[str, Any] = {
+        "flow": "low-voltage",
+        "flow_structure": {"operators": ["agg"]},
+        "batch": batch,
+        "epoch": epoch,
+        "query_id": "q-1",
+        "start_offset": {"entry": batch - 1},
+        "end_offset": {"entry": batch},
+        "levels": (LevelState("agg", BucketMap.even(1, 4), (tuple(runs),)),),
+    }
+    return Manifest(**(given | fields))
+
+
+def commit_batches(checkpoint: Checkpoint, count: int, epoch: int = 1) -> list[Manifest]:
+    """Commit batches that each add one run of ten rows to the same slot."""
+    runs: list[RunRef] = []
+    committed = []
+    for batch in range(count):
+        frame = unwindowed([(key, batch) for key in range(10)])
+        runs.append(run_files(checkpoint.store, batch, epoch).write(frame))
+        committed.append(checkpoint.commit(manifest(batch, runs, epoch)))
+    return committed
+
+
+class Clock:
+    """A clock that tests turn."""
+
+    def __init__(self, seconds: float = 1_000_000.0) -> None:
+        self.seconds = seconds
+
+    def __call__(self) -> float:
+        return self.seconds

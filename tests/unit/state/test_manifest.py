@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from anabranch.errors import CheckpointError, StateDamaged
+from anabranch.model import BucketMap, RunRef, StagedFile
+from anabranch.state import FORMAT_VERSION, LevelState, Manifest
+from unit.state.builders import manifest
+
+GOLDEN = Path(__file__).parent / "data" / "manifest-format-1.json"
+"""A manifest as the first release wrote it. It is never written again: what it says must stay readable."""
+
+FULL = Manifest(
+    flow="low-voltage",
+    flow_structure={"operators": [{"kind": "aggregate", "keys": {"sensor": "Int64"}}]},
+    batch=17,
+    epoch=2,
+    query_id="6f2c9e0a-1111-2222-3333-444455556666",
+    start_offset={"entry": 16},
+    end_offset={"entry": 17},
+    levels=(
+        LevelState(
+            operator="aggregate-1",
+            bucket_map=BucketMap(2, (0, 1, 0, 1)),
+            runs=(
+                (
+                    RunRef("state/0/0/a.arrow", 100, 4096, "crc32:0000abcd", 15, 40, 10_000_000, 30_000_000),
+                    RunRef(
+                        file="state/0/0/b.arrow",
+                        rows=7,
+                        bytes=512,
+                        checksum="crc32:00000001",
+                        batch=17,
+                        made_from=(RunRef("state/0/0/c.arrow", 3, 256, "crc32:00000002", 16, first_live=1),),
+                    ),
+                ),
+                (),
+            ),
+        ),
+    ),
+    watermarks={"source-0": 25_000_000, "closed": None},
+    sinks={0: (StagedFile("results/0/d.parquet", 5, 999, 1, {"columns": 3}),), -1: ()},
+    totals={"rows_in": 12345, "batch_seconds": 1.5},
+    problems=("readings/a.json grew after it was read",),
+    created_at=1_700_000_000.25,
+    engine={"tick": 3},
+)
+
+
+def test_what_is_encoded_is_decoded() -> None:
+    assert Manifest.decode(FULL.encode(), "commits/17") == FULL
+
+
+def test_a_manifest_of_format_1_is_read() -> None:
+    assert Manifest.decode(GOLDEN.read_bytes(), GOLDEN.name) == FULL
+
+
+def test_format_1_is_still_written_the_same() -> None:
+    """A change of the text needs a new format version, and a golden file beside this one."""
+    assert FORMAT_VERSION == 1
+    assert FULL.encode() == GOLDEN.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("version", "advice"), [(2, "install a newer anabranch"), (0, "new checkpoint"), (None, "new")]
+)
+def test_another_format_is_refused_by_its_version(version: int | None, advice: str) -> None:
+    document = json.loads(FULL.encode())
+    document["manifest"]["format_version"] = version
+    content = json.dumps(document).encode()
+    with pytest.raises(CheckpointError, match=rf"commits/17 has checkpoint format {version}.*reads format 1.*{advice}"):
+        Manifest.decode(content, "commits/17")
+
+
+def test_a_changed_character_is_found() -> None:
+    content = FULL.encode().replace(b"12345", b"12346")
+    with pytest.raises(StateDamaged, match="commits/17 has checksum"):
+        Manifest.decode(content, "commits/17")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b"null", b'{"checksum": "x", "manifest": []}', b"\xff"])
+def test_what_is_no_manifest_is_called_unreadable(content: bytes) -> None:
+    with pytest.raises(StateDamaged, match="commits/17 cannot be read"):
+        Manifest.decode(content, "commits/17")
+
+
+def test_every_cut_of_the_text_is_found() -> None:
+    content = FULL.encode()
+    for length in range(0, len(content), 101):
+        with pytest.raises(StateDamaged):
+            Manifest.decode(content[:length], "commits/17")
+
+
+def test_files_include_what_could_rebuild_them() -> None:
+    assert [ref.file[-7:] for ref in FULL.files()] == ["a.arrow", "b.arrow", "c.arrow"]
+
+
+def test_sources_of_old_runs_are_forgotten() -> None:
+    assert FULL.without_sources_before(17) == FULL
+    assert [ref.file[-7:] for ref in FULL.without_sources_before(18).files()] == ["a.arrow", "b.arrow"]
+
+
+def test_a_level_counts_live_rows_and_bytes() -> None:
+    assert (FULL.levels[0].live_rows, FULL.levels[0].state_bytes) == (67, 4608)
+    assert manifest(0).levels[0].live_rows == 0
