@@ -1,0 +1,21 @@
+"""Event time: lengths of time, windows, panes and sessions, as Polars expressions."""
+
+from anabranch.eventtime.durations import parse_duration
+from anabranch.eventtime.windows import (
+    drop_limit_us,
+    lay_windows_over_panes,
+    next_window_end_us,
+    pane_start,
+    pane_us,
+    session_numbers,
+)
+
+__all__ = [
+    "drop_limit_us",
+    "lay_windows_over_panes",
+    "next_window_end_us",
+    "pane_start",
+    "pane_us",
+    "parse_duration",
+    "session_numbers",
+]

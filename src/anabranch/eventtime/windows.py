@@ -1,0 +1,76 @@
+"""Windows in event time: rows fall into panes, panes are laid under windows, sessions are found by their gaps.
+
+A pane is the longest stretch that every window either holds or does not touch: the greatest common divisor of
+size and slide. A tumbling window is its own single pane. All times are Int64 microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd
+
+import polars as pl
+
+from anabranch.model import WindowSpec
+
+
+def pane_us(window: WindowSpec) -> int:
+    """Return the length of a pane."""
+    return gcd(window.size_us, window.slide_us)
+
+
+def pane_start(time_us: pl.Expr, window: WindowSpec) -> pl.Expr:
+    """Return the start of the pane that holds a time (in microseconds)."""
+    length_us = pane_us(window)
+    if window.offset_us % length_us == 0:
+        return time_us // length_us * length_us
+    return (time_us - window.offset_us) // length_us * length_us + window.offset_us
+
+
+def drop_limit_us(window: WindowSpec, watermark_us: int) -> int:
+    """Return the limit below which every pane's last window has ended at or before the watermark.
+
+    Rows in panes below it are late under this watermark, and state below it can be forgotten.
+    """
+    since_offset_us = watermark_us - window.size_us - window.offset_us
+    return since_offset_us // window.slide_us * window.slide_us + window.slide_us + window.offset_us
+
+
+def next_window_end_us(window: WindowSpec, pane: int, watermark_us: int) -> int:
+    """Return the end of the first window that holds the pane and has not ended at or before the watermark."""
+    after_us = max(pane, watermark_us)
+    since_offset_us = after_us - window.size_us - window.offset_us
+    return since_offset_us // window.slide_us * window.slide_us + window.slide_us + window.offset_us + window.size_us
+
+
+def lay_windows_over_panes(panes: pl.Series, window: WindowSpec, after_us: int, until_us: int) -> pl.DataFrame:
+    """Return (pane, window start) for every window that ends in (after, until] and holds one of the panes."""
+    slide, size = window.slide_us, window.size_us
+    pane = pl.col("pane")
+    first_end = pl.max_horizontal(pane, pl.lit(after_us)) - size - window.offset_us
+    first_end = first_end // slide * slide + slide + window.offset_us + size
+    last_end = (pane - window.offset_us) // slide * slide + window.offset_us + size
+    # Ends beyond the limit are cut off before the ranges are made: at a drain the limit is the end of time.
+    last_end = pl.min_horizontal(last_end, pl.lit(until_us))
+    return (
+        panes.unique()
+        .sort()
+        .alias("pane")
+        .to_frame()
+        .with_columns(pl.int_ranges(first_end - size, last_end - size + 1, slide).alias("window"))
+        .explode("window")
+        .drop_nulls("window")
+    )
+
+
+def session_numbers(keys: Sequence[str], start: str, end: str) -> pl.Expr:
+    """Return a number per row that is equal within a session; rows must be sorted by (keys, start).
+
+    Sessions are half-open, [first, last + gap): an interval that starts exactly where those before it end opens a new
+    one.
+    """
+    key_changed = pl.any_horizontal([pl.col(key) != pl.col(key).shift(1) for key in keys])
+    # The running maximum must not leak from one key into the next.
+    reach = pl.col(end).cum_max().over(list(keys)) if keys else pl.col(end).cum_max()
+    opens = key_changed | (pl.col(start) >= reach.shift(1))
+    return opens.fill_null(True).cum_sum().cast(pl.Int64)

@@ -1,0 +1,268 @@
+"""The aggregates: count, sum, min, max, mean, variance, stddev, first and last.
+
+Nulls are ignored, as in SQL: an aggregate of no values is null, and only ``count()`` counts every row.
+
+An aggregate of your own is any object with the members of ``anabranch.model.Aggregate``. The sum of squares::
+
+    @dataclass(frozen=True)
+    class SumOfSquares:
+        column: str
+        kind: str = "sum_of_squares"
+
+        def inputs(self):
+            return {"x": pl.col(self.column).cast(pl.Float64)}
+
+        def partial(self, col):
+            return {"squares": (col("x") ** 2).sum()}
+
+        def merge(self, col):
+            return {"squares": col("squares").sum()}
+
+        def finish(self, col):
+            return col("squares")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from anabranch.model import BATCH, ORDER, TIME, Column
+
+Argument = str | pl.Expr
+"""What is aggregated: a column's name or a Polars expression over rows."""
+
+
+def as_expression(argument: Argument) -> pl.Expr:
+    """Return the expression that an aggregate's argument stands for."""
+    return pl.col(argument) if isinstance(argument, str) else argument
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Count:
+    """Counts rows, or the rows where the argument is not null."""
+
+    argument: pl.Expr | None = None
+    accepts: Literal["anything"] = "anything"
+
+    @property
+    def kind(self) -> str:
+        return "count"
+
+    def inputs(self) -> Mapping[str, pl.Expr]:
+        return {} if self.argument is None else {"value": self.argument}
+
+    def partial(self, col: Column) -> Mapping[str, pl.Expr]:
+        counted = pl.len() if self.argument is None else col("value").count()
+        return {"n": counted.cast(pl.Int64)}
+
+    def merge(self, col: Column) -> Mapping[str, pl.Expr]:
+        return {"n": col("n").sum()}
+
+    def finish(self, col: Column) -> pl.Expr:
+        return col("n")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sum:
+    """Adds up: whole numbers in Int64, floats in Float64, decimals exactly."""
+
+    argument: pl.Expr
+    accepts: Literal["numbers"] = "numbers"
+    sums_inputs: bool = True
+
+    @property
+    def kind(self) -> str:
+        return "sum"
+
+    def inputs(self) -> Mapping[str, pl.Expr]:
+        return {"value": self.argument}
+
+    def partial(self, col: Column) -> Mapping[str, pl.Expr]:
+        return {"sum": _sum_or_null(col("value"))}
+
+    def merge(self, col: Column) -> Mapping[str, pl.Expr]:
+        return {"sum": _sum_or_null(col("sum"))}
+
+    def finish(self, col: Column) -> pl.Expr:
+        return col("sum")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Extreme:
+    """Keeps the smallest or the largest value."""
+
+    argument: pl.Expr
+    which: Literal["min", "max"]
+    accepts: Literal["ordered"] = "ordered"
+
+    @property
+    def kind(self) -> str:
+        return self.which
+
+    def inputs(self) -> Mapping[str, pl.Expr]:
+        return {"value": self.argument}
+
+    def partial(self, col: Column) -> Mapping[str, pl.Expr]:
+        return {"value": self._reduce(col("value"))}
+
+    def merge(self, col: Column) -> Mapping[str, pl.Expr]:
+        return {"value": self._reduce(col("value"))}
+
+    def finish(self, col: Column) -> pl.Expr:
+        return col("value")
+
+    def _reduce(self, value: pl.Expr) -> pl.Expr:
+        return value.min() if self.which == "min" else value.max()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mean:
+    """The arithmetic mean, as Float64."""
+
+    argument: pl.Expr
+    accepts: Literal["numbers"] = "numbers"
+    sums_inputs: bool = True
+
+    @property
+    def kind(self) -> str:
+        return "mean"
+
+    def inputs(self) -> Mapping[str, pl.Expr]:
+        return {"value": self.argument}
+
+    def partial(self, col: Column) -> Mapping[str, pl.Expr]:
+        return {"sum": col("value").sum(), "n": col("value").count().cast(pl.Int64)}
+
+    def merge(self, col: Column) -> Mapping[str, pl.Expr]:
+        return {"sum": col("sum").sum(), "n": col("n").sum()}
+
+    def finish(self, col: Column) -> pl.Expr:
+        return pl.when(col("n") > 0).then(col("sum").cast(pl.Float64) / col("n"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variance:
+    """The variance or its root, from counts, means and squared distances merged as Chan et al. do."""
+
+    argument: pl.Expr
+    ddof: int
+    root: bool
+    accepts: Literal["numbers"] = "numbers"
+
+    @property
+    def kind(self) -> str:
+        return f"{'stddev' if self.root else 'variance'}(ddof={self.ddof})"
+
+    def inputs(self) -> Mapping[str, pl.Expr]:
+        return {"value": self.argument.cast(pl.Float64)}
+
+    def partial(self, col: Column) -> Mapping[str, pl.Expr]:
+        value = col("value")
+        return {
+            "n": value.count().cast(pl.Int64),
+            "mean": value.mean(),
+            "m2": value.var(ddof=0) * value.count(),
+        }
+
+    def merge(self, col: Column) -> Mapping[str, pl.Expr]:
+        n, mean, m2 = col("n"), col("mean"), col("m2")
+        common = (n * mean).sum() / n.sum()
+        some = n.sum() > 0
+        return {
+            "n": n.sum(),
+            "mean": pl.when(some).then(common),
+            "m2": pl.when(some).then(m2.sum() + (n * (mean - common) ** 2).sum()),
+        }
+
+    def finish(self, col: Column) -> pl.Expr:
+        variance = pl.when(col("n") > self.ddof).then(col("m2") / (col("n") - self.ddof))
+        return variance.sqrt() if self.root else variance
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Edge:
+    """The value of the earliest or the latest row that has one, by (event time, batch, order)."""
+
+    argument: pl.Expr
+    which: Literal["first", "last"]
+    accepts: Literal["anything"] = "anything"
+
+    @property
+    def kind(self) -> str:
+        return self.which
+
+    def inputs(self) -> Mapping[str, pl.Expr]:
+        return {"value": self.argument, "time": pl.col(TIME), "batch": pl.col(BATCH), "order": pl.col(ORDER)}
+
+    def partial(self, col: Column) -> Mapping[str, pl.Expr]:
+        return self._pick(col, ("time", "order", "batch"))
+
+    def merge(self, col: Column) -> Mapping[str, pl.Expr]:
+        return self._pick(col, ("time", "batch", "order"))
+
+    def finish(self, col: Column) -> pl.Expr:
+        return col("value")
+
+    def _pick(self, col: Column, rank: tuple[str, ...]) -> Mapping[str, pl.Expr]:
+        # One level after the other: Polars has no minimum of tuples, and sorting in every group is slower.
+        standing = col("value").is_not_null()
+        picked: dict[str, pl.Expr] = {}
+        for part in rank:
+            candidates = pl.when(standing).then(col(part))
+            picked[part] = candidates.min() if self.which == "first" else candidates.max()
+            standing = candidates == picked[part]
+        return {"value": col("value").filter(standing).first(), **picked}
+
+
+def count(argument: Argument | None = None) -> Count:
+    """Count rows, or the values of a column that are not null."""
+    return Count(None if argument is None else as_expression(argument))
+
+
+def sum(argument: Argument) -> Sum:
+    """Add up a column."""
+    return Sum(as_expression(argument))
+
+
+def min(argument: Argument) -> Extreme:
+    """Keep the smallest value."""
+    return Extreme(as_expression(argument), "min")
+
+
+def max(argument: Argument) -> Extreme:
+    """Keep the largest value."""
+    return Extreme(as_expression(argument), "max")
+
+
+def mean(argument: Argument) -> Mean:
+    """Take the arithmetic mean."""
+    return Mean(as_expression(argument))
+
+
+def variance(argument: Argument, ddof: int = 1) -> Variance:
+    """Take the variance; ``ddof=0`` for that of a whole population."""
+    return Variance(as_expression(argument), ddof, root=False)
+
+
+def stddev(argument: Argument, ddof: int = 1) -> Variance:
+    """Take the standard deviation; ``ddof=0`` for that of a whole population."""
+    return Variance(as_expression(argument), ddof, root=True)
+
+
+def first(argument: Argument) -> Edge:
+    """Keep the value of the earliest row, by event time, then by place in the stream."""
+    return Edge(as_expression(argument), "first")
+
+
+def last(argument: Argument) -> Edge:
+    """Keep the value of the latest row, by event time, then by place in the stream."""
+    return Edge(as_expression(argument), "last")
+
+
+def _sum_or_null(value: pl.Expr) -> pl.Expr:
+    # Polars adds nothing up to 0, SQL to null. Counting a column without nulls costs nothing.
+    return pl.when(value.count() > 0).then(value.sum())

@@ -1,0 +1,81 @@
+"""Let the first row of each key pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from anabranch.model import BATCH, HASH, ORDER, SEEN, TIME, Fired, OperatorTime, Prepared, SlotState
+from anabranch.operators.checks import check_columns
+from anabranch.operators.compaction import compact
+from anabranch.operators.partials import concatenate
+from anabranch.operators.running import drop_expired
+
+_ENGINE_COLUMNS = (BATCH, HASH, ORDER, SEEN, TIME)
+
+
+class Distinct:
+    """Emits a row, with all its columns, if its key was not seen before.
+
+    The time-to-live runs from the row that passed; later rows of the key do not prolong it. In event time, a row
+    older than the watermark less the time-to-live is late: nothing is known any more about the keys of its time.
+    """
+
+    mergeable = True
+
+    def __init__(self, keys: Sequence[str], time_column: str | None = None, ttl_us: int | None = None) -> None:
+        self._keys = tuple(keys)
+        self._time_column = time_column
+        self._ttl_us = ttl_us
+        self._in_event_time = time_column is not None
+        self._earliest_first = [SEEN, ORDER]
+        self._sorted_by = [HASH, *self._keys]
+
+    def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
+        """Return the columns of the rows themselves."""
+        check_columns(input_schema, self._keys, "the key", self._time_column)
+        return {column: dtype for column, dtype in input_schema.items() if column not in _ENGINE_COLUMNS}
+
+    def structure(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, object]:
+        """Describe what a checkpoint depends on."""
+        keys = {key: str(input_schema[key]) for key in self._keys}
+        return {"kind": "distinct", "ttl_us": self._ttl_us, "keys": keys}
+
+    def prepare(self, frame: pl.DataFrame, time: OperatorTime) -> Prepared:
+        """Keep all columns of the rows."""
+        seen = pl.lit(time.now_us, dtype=pl.Int64)
+        if self._time_column is not None:
+            seen = pl.col(self._time_column).dt.timestamp("us")
+        rows = frame.with_columns(seen.alias(SEEN)).drop(TIME, strict=False)
+        if not self._in_event_time:
+            return Prepared(rows)
+        in_time = drop_expired(rows, self._ttl_us, self._in_event_time, time)
+        return Prepared(in_time, late_rows=rows.height - in_time.height)
+
+    def combine(self, prepared: pl.DataFrame) -> pl.DataFrame:
+        """Keep the first row of each key."""
+        return prepared.sort(self._earliest_first).unique(self._keys, keep="first", maintain_order=True)
+
+    def advance(self, received: list[pl.DataFrame], combined: bool, state: SlotState, time: OperatorTime) -> Fired:
+        """Emit the first row of every key that is not known, and remember the key."""
+        frames = [frame for frame in received if frame.height]
+        if not frames:
+            return Fired(pl.DataFrame())
+        arrived = self.combine(concatenate(frames))
+        found = state.lookup(arrived.get_column(HASH).unique().sort())
+        if found:
+            known = drop_expired(self._newest(found), self._ttl_us, self._in_event_time, time)
+            arrived = arrived.join(known, on=self._keys, how="anti", maintain_order="left")
+        if arrived.is_empty():
+            return Fired(pl.DataFrame())
+        state.append(arrived.select(*self._keys, HASH, SEEN).sort(self._sorted_by))
+        compact(state, lambda runs: self._compacted(runs, time))
+        return Fired(arrived.drop(_ENGINE_COLUMNS, strict=False))
+
+    def _newest(self, runs: list[pl.DataFrame]) -> pl.DataFrame:
+        return concatenate(runs).unique(self._keys, keep="last", maintain_order=True)
+
+    def _compacted(self, runs: list[pl.DataFrame], time: OperatorTime) -> pl.DataFrame:
+        alive = drop_expired(self._newest(runs), self._ttl_us, self._in_event_time, time)
+        return alive.sort(self._sorted_by)

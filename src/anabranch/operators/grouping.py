@@ -1,0 +1,96 @@
+"""Grouping that is fast on whole numbers and whose order is the same in every process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+_PACKED = "__packed"
+# Offsets within a packed number must not overflow on the way.
+_LARGEST_PACKED = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class _Digit:
+    """One grouping column as a digit of a packed number."""
+
+    column: str
+    dtype: pl.DataType
+    lowest: int
+    stride: int
+    span: int
+
+
+def group_rows(
+    frame: pl.DataFrame,
+    by: Sequence[str],
+    aggregations: Sequence[pl.Expr],
+    strides: Mapping[str, int] | None = None,
+) -> pl.DataFrame:
+    """Group by columns without nulls, in an order that depends on the rows only.
+
+    Whole numbers are packed into one: that is more than twice as fast as grouping by two columns.
+    ``strides`` names columns whose values are all equal modulo a number (window starts).
+    """
+    digits = _pack(frame, by, strides or {})
+    if digits is None:
+        return frame.group_by(by, maintain_order=True).agg(aggregations)
+    packed = pl.lit(0, dtype=pl.Int64)
+    for digit in digits:
+        offset = _physical(digit) - digit.lowest
+        if digit.stride != 1:
+            offset = offset // digit.stride
+        packed = offset if digit is digits[0] else packed * digit.span + offset
+    unpacked: list[pl.Expr] = []
+    rest = pl.col(_PACKED)
+    for digit in reversed(digits):
+        offset = rest if digit is digits[0] else rest % digit.span
+        value = (offset * digit.stride if digit.stride != 1 else offset) + digit.lowest
+        unpacked.append(value.cast(digit.dtype).alias(digit.column))
+        rest = rest // digit.span
+    return (
+        frame.lazy()
+        .with_columns(packed.alias(_PACKED))
+        .group_by(_PACKED)
+        .agg(aggregations)
+        .sort(_PACKED)
+        .select(*reversed(unpacked), pl.exclude(_PACKED, *by))
+        .collect(engine="in-memory")
+    )
+
+
+def _pack(frame: pl.DataFrame, by: Sequence[str], strides: Mapping[str, int]) -> list[_Digit] | None:
+    """Return how the columns fit into one Int64, or None if they do not."""
+    dtypes = [frame.schema[column] for column in by]
+    if not by or frame.is_empty() or not all(_is_whole(dtype) for dtype in dtypes):
+        return None
+    bounds = frame.select(
+        *(pl.col(column).min().to_physical().cast(pl.Int64).alias(f"{i}.min") for i, column in enumerate(by)),
+        *(pl.col(column).max().to_physical().cast(pl.Int64).alias(f"{i}.max") for i, column in enumerate(by)),
+    ).row(0)
+    digits: list[_Digit] = []
+    room = 1
+    for i, (column, dtype) in enumerate(zip(by, dtypes, strict=True)):
+        lowest, highest = bounds[i], bounds[len(by) + i]
+        stride = strides.get(column, 1)
+        span = (highest - lowest) // stride + 1
+        room *= span
+        # The lowest value is subtracted before anything else: the difference itself must fit, too.
+        if room > _LARGEST_PACKED or highest - lowest > _LARGEST_PACKED:
+            return None
+        digits.append(_Digit(column, dtype, lowest, stride, span))
+    return digits
+
+
+def _is_whole(dtype: pl.DataType) -> bool:
+    # UInt64 keys may lie beyond Int64, Int128 ones too: they take the general path.
+    return dtype in (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.Date, pl.Boolean)
+
+
+def _physical(digit: _Digit) -> pl.Expr:
+    column = pl.col(digit.column)
+    if digit.dtype == pl.Int64:
+        return column
+    return column.to_physical().cast(pl.Int64)

@@ -1,0 +1,55 @@
+"""From the description of a stateful operator to the kernel that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anabranch.errors import FlowError
+from anabranch.model import Aggregate, AggregateSpec, DistinctSpec, Kernel, OperatorSpec, TopKSpec
+from anabranch.operators.distinct import Distinct
+from anabranch.operators.running import RunningAggregate
+from anabranch.operators.sessions import SessionAggregate
+from anabranch.operators.top_k import TopK, best_rows
+from anabranch.operators.windowed import WindowedAggregate
+
+
+def make_kernel(spec: OperatorSpec) -> Kernel:
+    """Return the kernel for an operator; raise ``FlowError`` if the description contradicts itself."""
+    if not spec.keys:
+        msg = "a stateful operator needs keys; call key_by() first"
+        raise FlowError(msg)
+    if spec.ttl_us is not None and spec.ttl_us <= 0:
+        msg = f"the time-to-live is {spec.ttl_us} µs; give a positive one, or none to keep keys for ever"
+        raise FlowError(msg)
+    if isinstance(spec, DistinctSpec):
+        return Distinct(spec.keys, spec.time_column, spec.ttl_us)
+    if isinstance(spec, TopKSpec):
+        if spec.k < 1:
+            msg = f"top_k: k must be at least 1, got {spec.k}"
+            raise FlowError(msg)
+        return TopK(spec, _make_aggregating_kernel(spec, best_rows(spec)))
+    if not spec.aggregates:
+        msg = "an aggregation needs at least one aggregate, such as count()"
+        raise FlowError(msg)
+    return _make_aggregating_kernel(spec, spec.aggregates)
+
+
+def _make_aggregating_kernel(spec: AggregateSpec | TopKSpec, aggregates: Mapping[str, Aggregate]) -> Kernel:
+    window = spec.window
+    if window is None:
+        return RunningAggregate(spec.keys, aggregates, spec.time_column, spec.ttl_us)
+    if spec.time_column is None:
+        msg = "windows need event time: name the time column with watermark() first"
+        raise FlowError(msg)
+    if spec.ttl_us is not None:
+        msg = "windows end by themselves; a time-to-live is for running aggregates, without a window"
+        raise FlowError(msg)
+    if window.size_us <= 0 or window.slide_us <= 0 or window.slide_us > window.size_us:
+        msg = (
+            f"a window of {window.size_us} µs every {window.slide_us} µs is impossible: "
+            "both must be positive, and windows must not leave gaps between them"
+        )
+        raise FlowError(msg)
+    if window.kind == "session":
+        return SessionAggregate(spec.keys, aggregates, window, spec.time_column)
+    return WindowedAggregate(spec.keys, aggregates, window, spec.time_column)

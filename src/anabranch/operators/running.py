@@ -1,0 +1,104 @@
+"""Running aggregates per key, without windows: every batch emits the new values of the keys it touched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from anabranch.model import HASH, SEEN, Aggregate, Fired, OperatorTime, Prepared, SlotState
+from anabranch.operators.checks import check_aggregates, describe_aggregates, empty_rows
+from anabranch.operators.compaction import compact
+from anabranch.operators.partials import Partials, concatenate
+
+
+class RunningAggregate:
+    """Aggregates from a key's first row on, or since its last silence longer than the time-to-live.
+
+    State rows are totals: the newest run that has a key holds its value. Expired rows count as absent at once
+    and are dropped when their runs are compacted.
+    """
+
+    mergeable = True
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        aggregates: Mapping[str, Aggregate],
+        time_column: str | None = None,
+        ttl_us: int | None = None,
+    ) -> None:
+        self._keys = tuple(keys)
+        self._time_column = time_column
+        self._ttl_us = ttl_us
+        self._partials = Partials(keys, aggregates, time_column)
+        self._latest = [pl.col(SEEN).max()] if ttl_us is not None else []
+        self._sorted_by = [HASH, *self._keys]
+
+    def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
+        """Return the columns that ``advance`` emits."""
+        check_aggregates(self._partials, input_schema)
+        prepared = self.prepare(empty_rows(input_schema), OperatorTime(batch=0)).frame
+        return dict(self._partials.finish(self.combine(prepared)).schema)
+
+    def structure(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, object]:
+        """Describe what a checkpoint depends on."""
+        return {
+            "kind": "running aggregate",
+            "ttl_us": self._ttl_us,
+            **describe_aggregates(self._partials, input_schema),
+        }
+
+    def prepare(self, frame: pl.DataFrame, time: OperatorTime) -> Prepared:
+        """Keep the columns that are needed; no row is late."""
+        return Prepared(self._partials.select_rows(frame, time, self._seen(time)))
+
+    def combine(self, prepared: pl.DataFrame) -> pl.DataFrame:
+        """Aggregate rows into one partial row per key."""
+        return self._partials.combine(prepared, extra=self._latest)
+
+    def advance(self, received: list[pl.DataFrame], combined: bool, state: SlotState, time: OperatorTime) -> Fired:
+        """Merge the batch into the totals of its keys, and emit these."""
+        frames = [frame for frame in received if frame.height]
+        if not frames:
+            return Fired(pl.DataFrame())
+        if combined:
+            arrived = self._partials.merge(frames, extra=self._latest)
+        else:
+            arrived = self._partials.combine(concatenate(frames), extra=self._latest)
+        found = state.lookup(arrived.get_column(HASH).unique().sort())
+        if found:
+            known = self._alive(self._newest(found), time)
+            totals = self._partials.merge([known, arrived.select(known.columns)], extra=self._latest)
+            if totals.height > arrived.height:
+                # Another key has the hash of one that came: it is not touched.
+                totals = totals.join(arrived, on=self._keys, how="semi", maintain_order="left")
+        else:
+            totals = arrived
+        totals = totals.sort(self._sorted_by)
+        state.append(totals)
+        compact(state, lambda runs: self._alive(self._newest(runs), time).sort(self._sorted_by))
+        return Fired(self._partials.finish(totals))
+
+    def _seen(self, time: OperatorTime) -> list[pl.Expr]:
+        if self._ttl_us is None:
+            return []
+        if self._time_column is None:
+            return [pl.lit(time.now_us, dtype=pl.Int64).alias(SEEN)]
+        return [pl.col(self._time_column).dt.timestamp("us").alias(SEEN)]
+
+    def _newest(self, runs: list[pl.DataFrame]) -> pl.DataFrame:
+        return concatenate(runs).unique(self._keys, keep="last", maintain_order=True)
+
+    def _alive(self, totals: pl.DataFrame, time: OperatorTime) -> pl.DataFrame:
+        return drop_expired(totals, self._ttl_us, self._time_column is not None, time)
+
+
+def drop_expired(rows: pl.DataFrame, ttl_us: int | None, in_event_time: bool, time: OperatorTime) -> pl.DataFrame:
+    """Return the rows that were seen within the time-to-live before this batch.
+
+    In event time that is before the watermark the batch began with: what a drain closes does not expire.
+    """
+    if ttl_us is None:
+        return rows
+    return rows.filter(pl.col(SEEN) >= (time.closed_us if in_event_time else time.now_us) - ttl_us)

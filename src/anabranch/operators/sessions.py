@@ -1,0 +1,218 @@
+"""Aggregates per key in sessions: rows less than a gap apart belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from anabranch.eventtime import session_numbers
+from anabranch.model import (
+    HASH,
+    WINDOW,
+    WINDOW_END,
+    WINDOW_START,
+    Aggregate,
+    Fired,
+    OperatorTime,
+    Prepared,
+    SlotState,
+    WindowSpec,
+)
+from anabranch.operators.checks import check_aggregates, describe_aggregates, empty_rows
+from anabranch.operators.compaction import compact
+from anabranch.operators.grouping import group_rows
+from anabranch.operators.partials import Partials, concatenate
+
+_START, _END = "__start", "__end"
+"""The interval of a fragment, [first row, last row + gap), in microseconds."""
+_CHECK = "__check"
+"""When a fragment must be looked at: the end of its session as far as known when it was written."""
+_ROWS = "__rows"
+_CELL, _SESSION, _UNTIL, _MINE = "__cell", "__session", "__until", "__mine"
+
+_SESSION_END = pl.col(_END).max().over(_SESSION)
+_MINE_YES, _MINE_NO = pl.lit(True).alias(_MINE), pl.lit(False).alias(_MINE)
+
+_SEGMENTS_PER_GAP = 4
+
+
+class SessionAggregate:
+    """Aggregates in sessions.
+
+    State rows are fragments of sessions, and deltas: each batch appends its own, and they meet by interval when the
+    first of them is due. If their session goes on then, they are written again as one, to be looked at when it
+    should end. WINDOW is the check time, rounded down, so that runs have few segments to search; a fragment
+    whose check time has passed is gone, even while its segment is still there.
+    """
+
+    mergeable = True
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        aggregates: Mapping[str, Aggregate],
+        window: WindowSpec,
+        time_column: str,
+    ) -> None:
+        self._keys = tuple(keys)
+        self._gap_us = window.size_us
+        self._segment_us = max(1, window.size_us // _SEGMENTS_PER_GAP)
+        self._time_column = time_column
+        self._partials = Partials(keys, aggregates, time_column)
+        self._run_columns = [
+            *(WINDOW, HASH, *self._keys, _START, _END, _CHECK, _ROWS),
+            *self._partials.plan.partial_columns,
+        ]
+
+    def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
+        """Return the columns that ``advance`` emits."""
+        check_aggregates(self._partials, input_schema, taken=(WINDOW_START, WINDOW_END))
+        prepared = self.prepare(empty_rows(input_schema), OperatorTime(batch=0)).frame
+        return dict(self._finish(self.combine(prepared)).schema)
+
+    def structure(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, object]:
+        """Describe what a checkpoint depends on."""
+        return {
+            "kind": "session aggregate",
+            "window": {"kind": "session", "gap_us": self._gap_us},
+            **describe_aggregates(self._partials, input_schema),
+        }
+
+    def prepare(self, frame: pl.DataFrame, time: OperatorTime) -> Prepared:
+        """Keep the columns that are needed; which rows are late is known only where the open sessions are."""
+        start = pl.col(self._time_column).dt.timestamp("us")
+        # Rows of one cell, as long as the gap, are in one session for sure.
+        carried = [start.alias(_START), (start // self._gap_us).alias(_CELL)]
+        return Prepared(self._partials.select_rows(frame, time, carried))
+
+    def combine(self, prepared: pl.DataFrame) -> pl.DataFrame:
+        """Aggregate rows into fragments of sessions."""
+        interval = [
+            pl.col(_START).min(),
+            (pl.col(_START).max() + self._gap_us).alias(_END),
+            pl.len().cast(pl.Int64).alias(_ROWS),
+        ]
+        cells = self._partials.combine(prepared, [_CELL], extra=interval).drop(_CELL)
+        return self._merge_fragments(self._numbered(cells)).drop(_SESSION)
+
+    def advance(self, received: list[pl.DataFrame], combined: bool, state: SlotState, time: OperatorTime) -> Fired:
+        """Fire the sessions that closed before this batch, take its rows in, fire what they complete."""
+        fired: list[pl.DataFrame] = []
+        held: list[pl.DataFrame] = []
+        passed_us = time.fired_us
+        if time.closed_us > passed_us:
+            held = self._settle(state, held, passed_us, time.closed_us, fired)
+            passed_us = time.closed_us
+        arrived, late_rows = self._take(received, combined, state, held, passed_us, time.closed_us)
+        held += arrived
+        if time.fire_us > passed_us:
+            held = self._settle(state, held, passed_us, time.fire_us, fired)
+            passed_us = time.fire_us
+        if held:
+            state.append(self._as_run(concatenate(held)))
+            compact(state, lambda runs: self._compacted(runs, passed_us))
+        results = pl.concat(fired) if fired else pl.DataFrame()
+        return Fired(results, late_rows, self._next_due_us(state, passed_us))
+
+    def _take(
+        self,
+        received: list[pl.DataFrame],
+        combined: bool,
+        state: SlotState,
+        held: list[pl.DataFrame],
+        passed_us: int,
+        closed_us: int,
+    ) -> tuple[list[pl.DataFrame], int]:
+        """Return the batch's fragments with their check times, and the number of late rows among them."""
+        frames = [frame for frame in received if frame.height]
+        if not frames:
+            return [], 0
+        rows = concatenate(frames)
+        fragments = self._merge_fragments(self._numbered(rows)).drop(_SESSION) if combined else self.combine(rows)
+        fragments = fragments.with_columns(pl.col(_END).alias(_CHECK))
+        doubtful = fragments.filter(pl.col(_END) <= closed_us)
+        if doubtful.is_empty():
+            return [fragments], 0
+        # A fragment that ended before the watermark is in time only if it meets a session that is still open.
+        hashes = doubtful.get_column(HASH).unique().sort()
+        touched = pl.col(HASH).is_in(hashes.implode())
+        mine = fragments.filter(touched)
+        others = [f.select(mine.columns) for f in self._open_fragments(state, held, hashes, passed_us)]
+        marked = [mine.with_columns(_MINE_YES), *(f.with_columns(_MINE_NO) for f in others)]
+        judged = self._numbered(concatenate(marked)).with_columns(_SESSION_END.alias(_CHECK)).filter(_MINE)
+        judged = judged.drop(_SESSION, _MINE)
+        late = judged.filter(pl.col(_CHECK) <= closed_us)
+        in_time = [fragments.filter(~touched), judged.filter(pl.col(_CHECK) > closed_us)]
+        return [f for f in in_time if f.height], int(late.get_column(_ROWS).sum())
+
+    def _settle(
+        self, state: SlotState, held: list[pl.DataFrame], passed_us: int, until_us: int, fired: list[pl.DataFrame]
+    ) -> list[pl.DataFrame]:
+        """Fire the sessions that end at or before ``until_us`` into ``fired``; return what remains to be written."""
+        is_due = pl.col(_CHECK) <= until_us
+        due = [f.filter((pl.col(_CHECK) > passed_us) & is_due) for f in state.due(until_us + 1)]
+        due = [f for f in [*due, *(h.filter(is_due) for h in held)] if f.height]
+        if not due:
+            state.drop_due((until_us + 1) // self._segment_us * self._segment_us)
+            return held
+        hashes = pl.concat([f.get_column(HASH) for f in due]).unique().sort()
+        columns = due[0].drop(WINDOW, strict=False).columns
+        fragments = [f.select(columns) for f in self._open_fragments(state, held, hashes, passed_us)]
+        numbered = self._numbered(concatenate(fragments)).with_columns(_SESSION_END.alias(_UNTIL))
+        ended = numbered.filter(pl.col(_UNTIL) <= until_us)
+        if ended.height:
+            fired.append(self._finish(self._merge_fragments(ended)))
+        goes_on = numbered.filter((pl.col(_UNTIL) > until_us) & is_due)
+        remaining = [h.filter(~is_due) for h in held]
+        if goes_on.height:
+            goes_on = goes_on.with_columns(pl.col(_UNTIL).alias(_CHECK)).drop(_UNTIL)
+            remaining.append(self._merge_fragments(goes_on).drop(_SESSION).select(columns))
+        state.drop_due((until_us + 1) // self._segment_us * self._segment_us)
+        return [f for f in remaining if f.height]
+
+    def _open_fragments(
+        self, state: SlotState, held: list[pl.DataFrame], hashes: pl.Series, passed_us: int
+    ) -> list[pl.DataFrame]:
+        stored = [f.filter(pl.col(_CHECK) > passed_us) for f in state.lookup(hashes)]
+        unwritten = [h.filter(pl.col(HASH).is_in(hashes.implode())) for h in held]
+        return [f for f in [*stored, *unwritten] if f.height]
+
+    def _numbered(self, fragments: pl.DataFrame) -> pl.DataFrame:
+        fragments = fragments.sort(*self._keys, _START, maintain_order=True)
+        return fragments.with_columns(session_numbers(self._keys, _START, _END).alias(_SESSION))
+
+    def _merge_fragments(self, numbered: pl.DataFrame) -> pl.DataFrame:
+        """Merge the fragments of each session into one."""
+        if numbered.get_column(_SESSION).n_unique() == numbered.height:
+            return numbered
+        carried = [*self._keys, *([HASH] if HASH in numbered.columns else [])]
+        interval = [pl.col(_START).min(), pl.col(_END).max(), pl.col(_ROWS).sum()]
+        if _CHECK in numbered.columns:
+            interval.append(pl.col(_CHECK).max())
+        first = [pl.col(column).first() for column in carried]
+        return group_rows(numbered, [_SESSION], [*first, *interval, *self._partials.plan.merges])
+
+    def _as_run(self, fragments: pl.DataFrame) -> pl.DataFrame:
+        segment = pl.col(_CHECK) // self._segment_us * self._segment_us
+        placed = fragments.with_columns(segment.alias(WINDOW)).select(self._run_columns)
+        return placed.sort(WINDOW, HASH, *self._keys, _START, maintain_order=True)
+
+    def _compacted(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
+        alive = concatenate(runs).filter(pl.col(_CHECK) > passed_us)
+        return self._as_run(self._merge_fragments(self._numbered(alive)))
+
+    def _finish(self, sessions: pl.DataFrame) -> pl.DataFrame:
+        start = pl.col(_START).cast(pl.Datetime("us")).alias(WINDOW_START)
+        end = pl.col(_END).cast(pl.Datetime("us")).alias(WINDOW_END)
+        return self._partials.finish(sessions, [start, end])
+
+    def _next_due_us(self, state: SlotState, passed_us: int) -> int | None:
+        # Nearly always something is due in the segment that is open now; only else all runs are looked through.
+        for rows in (state.due(passed_us + self._segment_us), state.live()):
+            earliest = pl.col(_CHECK).filter(pl.col(_CHECK) > passed_us).min()
+            checks = [frame.select(earliest).item() for frame in rows]
+            waiting = [int(check) for check in checks if check is not None]
+            if waiting:
+                return min(waiting)
+        return None

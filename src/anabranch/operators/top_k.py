@@ -1,0 +1,119 @@
+"""The best rows per key, as an aggregate, and the kernel that lays them out as rows again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import polars as pl
+
+from anabranch.errors import FlowError
+from anabranch.model import BATCH, ORDER, TIME, Column, Fired, Kernel, OperatorTime, Prepared, SlotState, TopKSpec
+
+RANK = "rank"
+_BEST = "best"
+_BY, _TIES = "by", ("time", "batch", "order")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Best:
+    """Keeps the k rows with the largest or smallest value, ties by (event time, batch, order).
+
+    Rows where the value is null do not compete.
+    """
+
+    by: str
+    k: int
+    descending: bool
+    columns: tuple[str, ...]
+    accepts: Literal["anything"] = "anything"
+
+    @property
+    def kind(self) -> str:
+        return f"top_{self.k}({self.by}, {'largest' if self.descending else 'smallest'})"
+
+    def inputs(self) -> Mapping[str, pl.Expr]:
+        # Structs are compared field by field. When the largest come first, ties are negated so that the earliest is
+        # the largest.
+        sign = -1 if self.descending else 1
+        order = [pl.col(TIME).dt.timestamp("us") * sign, pl.col(BATCH) * sign, pl.col(ORDER) * sign]
+        ties = [part.alias(name) for part, name in zip(order, _TIES, strict=True)]
+        kept = [pl.col(column).alias(f"column.{column}") for column in self.columns]
+        by = pl.col(self.by)
+        return {"row": pl.when(by.is_not_null()).then(pl.struct(by.alias(_BY), *ties, *kept))}
+
+    def partial(self, col: Column) -> Mapping[str, pl.Expr]:
+        return {"rows": self._best(col("row").drop_nulls())}
+
+    def merge(self, col: Column) -> Mapping[str, pl.Expr]:
+        return {"rows": self._best(col("rows").explode(empty_as_null=False, keep_nulls=False))}
+
+    def finish(self, col: Column) -> pl.Expr:
+        return col("rows")
+
+    def _best(self, rows: pl.Expr) -> pl.Expr:
+        # Not sort_by: behind explode, in a group_by, Polars 2.1 reads beyond its buffers.
+        return rows.sort(descending=self.descending).head(self.k)
+
+
+class TopK:
+    """Lays the best rows that an aggregating kernel keeps out as rows, with their rank from 1."""
+
+    mergeable = True
+
+    def __init__(self, spec: TopKSpec, inner: Kernel) -> None:
+        self._spec = spec
+        self._inner = inner
+
+    def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
+        """Return the columns that ``advance`` emits."""
+        for column in (self._spec.by, *self._spec.columns):
+            if column not in input_schema:
+                msg = f"top_k: no column {column!r}; there are {', '.join(input_schema)}"
+                raise FlowError(msg)
+            if column == RANK:
+                msg = f"top_k adds a column {RANK!r}, and the rows have one; rename it first"
+                raise FlowError(msg)
+        if input_schema[self._spec.by].is_nested():
+            dtype = input_schema[self._spec.by]
+            msg = f"top_k needs values with an order, but {self._spec.by} is {dtype}; choose one of its fields"
+            raise FlowError(msg)
+        inner = self._inner.output_schema(input_schema)
+        return dict(self._lay_out(pl.DataFrame(schema=inner)).schema)
+
+    def structure(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, object]:
+        """Describe what a checkpoint depends on."""
+        return self._inner.structure(input_schema)
+
+    def prepare(self, frame: pl.DataFrame, time: OperatorTime) -> Prepared:
+        """Keep the columns that are needed."""
+        return self._inner.prepare(frame, time)
+
+    def combine(self, prepared: pl.DataFrame) -> pl.DataFrame:
+        """Keep the best rows of each key (and window)."""
+        return self._inner.combine(prepared)
+
+    def advance(self, received: list[pl.DataFrame], combined: bool, state: SlotState, time: OperatorTime) -> Fired:
+        """Let the inner kernel work, and emit its best rows one by one."""
+        fired = self._inner.advance(received, combined, state, time)
+        if fired.frame.is_empty():
+            return fired
+        return replace(fired, frame=self._lay_out(fired.frame))
+
+    def _lay_out(self, results: pl.DataFrame) -> pl.DataFrame:
+        spec = self._spec
+        best = pl.col(_BEST)
+        kept = [best.struct.field(f"column.{column}").alias(column) for column in spec.columns]
+        return (
+            results.filter(best.list.len() > 0)
+            .with_columns(pl.int_ranges(1, best.list.len().cast(pl.Int64) + 1).alias(RANK))
+            .explode(_BEST, RANK)
+            .with_columns(best.struct.field(_BY).alias(spec.by), *kept)
+            .drop(_BEST)
+        )
+
+
+def best_rows(spec: TopKSpec) -> dict[str, Best]:
+    """Return the aggregate that a top-k operator is made of."""
+    return {_BEST: Best(spec.by, spec.k, spec.descending, spec.columns)}

@@ -1,0 +1,159 @@
+"""Aggregates per key in tumbling and sliding windows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from anabranch.eventtime import (
+    drop_limit_us,
+    lay_windows_over_panes,
+    next_window_end_us,
+    pane_start,
+    pane_us,
+)
+from anabranch.model import (
+    HASH,
+    WINDOW,
+    WINDOW_END,
+    WINDOW_START,
+    Aggregate,
+    Fired,
+    OperatorTime,
+    Prepared,
+    SlotState,
+    WindowSpec,
+)
+from anabranch.operators.checks import check_aggregates, describe_aggregates, empty_rows
+from anabranch.operators.compaction import compact
+from anabranch.operators.partials import Partials, concatenate
+
+
+class WindowedAggregate:
+    """Aggregates in tumbling or sliding windows.
+
+    State rows are deltas: each batch appends the partial results of its own rows, per pane and key, and they meet
+    when a window that holds the pane fires. A row that comes when only some of its windows have closed
+    feeds the others and is not counted as late.
+    """
+
+    mergeable = True
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        aggregates: Mapping[str, Aggregate],
+        window: WindowSpec,
+        time_column: str,
+    ) -> None:
+        self._keys = tuple(keys)
+        self._window = window
+        self._time_column = time_column
+        self._partials = Partials(keys, aggregates, time_column)
+        self._strides = {WINDOW: pane_us(window)}
+        self._sorted_by = [WINDOW, HASH, *self._keys]
+
+    def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
+        """Return the columns that ``advance`` emits."""
+        check_aggregates(self._partials, input_schema, taken=(WINDOW_START, WINDOW_END))
+        prepared = self.prepare(empty_rows(input_schema), OperatorTime(batch=0)).frame
+        return dict(self._finish(self.combine(prepared)).schema)
+
+    def structure(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, object]:
+        """Describe what a checkpoint depends on."""
+        window = self._window
+        return {
+            "kind": "windowed aggregate",
+            "window": {
+                "kind": window.kind,
+                "size_us": window.size_us,
+                "slide_us": window.slide_us,
+                "offset_us": window.offset_us,
+            },
+            **describe_aggregates(self._partials, input_schema),
+        }
+
+    def prepare(self, frame: pl.DataFrame, time: OperatorTime) -> Prepared:
+        """Put rows into panes; drop and count those whose last window has closed."""
+        time_us = pl.col(self._time_column).dt.timestamp("us")
+        rows = self._partials.select_rows(frame, time, [pane_start(time_us, self._window).alias(WINDOW)])
+        limit_us = drop_limit_us(self._window, time.closed_us)
+        earliest = rows.get_column(WINDOW).min()
+        # Looking first is cheap; most batches have no late rows and need no copy.
+        if earliest is None or earliest >= limit_us:  # type: ignore[operator]
+            return Prepared(rows)
+        in_time = rows.filter(pl.col(WINDOW) >= limit_us)
+        return Prepared(in_time, late_rows=rows.height - in_time.height)
+
+    def combine(self, prepared: pl.DataFrame) -> pl.DataFrame:
+        """Aggregate rows into one partial row per pane and key."""
+        return self._partials.combine(prepared, [WINDOW], strides=self._strides)
+
+    def advance(self, received: list[pl.DataFrame], combined: bool, state: SlotState, time: OperatorTime) -> Fired:
+        """Fire what closed before this batch, take the batch's rows in, fire what they complete."""
+        fired = []
+        closed_limit_us = drop_limit_us(self._window, time.closed_us)
+        if time.closed_us > time.fired_us:
+            # These windows are over for the rows of this batch, even if some of their panes are not.
+            fired += self._fire(state.due(time.closed_us), time.fired_us, time.closed_us)
+            state.drop_due(closed_limit_us)
+        rows = self._take(received, combined)
+        if time.fire_us > time.closed_us:
+            due_rows = [rows.filter(pl.col(WINDOW) < time.fire_us)] if rows is not None else []
+            after_us = max(time.fired_us, time.closed_us)
+            fired += self._fire([*state.due(time.fire_us), *due_rows], after_us, time.fire_us)
+            fire_limit_us = drop_limit_us(self._window, time.fire_us)
+            state.drop_due(fire_limit_us)
+            # What is over already need not be written.
+            rows = rows.filter(pl.col(WINDOW) >= fire_limit_us) if rows is not None else None
+        if rows is not None and rows.height:
+            state.append(rows)
+            compact(state, self._compacted)
+        return Fired(pl.concat(fired) if fired else pl.DataFrame(), next_due_us=self._next_due_us(state, time))
+
+    def _take(self, received: list[pl.DataFrame], combined: bool) -> pl.DataFrame | None:
+        frames = [frame for frame in received if frame.height]
+        if not frames:
+            return None
+        if combined:
+            merged = self._partials.merge(frames, [WINDOW], strides=self._strides)
+        else:
+            merged = self._partials.combine(concatenate(frames), [WINDOW], strides=self._strides)
+        return merged.sort(self._sorted_by)
+
+    def _fire(self, panes: list[pl.DataFrame], after_us: int, until_us: int) -> list[pl.DataFrame]:
+        """Return the results of the windows that end in (after, until], as one frame or none."""
+        panes = [frame for frame in panes if frame.height]
+        if not panes:
+            return []
+        if self._window.kind == "tumbling":
+            partial_rows = self._partials.merge(panes, [WINDOW], strides=self._strides)
+            partial_rows = partial_rows.filter(pl.col(WINDOW) < drop_limit_us(self._window, until_us))
+        else:
+            partial_rows = self._merge_into_windows(panes, after_us, until_us)
+        return [self._finish(partial_rows)] if partial_rows.height else []
+
+    def _merge_into_windows(self, panes: list[pl.DataFrame], after_us: int, until_us: int) -> pl.DataFrame:
+        merged = self._partials.merge(panes, [WINDOW], strides=self._strides)
+        windows = lay_windows_over_panes(merged.get_column(WINDOW), self._window, after_us, until_us)
+        spread = (
+            merged.rename({WINDOW: "pane"})
+            .join(windows, on="pane", how="inner", maintain_order="left_right")
+            .rename({"window": WINDOW})
+            .drop("pane")
+        )
+        return self._partials.merge([spread], [WINDOW], strides={WINDOW: self._window.slide_us})
+
+    def _finish(self, partial_rows: pl.DataFrame) -> pl.DataFrame:
+        start = pl.col(WINDOW).cast(pl.Datetime("us")).alias(WINDOW_START)
+        end = (pl.col(WINDOW) + self._window.size_us).cast(pl.Datetime("us")).alias(WINDOW_END)
+        return self._partials.finish(partial_rows, [start, end])
+
+    def _compacted(self, frames: list[pl.DataFrame]) -> pl.DataFrame:
+        return self._partials.merge(frames, [WINDOW], strides=self._strides).sort(self._sorted_by)
+
+    def _next_due_us(self, state: SlotState, time: OperatorTime) -> int | None:
+        panes = [run.min_window for run in state.runs() if run.min_window is not None]
+        watermark_us = max(time.closed_us, time.fire_us)
+        return next_window_end_us(self._window, min(panes), watermark_us) if panes else None
