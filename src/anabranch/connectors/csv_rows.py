@@ -1,0 +1,187 @@
+"""CSV lines to frames of a declared schema."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from polars.exceptions import PolarsError
+
+from anabranch.connectors.rejects import sieve_lines
+from anabranch.errors import FlowError, SourceError
+from anabranch.model import ReadOutcome
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_REFUSED_TYPES = (pl.Duration, pl.Binary, pl.List, pl.Array, pl.Struct, pl.Null, pl.Object, pl.Unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class CsvDialect:
+    """How the CSV files are written."""
+
+    separator: str = ","
+    quote: str | None = '"'
+    header: bool = True
+    null_values: tuple[str, ...] = ()
+    """What stands for null besides an empty field."""
+    quoted_newlines: bool = False
+    """Whether a quoted field may hold a line end; such files are read whole, not in ranges."""
+
+    def __post_init__(self) -> None:
+        for name, value in (("separator", self.separator), ("quote", self.quote)):
+            if value is not None and (len(value) != 1 or not value.isascii()):
+                msg = f"the CSV {name} must be one ASCII character, found {value!r}"
+                raise FlowError(msg)
+
+
+def check_csv_schema(schema: Mapping[str, pl.DataType]) -> None:
+    """Raise ``FlowError`` for types that CSV text has no form for."""
+    for column, kind in schema.items():
+        if isinstance(kind, _REFUSED_TYPES):
+            msg = (
+                f"column {column!r} is declared as {kind}, which CSV cannot hold; "
+                f"declare pl.String or pl.Int64 and convert it with with_columns"
+            )
+            raise FlowError(msg)
+
+
+def read_header(line: bytes, dialect: CsvDialect) -> list[str]:
+    """Return the column names in a header line."""
+    text = line.removeprefix(_BYTE_ORDER_MARK).decode("utf-8", "replace").rstrip("\r\n")
+    return _split_fields(text, dialect)
+
+
+def check_header(path: str, found: Sequence[str], schema: Mapping[str, pl.DataType]) -> None:
+    """Raise ``SourceError`` if a declared column is not in a file's header, or the header has a name twice."""
+    missing = [column for column in schema if column not in found]
+    if missing:
+        names = ", ".join(map(repr, missing))
+        msg = f"{path} has no column {names}; its header has {list(found)}; correct the schema or the file"
+        raise SourceError(msg)
+    twice = sorted({column for column in found if list(found).count(column) > 1})
+    if twice:
+        msg = f"{path} has the columns {twice} more than once in its header; rename one of each"
+        raise SourceError(msg)
+
+
+def parse_csv_lines(
+    text: bytes, schema: Mapping[str, pl.DataType], file_columns: Sequence[str], dialect: CsvDialect
+) -> ReadOutcome:
+    """Parse CSV lines (no header line) that have these columns in this order; keep the declared ones.
+
+    A row with another number of fields, or with a value that its column's type cannot hold, is rejected. Blank lines
+    are skipped. An empty field is null, a quoted empty one is an empty string.
+    """
+    rows = _Rows(schema, file_columns, dialect)
+    text = text.removeprefix(_BYTE_ORDER_MARK)
+    frame = rows.parse(text)
+    if frame is not None:
+        return ReadOutcome(frame)
+    return sieve_lines(rows.split(text), rows.parse, rows.has_other_width, rows.explain)
+
+
+class _Rows:
+    """Parses CSV text of one file's columns."""
+
+    def __init__(self, schema: Mapping[str, pl.DataType], file_columns: Sequence[str], dialect: CsvDialect) -> None:
+        self._schema = schema
+        self._dialect = dialect
+        self._width = len(file_columns)
+        self._file_columns = file_columns
+        self._file_schema = {column: schema.get(column, pl.String()) for column in file_columns}
+        # Short rows are filled with nulls without a word; only a null in the last column can be such a row.
+        self._last = file_columns[-1]
+        self._parsed_columns = list(dict.fromkeys([*schema, self._last]))
+
+    def parse(self, text: bytes) -> pl.DataFrame | None:
+        """Return the declared columns, or None if any row is malformed."""
+        if not text:
+            return pl.DataFrame(schema=dict(self._schema))
+        try:
+            frame = (
+                pl.scan_csv(
+                    text,
+                    has_header=False,
+                    schema=self._file_schema,
+                    separator=self._dialect.separator,
+                    quote_char=self._dialect.quote,
+                    null_values=list(self._dialect.null_values) or None,
+                )
+                .select(self._parsed_columns)
+                .collect()
+            )
+        except PolarsError:
+            return None
+        if not self._dialect.quoted_newlines and frame.height != _count_lines(text):
+            return None  # A quote without its pair swallowed a line end.
+        if frame[self._last].null_count() and self._has_short_rows(text, frame.height):
+            return None
+        return frame.select(list(self._schema))
+
+    def _has_short_rows(self, text: bytes, rows: int) -> bool:
+        separator, quote = self._dialect.separator.encode(), (self._dialect.quote or "").encode()
+        if self._width > 1 and (not quote or quote not in text):
+            return text.count(separator) != rows * (self._width - 1)
+        return any(self.has_other_width(record) for record in self.split(text))
+
+    def split(self, text: bytes) -> list[bytes]:
+        """Cut text into records, without blank lines: lines, or several of them where quotes span line ends."""
+        lines = text.split(b"\n")
+        records = [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+        if not (self._dialect.quoted_newlines and self._dialect.quote):
+            return [record for record in records if not _is_blank(record)]
+        quote = self._dialect.quote.encode()
+        joined: list[bytes] = []
+        is_open = False
+        for record in records:
+            if is_open:
+                joined[-1] += record
+            elif not _is_blank(record):
+                joined.append(record)
+            is_open ^= bool(record.count(quote) % 2)
+        return joined
+
+    def has_other_width(self, record: bytes) -> bool:
+        """Say whether a record is blank, or has more or fewer fields than the file has columns."""
+        return _is_blank(record) or len(_split_fields(_decode(record), self._dialect)) != self._width
+
+    def explain(self, record: bytes) -> str:
+        """Say why a record was rejected."""
+        fields = _split_fields(_decode(record), self._dialect)
+        if len(fields) != self._width:
+            return f"{len(fields)} fields where there should be {self._width}"
+        for column, field in zip(self._file_columns, fields, strict=True):
+            if column not in self._schema or not field or field in self._dialect.null_values:
+                continue
+            alone = _Rows({column: self._schema[column]}, [column], CsvDialect(header=False, quoted_newlines=True))
+            quoted = '"' + field.replace('"', '""') + '"\n'
+            if alone.parse(quoted.encode("utf-8", "surrogatepass")) is None:
+                return f"column {column!r} is declared as {self._schema[column]}, found {field[:200]!r}"
+        try:
+            record.decode("utf-8")
+        except UnicodeDecodeError as error:
+            return f"not UTF-8: {error.reason} at byte {error.start}"
+        return "not CSV that the parser accepts: check its quotes"
+
+
+def _count_lines(text: bytes) -> int:
+    line_ends = int(np.count_nonzero(np.frombuffer(text, np.uint8) == ord("\n")))
+    return line_ends + (not text.endswith(b"\n"))
+
+
+def _is_blank(record: bytes) -> bool:
+    return not record.strip(b"\r\n")
+
+
+def _decode(record: bytes) -> str:
+    return record.decode("utf-8", "replace").rstrip("\r\n")
+
+
+def _split_fields(text: str, dialect: CsvDialect) -> list[str]:
+    if dialect.quote is None or dialect.quote not in text:
+        return text.split(dialect.separator)
+    rows = list(csv.reader([text], delimiter=dialect.separator, quotechar=dialect.quote))
+    return rows[0] if rows else []

@@ -1,0 +1,196 @@
+"""Splits of files to frames, in tasks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import polars as pl
+from polars.exceptions import PolarsError
+
+from anabranch.connectors.csv_rows import CsvDialect, check_header, parse_csv_lines, read_header
+from anabranch.connectors.file_listing import check_directory, list_files
+from anabranch.connectors.json_rows import parse_json_lines
+from anabranch.connectors.line_ranges import (
+    CompressedDamage,
+    compression_of,
+    decompress_lines,
+    open_planned,
+    read_lines_starting_in,
+)
+from anabranch.errors import FlowError, SourceError
+from anabranch.model import ReadOutcome, Split
+
+_HEADER_LIMIT_BYTES = 1 << 20
+_INFERRED_ROWS = 1000
+
+
+def read_split(
+    split: Split,
+    format: str,
+    schema: Mapping[str, pl.DataType],
+    dialect: CsvDialect,
+    columns: Sequence[str] | None = None,
+) -> Iterator[ReadOutcome]:
+    """Yield the split's rows in file order, in frames of the schema (or of its columns that are asked for)."""
+    kept = list(schema) if columns is None else [column for column in schema if column in set(columns)]
+    if format in ("parquet", "arrow"):
+        yield ReadOutcome(_read_rows(split, format, schema, kept))
+        return
+    parse = _parser_for(split, format, schema, dialect)
+    for outcome in _read_text(split, parse, dialect if format == "csv" else None):
+        yield outcome if columns is None else replace(outcome, frame=outcome.frame.select(kept))
+
+
+def _read_rows(split: Split, format: str, schema: Mapping[str, pl.DataType], kept: Sequence[str]) -> pl.DataFrame:
+    path = split["path"]
+    with open_planned(path, split["size"]) as file:
+        now_bytes = os.fstat(file.fileno()).st_size
+    if now_bytes != split["size"]:
+        msg = (
+            f"{path} had {split['size']} bytes when it was planned and has {now_bytes} now; "
+            f"put the original back and start the flow again: nothing was committed without it"
+        )
+        raise SourceError(msg)
+    try:
+        scan = pl.scan_parquet(path, glob=False) if format == "parquet" else pl.scan_ipc(path, glob=False)
+        _check_types(path, scan.collect_schema(), schema, SourceError)
+        return scan.slice(split["from"], split["to"] - split["from"]).select(kept).collect()
+    except PolarsError as error:
+        msg = f"{path} cannot be read as {format}: {error}; replace it by an intact copy and start the flow again"
+        raise SourceError(msg) from error
+
+
+def _check_types(
+    path: str,
+    found: Mapping[str, pl.DataType],
+    schema: Mapping[str, pl.DataType],
+    kind: type[FlowError] | type[SourceError],
+) -> None:
+    missing = [column for column in schema if column not in found]
+    if missing:
+        names = ", ".join(map(repr, missing))
+        msg = f"{path} has no column {names}; it has {list(found)}; correct the schema or the file"
+        raise kind(msg)
+    for column, wanted in schema.items():
+        if found[column] != wanted:
+            msg = (
+                f"column {column!r} of {path} is {found[column]}, declared as {wanted}; "
+                f"declare {found[column]} and cast it in the flow"
+            )
+            raise kind(msg)
+
+
+def _parser_for(
+    split: Split, format: str, schema: Mapping[str, pl.DataType], dialect: CsvDialect
+) -> Callable[[bytes], ReadOutcome]:
+    if format == "json":
+        return lambda text: parse_json_lines(text, schema)
+    file_columns = list(schema)
+    if dialect.header:
+        file_columns = read_header(_first_line(split["path"], split["size"]), dialect)
+        check_header(split["path"], file_columns, schema)
+    return lambda text: parse_csv_lines(text, schema, file_columns, dialect)
+
+
+def _first_line(path: str, size_bytes: int) -> bytes:
+    with open_planned(path, size_bytes) as file:
+        compression = compression_of(path)
+        if compression is None:
+            head = file.read(min(_HEADER_LIMIT_BYTES, size_bytes))
+        else:
+            try:
+                head = next(decompress_lines(file, compression, size_bytes), b"")
+            except CompressedDamage:
+                head = b""
+    return head.split(b"\n", 1)[0]
+
+
+def _read_text(
+    split: Split, parse: Callable[[bytes], ReadOutcome], dialect: CsvDialect | None
+) -> Iterator[ReadOutcome]:
+    path, size_bytes = split["path"], split["size"]
+    skips_header = dialect is not None and dialect.header and split["from"] == 0
+    compression = compression_of(path)
+    with open_planned(path, size_bytes) as file:
+        if split["unit"] == "bytes":
+            text = read_lines_starting_in(file, split["from"], split["to"], size_bytes)
+            yield parse(_drop_first_line(text) if skips_header else text)
+            return
+        if compression is None:
+            text = file.read(size_bytes)
+            yield parse(_drop_first_line(text) if skips_header else text)
+            return
+        try:
+            for text in decompress_lines(file, compression, size_bytes):
+                yield parse(_drop_first_line(text) if skips_header else text)
+                skips_header = False
+        except CompressedDamage as damage:
+            yield ReadOutcome(parse(b"").frame, ((f"{path}: {damage}; the rows before it were read", ""),))
+
+
+def _drop_first_line(text: bytes) -> bytes:
+    end = text.find(b"\n")
+    return text[end + 1 :] if end >= 0 else b""
+
+
+def check_against_file(path: str, format: str, schema: Mapping[str, pl.DataType], dialect: CsvDialect) -> None:
+    """Raise ``FlowError`` if a file lacks a declared column or has it with another type.
+
+    JSON has no columns to compare; CSV only a header, if it has one.
+    """
+    if format == "json":
+        return
+    if format == "csv":
+        if dialect.header:
+            try:
+                check_header(path, read_header(_first_line(path, os.path.getsize(path)), dialect), schema)
+            except SourceError as error:
+                raise FlowError(str(error)) from error
+        return
+    try:
+        found = pl.read_parquet_schema(path) if format == "parquet" else pl.read_ipc_schema(path)
+    except (OSError, PolarsError) as error:
+        msg = f"{path} cannot be read as {format}: {error}; replace it, or give a pattern that leaves it out"
+        raise FlowError(msg) from error
+    _check_types(path, found, schema, FlowError)
+
+
+def infer_schema(
+    directory: str, format: str, pattern: str, recursive: bool, dialect: CsvDialect
+) -> tuple[str, dict[str, pl.DataType]]:
+    """Return the oldest file's name and the schema it shows."""
+    check_directory(directory)
+    entries = list_files(directory, pattern, recursive)
+    if not entries:
+        msg = f"{directory} has no file {pattern!r} to take the schema from; declare it: schema={{'key': pl.Int64, …}}"
+        raise FlowError(msg)
+    path = entries[0].path
+    try:
+        if format == "parquet":
+            return entries[0].name, dict(pl.read_parquet_schema(path))
+        if format == "arrow":
+            return entries[0].name, dict(pl.read_ipc_schema(path))
+        with open_planned(path, entries[0].size_bytes) as file:
+            compression = compression_of(path)
+            if compression is None:
+                head = read_lines_starting_in(file, 0, _HEADER_LIMIT_BYTES, entries[0].size_bytes)
+            else:
+                head = next(decompress_lines(file, compression, entries[0].size_bytes), b"")
+        if format == "json":
+            lines = head.split(b"\n")[:_INFERRED_ROWS]
+            return entries[0].name, dict(pl.read_ndjson(b"\n".join(lines), infer_schema_length=None).schema)
+        frame = pl.read_csv(
+            head,
+            has_header=dialect.header,
+            separator=dialect.separator,
+            quote_char=dialect.quote,
+            n_rows=_INFERRED_ROWS,
+            infer_schema_length=_INFERRED_ROWS,
+            try_parse_dates=True,
+        )
+        return entries[0].name, dict(frame.schema)
+    except (OSError, PolarsError, CompressedDamage) as error:
+        msg = f"no schema can be taken from {path} as {format}: {error}; declare it: schema={{'key': pl.Int64, …}}"
+        raise FlowError(msg) from error

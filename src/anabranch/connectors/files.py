@@ -1,0 +1,128 @@
+"""Directories of JSON lines, CSV, Parquet and Arrow files as a source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+import polars as pl
+
+from anabranch.connectors.csv_rows import CsvDialect, check_csv_schema
+from anabranch.connectors.file_listing import check_directory, list_files
+from anabranch.connectors.file_planner import FilePlanner
+from anabranch.connectors.file_reading import check_against_file, infer_schema, read_split
+from anabranch.connectors.json_rows import check_json_schema
+from anabranch.connectors.schemas import TypeLike, normalise_schema
+from anabranch.errors import FlowError
+from anabranch.model import Admission, ReadOutcome, Split
+
+FileFormat = Literal["json", "csv", "parquet", "arrow"]
+
+DEFAULT_MAX_BYTES = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """The files of a directory; made by ``files``."""
+
+    directory: str
+    format: str
+    schema: Mapping[str, pl.DataType]
+    admission: Admission
+    pattern: str = "*"
+    recursive: bool = False
+    poll_seconds: float = 0.2
+    csv: CsvDialect = field(default_factory=CsvDialect)
+    schema_taken_from: str | None = None
+
+    @property
+    def label(self) -> str:
+        """Name the directory and its format, and the file that an undeclared schema was taken from."""
+        taken = f", schema taken from {self.schema_taken_from}" if self.schema_taken_from else ""
+        return f"files {self.directory} ({self.format}{taken})"
+
+    def check(self) -> None:
+        """Raise ``SourceError`` for an unreadable directory, ``FlowError`` if the oldest file does not fit."""
+        check_directory(self.directory)
+        if self.format == "json":
+            check_json_schema(self.schema)
+        if self.format == "csv":
+            check_csv_schema(self.schema)
+        for entry in list_files(self.directory, self.pattern, self.recursive)[:1]:
+            check_against_file(entry.path, self.format, self.schema, self.csv)
+
+    def planner(self) -> FilePlanner:
+        """Return the driver side, which lists the directory and cuts its files into splits."""
+        return FilePlanner(
+            self.directory,
+            self.format,
+            self.admission,
+            pattern=self.pattern,
+            recursive=self.recursive,
+            poll_seconds=self.poll_seconds,
+            cut_text=not (self.format == "csv" and self.csv.quoted_newlines),
+        )
+
+    def read(self, split: Split, columns: Sequence[str] | None = None) -> Iterator[ReadOutcome]:
+        """Read a split; with ``columns``, only these come back, in the order of the schema.
+
+        JSON and CSV rows are checked against the whole declared schema all the same, so what counts as malformed
+        does not depend on what a query happens to use.
+        """
+        return read_split(split, self.format, self.schema, self.csv, columns)
+
+
+def files(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all with defaults
+    path: str | os.PathLike[str],
+    *,
+    format: FileFormat = "json",
+    schema: Mapping[str, TypeLike] | None = None,
+    max_rows: int | None = None,
+    max_bytes: int | None = DEFAULT_MAX_BYTES,
+    max_files: int | None = None,
+    pattern: str = "*",
+    recursive: bool = False,
+    poll_seconds: float = 0.2,
+    separator: str = ",",
+    quote: str | None = '"',
+    header: bool = True,
+    null_values: Sequence[str] = (),
+    quoted_newlines: bool = False,
+) -> FileSource:
+    """Read the files of a directory, oldest first, and new ones as they appear.
+
+    ``max_rows``, ``max_bytes`` and ``max_files`` limit a batch. ``max_rows`` is exact for Parquet and Arrow; for
+    JSON and CSV it is kept to by an estimate from each file's first 64 kB. Names that start with ``.`` or ``_`` or end
+    in ``.tmp`` are ignored: write files under such a name and rename them when they are complete. Endings ``.gz`` and
+    ``.zst`` are decompressed; such files are read whole, by one task each.
+
+    Without a ``schema``, it is taken from the oldest file that is there now (for JSON and CSV, from its first 1,000
+    lines), and it may differ when the flow starts again: declare it for anything that lasts.
+    """
+    if format not in get_args(FileFormat):
+        msg = f"files cannot have the format {format!r}; use one of {', '.join(get_args(FileFormat))}"
+        raise FlowError(msg)
+    for name, limit in (("max_rows", max_rows), ("max_bytes", max_bytes), ("max_files", max_files)):
+        if limit is not None and limit < 1:
+            msg = f"{name} is {limit}, so no batch could read anything; use a positive number, or None for no limit"
+            raise FlowError(msg)
+    directory = os.path.abspath(os.fspath(path))
+    dialect = CsvDialect(separator, quote, header, tuple(null_values), quoted_newlines)
+    taken_from = None
+    if schema is None:
+        taken_from, found = infer_schema(directory, format, pattern, recursive, dialect)
+    else:
+        found = normalise_schema(schema)
+    return FileSource(
+        directory=directory,
+        format=format,
+        schema=found,
+        admission=Admission(max_rows, max_bytes, max_files),
+        pattern=pattern,
+        recursive=recursive,
+        poll_seconds=poll_seconds,
+        csv=dialect,
+        schema_taken_from=taken_from,
+    )

@@ -1,0 +1,119 @@
+"""JSON lines to frames of a declared schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import polars as pl
+from polars.exceptions import PolarsError
+
+from anabranch.connectors.rejects import shorten_raw, sieve_lines
+from anabranch.errors import FlowError
+from anabranch.model import ReadOutcome
+
+# Types that the NDJSON parser does not know, and what they are read as before a strict cast.
+_WIRE_TYPES: dict[type[pl.DataType], pl.DataType] = {
+    pl.Int8: pl.Int64(),
+    pl.Int16: pl.Int64(),
+    pl.UInt8: pl.Int64(),
+    pl.UInt16: pl.Int64(),
+    pl.Decimal: pl.String(),
+    pl.Time: pl.String(),
+}
+_REFUSED_TYPES = (pl.Duration, pl.Binary, pl.Object, pl.Unknown)
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def check_json_schema(schema: Mapping[str, pl.DataType]) -> None:
+    """Raise ``FlowError`` for types that JSON text has no form for."""
+    for column, kind in schema.items():
+        if isinstance(kind, _REFUSED_TYPES):
+            msg = (
+                f"column {column!r} is declared as {kind}, which JSON lines cannot hold; "
+                f"declare pl.String or pl.Int64 and convert it with with_columns"
+            )
+            raise FlowError(msg)
+
+
+def parse_json_lines(text: bytes, schema: Mapping[str, pl.DataType]) -> ReadOutcome:
+    """Parse JSON lines; rows that are no JSON object or hold a value of another type are rejected.
+
+    Missing fields become null, fields that are not declared are ignored, blank lines are skipped. An integer is
+    accepted for a float column and any value for a string column (as its JSON text); ``1.0`` is no integer.
+    """
+    if text.startswith(_BYTE_ORDER_MARK):
+        text = text[3:]
+    frame = _parse_strictly(text, schema)
+    if frame is not None:
+        return ReadOutcome(frame)
+    return sieve_lines(
+        text.splitlines(keepends=True) if b"\r" not in text else _split_at_newlines(text),
+        partial(_parse_strictly, schema=schema),
+        _is_no_json,
+        partial(_explain, schema=schema),
+    )
+
+
+def _split_at_newlines(text: bytes) -> list[bytes]:
+    # bytes.splitlines also cuts at a lone carriage return, which is blank space inside a JSON line.
+    lines = [line + b"\n" for line in text.split(b"\n")]
+    lines[-1] = lines[-1][:-1]
+    return [line for line in lines if line]
+
+
+def _parse_strictly(text: bytes, schema: Mapping[str, pl.DataType]) -> pl.DataFrame | None:
+    """Return the frame, or None if any line is malformed."""
+    if not text.strip():
+        return pl.DataFrame(schema=dict(schema))
+    wire = {column: _WIRE_TYPES.get(type(kind), kind) for column, kind in schema.items()}
+    try:
+        frame = pl.read_ndjson(text, schema=wire)
+        casts = [_cast_strictly(column, kind) for column, kind in schema.items() if type(kind) in _WIRE_TYPES]
+        return frame.with_columns(casts) if casts else frame
+    except PolarsError:
+        return None
+
+
+def _cast_strictly(column: str, kind: pl.DataType) -> pl.Expr:
+    if isinstance(kind, pl.Time):
+        return pl.col(column).str.to_time(strict=True)
+    if isinstance(kind, pl.Decimal):
+        return pl.col(column).str.to_decimal(scale=kind.scale).cast(kind, strict=True)
+    return pl.col(column).cast(kind, strict=True)
+
+
+def _is_no_json(line: bytes) -> bool:
+    try:
+        return not isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return bool(line.strip())
+
+
+def _explain(line: bytes, schema: Mapping[str, pl.DataType]) -> str:
+    """Say why a line was rejected, in words that name the column where one is to blame."""
+    try:
+        value: Any = json.loads(line)
+    except UnicodeDecodeError as error:
+        return f"not UTF-8: {error.reason} at byte {error.start}"
+    except json.JSONDecodeError as error:
+        return f"not JSON: {error.msg} at character {error.pos}"
+    except (ValueError, RecursionError) as error:
+        return f"not JSON: {error}"
+    if not isinstance(value, dict):
+        return f"not a JSON object but a {_name_kind(value)}"
+    for column, kind in schema.items():
+        if column not in value or value[column] is None:
+            continue
+        alone = json.dumps({column: value[column]}).encode()
+        if _parse_strictly(alone, {column: kind}) is None:
+            found = shorten_raw(json.dumps(value[column], ensure_ascii=False).encode("utf-8", "replace"))[:200]
+            return f"column {column!r} is declared as {kind}, found the {_name_kind(value[column])} {found}"
+    return "not JSON that the parser accepts"
+
+
+def _name_kind(value: Any) -> str:
+    kinds = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
+    return kinds.get(type(value), "null")

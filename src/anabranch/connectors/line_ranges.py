@@ -1,0 +1,146 @@
+"""Whole lines out of byte ranges and compressed files."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from anabranch.errors import SourceError
+
+PIECE_BYTES = 16 * 1024 * 1024
+_TAIL_BYTES = 64 * 1024
+_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+
+
+def compression_of(path: str) -> str | None:
+    """Return ``gzip`` or ``zstd`` by the file's ending, None for plain files."""
+    return _COMPRESSIONS.get(os.path.splitext(path)[1].lower())
+
+
+def open_planned(path: str, size_bytes: int) -> BinaryIO:
+    """Open a file that was planned with a size; raise ``SourceError`` if it is gone or shorter now."""
+    try:
+        file = open(path, "rb")  # noqa: SIM115 - the caller closes it
+    except FileNotFoundError:
+        msg = f"{path} was planned but is gone; put it back and start the flow again: nothing was committed without it"
+        raise SourceError(msg) from None
+    except OSError as error:
+        msg = f"{path} cannot be read: {error.strerror}; make it readable and start the flow again"
+        raise SourceError(msg) from error
+    now_bytes = os.fstat(file.fileno()).st_size
+    if now_bytes < size_bytes:
+        file.close()
+        msg = (
+            f"{path} had {size_bytes} bytes when it was planned and has {now_bytes} now; "
+            f"put the original back and start the flow again: nothing was committed without it"
+        )
+        raise SourceError(msg)
+    return file
+
+
+def read_lines_starting_in(file: BinaryIO, first: int, last: int, size_bytes: int) -> bytes:
+    """Return the lines that start at a byte in [first, last), whole, of the file's first ``size_bytes`` bytes.
+
+    So any cut of a file into ranges gives every line exactly once.
+    """
+    last = min(last, size_bytes)
+    if first >= last:
+        return b""
+    # The byte before the range says whether a line starts right at its first byte.
+    lead = 1 if first > 0 else 0
+    file.seek(first - lead)
+    held = file.read(last - first + lead)
+    if lead:
+        start = held.find(b"\n")
+        if start < 0 or start + 1 >= len(held):
+            return b""  # No line starts in here: it is all the inside of one.
+        held = held[start + 1 :]
+    if held.endswith(b"\n") or last >= size_bytes:
+        return held
+    parts = [held]
+    position = last
+    while position < size_bytes:
+        tail = file.read(min(_TAIL_BYTES, size_bytes - position))
+        if not tail:
+            break
+        end = tail.find(b"\n")
+        if end >= 0:
+            parts.append(tail[: end + 1])
+            break
+        parts.append(tail)
+        position += len(tail)
+    return b"".join(parts)
+
+
+class CompressedDamage(Exception):
+    """A compressed file ends early or is damaged; what came before it was good."""
+
+
+def decompress_lines(file: BinaryIO, compression: str, size_bytes: int) -> Iterator[bytes]:
+    """Yield a compressed file's lines in pieces of about 16 MiB that end at line ends.
+
+    Raises ``CompressedDamage`` after the lines that could be recovered.
+    """
+    held = b""
+    damage: CompressedDamage | None = None
+    chunks = _gunzip(file, size_bytes) if compression == "gzip" else _unzstd(file, size_bytes)
+    try:
+        for chunk in chunks:
+            held += chunk
+            if len(held) >= PIECE_BYTES:
+                end = held.rfind(b"\n") + 1
+                if end:
+                    yield held[:end]
+                    held = held[end:]
+    except CompressedDamage as error:
+        damage = error
+    if damage is None:
+        if held:
+            yield held
+        return
+    end = held.rfind(b"\n") + 1
+    if end:
+        yield held[:end]
+    raise damage
+
+
+def _gunzip(file: BinaryIO, size_bytes: int) -> Iterator[bytes]:
+    inflater = zlib.decompressobj(wbits=31)
+    left_bytes = size_bytes
+    waiting = b""
+    while True:
+        if not waiting:
+            waiting = file.read(min(1 << 20, left_bytes))
+            left_bytes -= len(waiting)
+        if not waiting:
+            break
+        if inflater.eof:
+            # A gzip file may be several members one after another; zero padding between them is allowed.
+            waiting = waiting.lstrip(b"\0")
+            if not waiting:
+                continue
+            inflater = zlib.decompressobj(wbits=31)
+        try:
+            out = inflater.decompress(waiting)
+        except zlib.error as error:
+            raise CompressedDamage(f"gzip data is damaged: {error}") from error
+        waiting = inflater.unused_data
+        if out:
+            yield out
+    if not inflater.eof:
+        raise CompressedDamage("gzip data ends early")
+
+
+def _unzstd(file: BinaryIO, size_bytes: int) -> Iterator[bytes]:
+    # The planned bytes only: what was appended later must not change what is read.
+    source = pa.BufferReader(file.read(size_bytes))
+    try:
+        with pa.CompressedInputStream(source, "zstd") as stream:
+            while chunk := stream.read(4 << 20):
+                yield chunk
+    except OSError as error:
+        raise CompressedDamage(f"zstd data is damaged or ends early: {error}") from error

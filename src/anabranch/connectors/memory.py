@@ -1,0 +1,151 @@
+"""In-memory sources and sinks for tests and notebooks: small Arrow files in a private directory."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from anabranch.connectors.csv_rows import CsvDialect
+from anabranch.connectors.encodings import encode_arrow
+from anabranch.connectors.file_planner import FilePlanner
+from anabranch.connectors.file_reading import read_split
+from anabranch.connectors.part_files import claim_directory, list_parts, publish_parts, retract_parts
+from anabranch.connectors.schemas import TypeLike, normalise_schema
+from anabranch.errors import FlowError
+from anabranch.model import Admission, ReadOutcome, Split, StagedFile
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySource:
+    """Frames that were added one by one; made by ``memory``."""
+
+    directory: str
+    schema: Mapping[str, pl.DataType]
+    max_frames: int | None = 1
+
+    @property
+    def label(self) -> str:
+        """Say that the rows come from memory, and what they are made of."""
+        return f"memory ({', '.join(self.schema)})"
+
+    def add(self, frame: pl.DataFrame | Mapping[str, Sequence[Any]]) -> MemorySource:
+        """Add rows; each frame is a batch of its own unless ``max_frames`` says otherwise."""
+        given = frame if isinstance(frame, pl.DataFrame) else pl.DataFrame(frame, schema=dict(self.schema))
+        missing = [column for column in self.schema if column not in given.columns]
+        if missing:
+            msg = f"the frame has no column {', '.join(map(repr, missing))}; it has {given.columns}"
+            raise FlowError(msg)
+        rows = given.select(pl.col(column).cast(kind) for column, kind in self.schema.items())
+        ordinal = sum(name.endswith(".arrow") for name in os.listdir(self.directory))
+        hidden = os.path.join(self.directory, f".{ordinal:09d}.arrow.tmp")
+        with open(hidden, "wb") as file:
+            file.write(encode_arrow(rows))
+        # Files are read oldest first; a made-up time keeps the order of adding even if the clock is set back.
+        os.utime(hidden, ns=(ordinal + 1, ordinal + 1))
+        os.rename(hidden, os.path.join(self.directory, f"{ordinal:09d}.arrow"))
+        return self
+
+    def check(self) -> None:
+        """Raise nothing: the directory was made with the source."""
+
+    def planner(self) -> FilePlanner:
+        """Return the driver side, which finds added frames in the order in which they were added."""
+        admission = Admission(max_files=self.max_frames)
+        return FilePlanner(self.directory, "arrow", admission, pattern="*.arrow", poll_seconds=0.0)
+
+    def read(self, split: Split, columns: Sequence[str] | None = None) -> Iterator[ReadOutcome]:
+        """Read an added frame."""
+        return read_split(split, "arrow", self.schema, CsvDialect(), columns)
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySink:
+    """Results kept for this process and its notebook; made by ``to_memory``."""
+
+    directory: str
+    suffix: str = ".arrow"
+
+    @property
+    def label(self) -> str:
+        """Say that results stay in memory."""
+        return "memory"
+
+    def check(self, schema: Mapping[str, pl.DataType]) -> None:
+        """Raise nothing: every Polars type can be kept."""
+
+    def claim(self, flow: str, last_batch: int | None) -> None:
+        """Take the sink for this flow, or raise ``SinkError`` if it holds another one's results."""
+        claim_directory(self.directory, flow, last_batch)
+
+    def encode(self, frame: pl.DataFrame) -> bytes:
+        """Return an Arrow file."""
+        return encode_arrow(frame)
+
+    def publish(self, batch: int, staged: Sequence[tuple[StagedFile, str]], context: Mapping[str, Any]) -> None:
+        """Keep the batch's results; again does nothing."""
+        publish_parts(self.directory, batch, staged, self.suffix, str(context["flow"]))
+
+    def retract(self, after_batch: int) -> None:
+        """Drop the results of later batches."""
+        retract_parts(self.directory, after_batch)
+
+    def batches(self) -> list[tuple[int, pl.DataFrame]]:
+        """Return (batch, rows) of every batch with results, in order."""
+        frames: dict[int, list[pl.DataFrame]] = {}
+        for batch, path in list_parts(self.directory):
+            frames.setdefault(batch, []).append(pl.read_ipc(path))
+        return [(batch, pl.concat(parts)) for batch, parts in frames.items()]
+
+    def frame(self) -> pl.DataFrame:
+        """Return all results so far, in order of batch and slot; a frame without columns if there are none."""
+        frames = [frame for _, frame in self.batches()]
+        return pl.concat(frames) if frames else pl.DataFrame()
+
+    def pandas(self) -> pd.DataFrame:
+        """Return all results so far as a pandas frame."""
+        return self.frame().to_pandas()
+
+
+def memory(
+    *frames: pl.DataFrame,
+    schema: Mapping[str, TypeLike] | None = None,
+    max_frames: int | None = 1,
+    directory: str | os.PathLike[str] | None = None,
+) -> MemorySource:
+    """Make a source of frames, given here or added later with ``add``; each is one batch by default.
+
+    The frames lie as Arrow files in a private temporary directory (or in ``directory``), so all executors must be
+    on this machine.
+    """
+    if schema is None and not frames:
+        msg = 'memory() needs frames or a schema, such as memory(schema={"sensor": pl.Int64})'
+        raise FlowError(msg)
+    kinds = dict(frames[0].schema) if schema is None else normalise_schema(schema)
+    source = MemorySource(_make_directory(directory, "anabranch-memory-"), kinds, max_frames)
+    for frame in frames:
+        source.add(frame)
+    return source
+
+
+def to_memory(directory: str | os.PathLike[str] | None = None) -> MemorySink:
+    """Make a sink whose results can be read as a Polars or pandas frame: ``sink.frame()``.
+
+    Results lie in a private temporary directory; name a ``directory`` if they must outlive this process.
+    """
+    return MemorySink(_make_directory(directory, "anabranch-results-"))
+
+
+def _make_directory(directory: str | os.PathLike[str] | None, prefix: str) -> str:
+    if directory is None:
+        return tempfile.mkdtemp(prefix=prefix)
+    path = os.path.abspath(os.fspath(directory))
+    os.makedirs(path, exist_ok=True)
+    return path

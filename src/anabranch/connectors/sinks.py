@@ -1,0 +1,78 @@
+"""Parquet and JSON lines in a directory: every committed batch visible exactly once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from anabranch.connectors.encodings import encode_json_lines, encode_parquet
+from anabranch.connectors.part_files import claim_directory, publish_parts, retract_parts
+from anabranch.errors import SinkError
+from anabranch.model import StagedFile
+
+_NO_JSON_FORM = (pl.Binary, pl.Object)
+
+
+@dataclass(frozen=True, slots=True)
+class PartFileSink:
+    """Part files in a directory; made by ``parquet`` and ``json_lines``."""
+
+    directory: str
+    suffix: str
+
+    @property
+    def label(self) -> str:
+        """Name the format and the directory."""
+        return f"{self.suffix.lstrip('.')} {self.directory}"
+
+    def check(self, schema: Mapping[str, pl.DataType]) -> None:
+        """Raise ``SinkError`` if the directory cannot be written or a column has no form in the files."""
+        if self.suffix == ".json":
+            for column, kind in schema.items():
+                if isinstance(kind, _NO_JSON_FORM):
+                    msg = f"column {column!r} is {kind}, which JSON lines cannot hold; cast it, or write Parquet"
+                    raise SinkError(msg)
+        check_writable(self.directory)
+
+    def claim(self, flow: str, last_batch: int | None) -> None:
+        """Take the directory for this flow, or raise ``SinkError`` if it holds another one's results."""
+        claim_directory(self.directory, flow, last_batch)
+
+    def encode(self, frame: pl.DataFrame) -> bytes:
+        """Return the bytes of a part file."""
+        return encode_json_lines(frame) if self.suffix == ".json" else encode_parquet(frame)
+
+    def publish(self, batch: int, staged: Sequence[tuple[StagedFile, str]], context: Mapping[str, Any]) -> None:
+        """Move the batch's files into the directory; again does nothing."""
+        publish_parts(self.directory, batch, staged, self.suffix, str(context["flow"]))
+
+    def retract(self, after_batch: int) -> None:
+        """Delete the part files of later batches."""
+        retract_parts(self.directory, after_batch)
+
+
+def parquet(path: str | os.PathLike[str]) -> PartFileSink:
+    """Write results as Parquet files ``part-<batch>-<slot>.parquet`` into a directory, exactly once."""
+    return PartFileSink(os.path.abspath(os.fspath(path)), ".parquet")
+
+
+def json_lines(path: str | os.PathLike[str]) -> PartFileSink:
+    """Write results as JSON lines ``part-<batch>-<slot>.json`` into a directory, exactly once."""
+    return PartFileSink(os.path.abspath(os.fspath(path)), ".json")
+
+
+def check_writable(directory: str) -> None:
+    """Raise ``SinkError`` unless files can be made in the directory, or the directory in its nearest parent."""
+    if os.path.exists(directory) and not os.path.isdir(directory):
+        msg = f"{directory} is a file; name a directory to write part files into"
+        raise SinkError(msg)
+    existing = directory
+    while not os.path.isdir(existing) and existing != os.path.dirname(existing):
+        existing = os.path.dirname(existing)
+    if not os.access(existing, os.W_OK | os.X_OK):
+        msg = f"{directory} cannot be written: no write permission on {existing}; choose another directory or allow it"
+        raise SinkError(msg)
