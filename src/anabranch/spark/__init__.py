@@ -1,0 +1,1 @@
+"""The engine: flows as batches of Spark jobs."""

@@ -1,0 +1,60 @@
+"""Pin slots to executors with an RDD of preferred locations that a cogroup brings together with the blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+REQUIRED_SETTINGS = {"spark.shuffle.reduceLocality.enabled": "false"}
+"""Context settings without which Spark may run a slot elsewhere: the answers stay right, but state travels."""
+
+
+def executor_locations(spark: SparkSession) -> list[str]:
+    """Return ``executor_<host>_<id>`` of every live executor but the driver, sorted; none in local mode."""
+    executors = _to_list(spark.sparkContext._jsc.sc().statusStore().executorList(True))
+    return sorted(
+        f"executor_{str(executor.hostPort()).rsplit(':', 1)[0]}_{executor.id()}"
+        for executor in executors
+        if str(executor.id()) != "driver"
+    )
+
+
+def missing_settings(spark: SparkSession) -> list[str]:
+    """Return the settings that anchors need and the context lacks, as a person would write them."""
+    found = spark.sparkContext.getConf()
+    return [f"{key}={value}" for key, value in REQUIRED_SETTINGS.items() if found.get(key, "") != value]
+
+
+def anchor_frame(spark: SparkSession, slots: int, locations: Sequence[str]) -> DataFrame:
+    """Return a DataFrame of one row a slot, partitioned by slot; slot s prefers location s, counted around.
+
+    Its plan says that it is partitioned as ``repartitionById(slots, "slot")`` would: a cogroup with blocks that were
+    really exchanged so adds no exchange, and Spark asks this side where the task should run.
+    """
+    jvm: Any = spark._jvm
+    gateway: Any = spark.sparkContext._gateway
+    converters = jvm.scala.jdk.javaapi.CollectionConverters
+    template = spark.range(slots).selectExpr("cast(id as int) as slot").repartitionById(slots, "slot")
+    rows = jvm.java.util.ArrayList()
+    for slot in range(slots):
+        preferred = jvm.java.util.ArrayList()
+        preferred.append(locations[slot % len(locations)])
+        cells = gateway.new_array(jvm.java.lang.Object, 1)
+        cells[0] = slot
+        row = jvm.org.apache.spark.sql.catalyst.expressions.GenericInternalRow(cells)
+        rows.append(jvm.scala.Tuple2(row, converters.asScala(preferred).toSeq()))
+    tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.InternalRow"))
+    rdd = spark.sparkContext._jsc.sc().makeRDD(converters.asScala(rows).toSeq(), tag)
+    logical = getattr(getattr(jvm.org.apache.spark.sql.execution, "LogicalRDD$"), "MODULE$")
+    plan = logical.fromDataset(rdd, template._jdf, False, False)
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+
+
+def _to_list(scala_collection: Any) -> list[Any]:
+    iterator = scala_collection.iterator()
+    found = []
+    while iterator.hasNext():
+        found.append(iterator.next())
+    return found

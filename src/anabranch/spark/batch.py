@@ -1,0 +1,303 @@
+"""Run one micro-batch: job, manifest, sinks."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from anabranch.errors import EngineError, StateDamaged
+from anabranch.eventtime.watermarks import FlowTime
+from anabranch.model import BatchProgress, BucketMap, OperatorTime, RunRef
+from anabranch.query.nodes import Stateful, Watermark
+from anabranch.query.plan import Plan
+from anabranch.spark.anchors import anchor_frame, executor_locations
+from anabranch.spark.blocks import EXCHANGE_SCHEMA, LEDGER
+from anabranch.spark.faults import reach
+from anabranch.spark.publishing import Publisher
+from anabranch.spark.reports import BatchReport, merge_ledgers
+from anabranch.spark.session import runs_locally, task_environment
+from anabranch.spark.settings import RunSettings
+from anabranch.spark.spec import BatchSpec, FlowProgram
+from anabranch.spark.task_errors import find_task_error
+from anabranch.spark.tasks import ReadTask, SlotTask
+from anabranch.state.checkpoint import Checkpoint
+from anabranch.state.epochs import Lease
+from anabranch.state.manifest import LevelState, Manifest
+from anabranch.state.repair import explain_damage
+from anabranch.state.retention import Retention
+
+logger = logging.getLogger("anabranch")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchInput:
+    """What a batch is about to do, as the offset log says."""
+
+    batch: int
+    frame: DataFrame
+    """The rows of all sources, in their one shape."""
+    start_offset: Any
+    end_offset: Any
+    drain: bool = False
+    problems: tuple[str, ...] = ()
+
+
+class BatchRunner:
+    """Runs batches one after the other, on the driver."""
+
+    def __init__(
+        self,
+        program: FlowProgram,
+        settings: RunSettings,
+        checkpoint: Checkpoint,
+        lease: Lease,
+        publisher: Publisher,
+        structure: Mapping[str, Any],
+        query_id: Callable[[], str],
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._program = program
+        self._plan: Plan = program.plan
+        self._settings = settings
+        self._checkpoint = checkpoint
+        self._lease = lease
+        self._publisher = publisher
+        self._structure = structure
+        self._query_id = query_id
+        self._now = now
+        self._retention = Retention(checkpoint)
+        self._anchors: tuple[tuple[SparkSession, int, tuple[str, ...]], DataFrame] | None = None
+        self._pickled: bytes = cloudpickle.dumps(program)  # type: ignore[no-untyped-call]
+        self._digest = hashlib.blake2b(self._pickled, digest_size=16).hexdigest()
+
+    def run(self, given: BatchInput) -> tuple[Manifest, BatchProgress]:
+        """Run a batch to its commit and publish it; one that was committed before is only published again."""
+        began = time.perf_counter()
+        self._lease.check()
+        committed = self._checkpoint.find_replay(given.batch, given.start_offset, given.end_offset)
+        if committed is not None:
+            # Spark's own state, if the sources have any, wants every batch to be evaluated once.
+            given.frame.write.format("noop").mode("overwrite").save()
+            self._publisher.publish(committed)
+            return committed, self._progress(committed, None, time.perf_counter() - began, {}, given)
+        before = self._checkpoint.latest()
+        times = self._times(before, given)
+        reach("before-job", given.batch)
+        report = self._run_job(given, before, times)
+        job_seconds = time.perf_counter() - began
+        reach("after-job", given.batch)
+        manifest = self._manifest(given, before, report)
+        reach("before-manifest", given.batch)
+        # A driver that was replaced may have committed the batch just before: then its manifest stands.
+        standing = self._checkpoint.commit(manifest)
+        reach("after-manifest", given.batch)
+        commit_seconds = time.perf_counter() - began - job_seconds
+        self._publisher.publish(standing)
+        reach("after-publish", given.batch)
+        self._retention.advance(standing)
+        total = time.perf_counter() - began
+        phases = {"job": job_seconds, "commit": commit_seconds, "publish": total - job_seconds - commit_seconds}
+        return standing, self._progress(standing, report, total, phases, given)
+
+    def due_now(self, manifest: Manifest) -> bool:
+        """Say whether windows are due that only another batch, with or without data, can fire."""
+        time_after = FlowTime.from_json(manifest.watermarks)
+        for node, next_due in manifest.engine["next_due"].items():
+            followed = self._plan.watermarks[int(node)]
+            ahead = time_after.operator_time(0, followed, lagging=False, draining=False, now_us=0)
+            if next_due is not None and next_due <= ahead.fire_us:
+                return True
+        return False
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _times(self, before: Manifest | None, given: BatchInput) -> dict[int, OperatorTime]:
+        flow_time = FlowTime.from_json(before.watermarks) if before is not None else FlowTime()
+        now_us = int(self._now() * 1e6)
+        return {
+            node.id: flow_time.operator_time(
+                given.batch,
+                self._plan.watermarks[node.id],
+                lagging=node.id in self._plan.lagging,
+                draining=given.drain,
+                now_us=now_us,
+            )
+            for node in self._plan.stateful
+        }
+
+    def _run_job(self, given: BatchInput, before: Manifest | None, times: Mapping[int, OperatorTime]) -> BatchReport:
+        for attempt in range(self._settings.job_attempts):
+            spec = BatchSpec(
+                batch=given.batch,
+                epoch=self._lease.epoch,
+                attempt=attempt,
+                job=uuid.uuid4().hex[:12],
+                times=times,
+                routes=self._routes(before),
+                runs=self._runs(before),
+            )
+            try:
+                rows = self._job(given.frame, spec).collect()
+            except PySparkException as error:
+                found = find_task_error(str(error))
+                if isinstance(found, StateDamaged):
+                    raise explain_damage(self._checkpoint, str(found)) from error
+                if found is not None:
+                    raise found from error
+                if attempt + 1 == self._settings.job_attempts:
+                    msg = f"batch {given.batch} failed {attempt + 1} times and is not committed: {_short(error)}"
+                    raise EngineError(msg) from error
+                logger.warning("batch %d failed and is run again (%d): %s", given.batch, attempt + 1, _short(error))
+                self._lease.check()
+                continue
+            slots_of = {node.id: self._slots(node.id) for node in self._plan.stateful}
+            return merge_ledgers((bytes(row["block"]) for row in rows if row["head"] == LEDGER), slots_of)
+        raise AssertionError
+
+    def _job(self, frame: DataFrame, spec: BatchSpec) -> DataFrame:
+        spark: SparkSession = frame.sparkSession
+        locations = self._locations(spark)
+        with task_environment(spark):
+            blocks = frame.mapInArrow(ReadTask(self._digest, self._pickled, spec), EXCHANGE_SCHEMA)
+            for level, slots in enumerate(self._plan.slots, start=1):
+                task = SlotTask(self._digest, self._pickled, spec, level)
+                exchanged = blocks.repartitionById(slots, "slot")
+                if locations:
+                    anchors = self._anchor_frame(spark, slots, tuple(locations))
+                    blocks = (
+                        anchors.groupBy("slot")
+                        .cogroup(exchanged.groupBy("slot"))
+                        .applyInArrow(_anchored(task), EXCHANGE_SCHEMA)
+                    )
+                else:
+                    blocks = exchanged.mapInArrow(task, EXCHANGE_SCHEMA)
+        return blocks
+
+    def _anchor_frame(self, spark: SparkSession, slots: int, locations: tuple[str, ...]) -> DataFrame:
+        wanted = (spark, slots, locations)
+        if self._anchors is None or self._anchors[0] != wanted:
+            self._anchors = (wanted, anchor_frame(spark, slots, locations))
+        return self._anchors[1]
+
+    def _locations(self, spark: SparkSession) -> list[str]:
+        """Return where slots are pinned to; nowhere if there is but one executor."""
+        if self._settings.anchors is False or runs_locally(spark):
+            return []
+        locations = executor_locations(spark)
+        return locations if self._settings.anchors or len(locations) > 1 else []
+
+    def _routes(self, before: Manifest | None) -> tuple[BucketMap, ...]:
+        if before is not None and before.levels:
+            maps = {level.operator: level.bucket_map for level in before.levels}
+            return tuple(
+                next((maps[name] for head in heads if (name := self._name(head)) in maps), self._even(index))
+                for index, heads in enumerate(self._plan.levels)
+            )
+        return tuple(self._even(index) for index in range(self._plan.hops))
+
+    def _even(self, index: int) -> BucketMap:
+        return BucketMap.even(self._plan.slots[index], max(self._settings.buckets, self._plan.slots[index]))
+
+    def _runs(self, before: Manifest | None) -> dict[int, tuple[tuple[RunRef, ...], ...]]:
+        known = {level.operator: level.runs for level in before.levels} if before is not None else {}
+        return {
+            node.id: known.get(self._name(node.id), tuple(() for _ in range(self._slots(node.id))))
+            for node in self._plan.stateful
+        }
+
+    def _name(self, head: int) -> str:
+        operation = self._plan.nodes[head].operation
+        return operation.name if isinstance(operation, Stateful) else ""
+
+    def _slots(self, head: int) -> int:
+        return self._plan.slots[self._plan.level_of(head) - 1]
+
+    def _manifest(self, given: BatchInput, before: Manifest | None, report: BatchReport) -> Manifest:
+        flow_time = FlowTime.from_json(before.watermarks) if before is not None else FlowTime()
+        delays = {
+            node.id: node.operation.delay_us
+            for node in self._plan.nodes.values()
+            if isinstance(node.operation, Watermark)
+        }
+        fired: dict[int, int] = {}
+        if given.drain:
+            for head, operator in report.operators.items():
+                for watermark in self._plan.watermarks[head]:
+                    if operator.last_end_us is not None:
+                        fired[watermark] = max(operator.last_end_us, fired.get(watermark, operator.last_end_us))
+        routes = self._routes(before)
+        totals = dict(before.totals) if before is not None else {}
+        for name, value in report.counters.items():
+            totals[name] = totals.get(name, 0) + value
+        return Manifest(
+            flow=self._plan.flow,
+            flow_structure=self._structure,
+            batch=given.batch,
+            epoch=self._lease.epoch,
+            query_id=self._query_id(),
+            start_offset=given.start_offset,
+            end_offset=given.end_offset,
+            levels=tuple(
+                LevelState(self._name(head), routes[self._plan.level_of(head) - 1], operator.runs)
+                for head, operator in report.operators.items()
+            ),
+            watermarks=flow_time.advanced(report.latest_us, delays, fired).to_json(),
+            sinks=report.staged,
+            totals=totals,
+            problems=given.problems + report.problems,
+            created_at=self._now(),
+            engine={"next_due": {str(head): operator.next_due_us for head, operator in report.operators.items()}},
+        )
+
+    def _progress(
+        self,
+        manifest: Manifest,
+        report: BatchReport | None,
+        seconds: float,
+        phases: Mapping[str, float],
+        given: BatchInput,
+    ) -> BatchProgress:
+        counters = report.counters if report is not None else {}
+        first = self._plan.levels[0] if self._plan.levels else ()
+        rows = [report.operators[head].rows for head in first if report is not None and head in report.operators]
+        return BatchProgress(
+            batch=manifest.batch,
+            rows_in=counters.get("rows_in", 0),
+            rows_out=counters.get("rows_out", 0),
+            late_rows=counters.get("late_rows", 0),
+            dead_rows=counters.get("dead_rows", 0),
+            batch_seconds=seconds,
+            watermark_us=FlowTime.from_json(manifest.watermarks).watermark_us,
+            slot_rows=tuple(sum(values) for values in zip(*rows, strict=True)) if rows else (),
+            slot_seconds=report.slot_seconds if report is not None else (),
+            state_rows=sum(level.live_rows for level in manifest.levels),
+            state_bytes=sum(level.state_bytes for level in manifest.levels),
+            exchanged_bytes=report.exchanged_bytes if report is not None else 0,
+            phase_seconds=dict(phases),
+            problems=manifest.problems,
+            replayed=report is None,
+            drained=given.drain,
+        )
+
+
+def _anchored(task: SlotTask) -> Callable[[pa.Table, pa.Table], pa.Table]:
+    # Spark looks at the number of arguments: it wants a plain function.
+    def run(anchor: pa.Table, blocks: pa.Table) -> pa.Table:
+        return task.anchored(anchor, blocks)
+
+    return run
+
+
+def _short(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:500] if lines else type(error).__name__

@@ -1,0 +1,122 @@
+"""What crosses an exchange: Arrow blocks for one slot, and ledgers on their way to the driver."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from anabranch.model import HASH, BucketMap
+from anabranch.routing import slots_of
+
+EXCHANGE_SCHEMA = "slot int, head int, seq long, combined boolean, block binary"
+_ARROW_SCHEMA = pa.schema(
+    [
+        ("slot", pa.int32()),
+        ("head", pa.int32()),
+        ("seq", pa.int64()),
+        ("combined", pa.bool_()),
+        ("block", pa.binary()),
+    ]
+)
+LEDGER = -1
+"""The head of rows that carry a ledger, plain JSON for the driver."""
+
+TARGET_BLOCK_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One row of an exchange."""
+
+    slot: int
+    head: int
+    seq: int
+    combined: bool
+    payload: bytes
+
+
+def encode(frame: pl.DataFrame) -> bytes:
+    """Return the frame as a compressed Arrow stream."""
+    buffer = io.BytesIO()
+    frame.write_ipc_stream(buffer, compression="lz4")
+    return buffer.getvalue()
+
+
+def decode(payload: bytes) -> pl.DataFrame:
+    """Read what ``encode`` wrote."""
+    return pl.read_ipc_stream(io.BytesIO(payload))
+
+
+def ledger(slot: int, seq: int, content: dict[str, Any]) -> Block:
+    """Wrap a report for its way to the driver; equal reports give equal bytes."""
+    return Block(slot, LEDGER, seq, False, json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
+
+
+def cut(frame: pl.DataFrame, routes: BucketMap) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Cut a frame that has HASH into the parts of each slot, in slot order, rows in their old order."""
+    if routes.slots == 1:
+        yield from ((0, part) for part in _chunks(frame))
+        return
+    slots = slots_of(frame.get_column(HASH), routes)
+    order = np.argsort(slots, kind="stable")
+    edges = np.searchsorted(slots[order], np.arange(routes.slots + 1))
+    gathered = frame[order]
+    for slot in range(routes.slots):
+        start, end = int(edges[slot]), int(edges[slot + 1])
+        if end > start:
+            yield from ((slot, part) for part in _chunks(gathered[start:end]))
+
+
+def to_arrow(blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
+    """Pack blocks into Arrow batches of bounded size for Spark."""
+    pending: list[Block] = []
+    size = 0
+    for block in blocks:
+        pending.append(block)
+        size += len(block.payload)
+        if size >= 2 * TARGET_BLOCK_BYTES:
+            yield _record_batch(pending)
+            pending, size = [], 0
+    if pending:
+        yield _record_batch(pending)
+
+
+def to_table(blocks: Iterable[Block]) -> pa.Table:
+    """Pack blocks into one Arrow table, for the functions that take nothing else."""
+    return pa.Table.from_batches(list(to_arrow(blocks)), schema=_ARROW_SCHEMA)
+
+
+def from_arrow(batches: Iterable[pa.RecordBatch]) -> list[Block]:
+    """Read the blocks of a slot, in an order that does not depend on which came first."""
+    blocks = [
+        Block(*row)
+        for batch in batches
+        for row in zip(*(batch.column(name).to_pylist() for name in _ARROW_SCHEMA.names), strict=True)
+    ]
+    return sorted(blocks, key=lambda block: (block.head, block.seq))
+
+
+def _record_batch(blocks: list[Block]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([block.slot for block in blocks], pa.int32()),
+            pa.array([block.head for block in blocks], pa.int32()),
+            pa.array([block.seq for block in blocks], pa.int64()),
+            pa.array([block.combined for block in blocks], pa.bool_()),
+            pa.array([block.payload for block in blocks], pa.binary()),
+        ],
+        schema=_ARROW_SCHEMA,
+    )
+
+
+def _chunks(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    rows = max(1, int(frame.height * TARGET_BLOCK_BYTES / max(1, frame.estimated_size())))
+    for start in range(0, frame.height, rows):
+        yield frame[start : start + rows]

@@ -1,0 +1,88 @@
+"""Any Spark DataFrame, streaming or static, as a source of a flow."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from anabranch.errors import FlowError
+from anabranch.spark.split_source import BLOCK, ROW_SCHEMA
+
+
+class SparkSource:
+    """A Spark DataFrame; its rows are packed into Arrow blocks by a stateless step that Spark runs."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        if type(frame).__module__.startswith("pyspark.sql.connect"):
+            msg = (
+                "this DataFrame belongs to Spark Connect, which has no foreachBatch on the driver and no task context; "
+                "use a classic session: SparkSession.builder.master(...)"
+            )
+            raise FlowError(msg)
+        self.frame: DataFrame | None = frame
+        self.streaming = frame.isStreaming
+        self._schema = _polars_schema(frame)
+
+    @property
+    def label(self) -> str:
+        return "Spark stream" if self.streaming else "Spark DataFrame"
+
+    @property
+    def schema(self) -> Mapping[str, pl.DataType]:
+        return self._schema
+
+    def check(self) -> None:
+        """Nothing to look at: Spark checked it."""
+
+    def packed(self, index: int) -> DataFrame:
+        """Return the DataFrame in the one row shape that all sources share."""
+        assert self.frame is not None
+        return self.frame.mapInArrow(_Pack(index), ROW_SCHEMA)
+
+    def __getstate__(self) -> dict[str, object]:
+        # Tasks decode blocks by the schema; the DataFrame itself stays on the driver.
+        return {"frame": None, "streaming": self.streaming, "_schema": self._schema}
+
+
+def from_spark(frame: DataFrame) -> SparkSource:
+    """Read any PySpark DataFrame, streaming or static.
+
+    Spark gives its rows no stable order: where a result depends on order, ``first`` among equal times,
+    a replay may choose differently.
+    """
+    return SparkSource(frame)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pack:
+    index: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            sink = io.BytesIO()
+            with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+                writer.write_batch(batch)
+            yield pa.RecordBatch.from_pydict(
+                {"source": [self.index], "kind": [BLOCK], "payload": [sink.getvalue()]},
+                schema=pa.schema([("source", pa.int32()), ("kind", pa.string()), ("payload", pa.binary())]),
+            )
+
+
+def decode_rows(payload: bytes, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Read a block that Spark's rows were packed into, in the declared types."""
+    frame = pl.read_ipc_stream(io.BytesIO(payload))
+    return frame.cast(pl.Schema(schema)) if dict(frame.schema) != dict(schema) else frame
+
+
+def _polars_schema(frame: DataFrame) -> dict[str, pl.DataType]:
+    empty = pl.from_arrow(to_arrow_schema(frame.schema).empty_table())
+    assert isinstance(empty, pl.DataFrame)
+    return dict(empty.schema)

@@ -1,0 +1,241 @@
+"""Push frames through the stateless operators of a task, to exchanges, sinks and dead letters."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+import polars_hash as plh
+
+from anabranch.model import HASH, ORDER, TIME
+from anabranch.query.nodes import Node, Output, Spring, Stateful, Watermark
+from anabranch.routing import hash_keys
+from anabranch.spark.blocks import Block, cut, encode, ledger
+from anabranch.spark.spec import DEAD_LETTER, BatchSpec, FlowProgram
+from anabranch.state.runs import WriteName
+
+ROWS_MERGED_AT_ONCE = 4_000_000
+"""Prepared rows that wait for a common local merge; more merge better, and cost memory."""
+
+ORDINAL_SHIFT = 36
+BEHIND_A_HOP = -1
+"""The ordinal of rows that a stateful operator made: they have no place in any split."""
+
+_PAYLOAD_BYTES = 4096
+
+
+class Pipeline:
+    """The outgoing half of one task: what it is given leaves as blocks, staged files and a ledger.
+
+    Everything that leaves is a pure function of what was pushed and of the specification, in the order it was pushed.
+    """
+
+    def __init__(self, program: FlowProgram, spec: BatchSpec, level: int, origin: int) -> None:
+        """``level`` is the task's own (0 reads the springs), ``origin`` the slot or first split that names it."""
+        self._program = program
+        self._plan = program.plan
+        self._spec = spec
+        self._level = level
+        self._origin = origin
+        self._blocks: list[Block] = []
+        self._block_count = 0
+        self._waiting: dict[int, list[pl.DataFrame]] = defaultdict(list)
+        self._waiting_rows: dict[int, int] = defaultdict(int)
+        self._results: dict[int, list[pl.DataFrame]] = defaultdict(list)
+        self._rows_of_split: dict[tuple[int, int], int] = defaultdict(int)
+        self.counters: dict[str, int] = defaultdict(int)
+        self.watermarks: dict[int, int] = {}
+        self.exchanged: dict[int, int] = defaultdict(int)
+
+    def push(self, node: int, frame: pl.DataFrame, ordinal: int) -> None:
+        """Send what left a node on to its children."""
+        if frame.height == 0:
+            return
+        for child in self._plan.children[node]:
+            self._enter(self._plan.nodes[child], frame, ordinal)
+
+    def reject(self, source: str, rejected: tuple[tuple[str, str], ...]) -> None:
+        """Keep rows that could not be used, with the reason."""
+        if rejected:
+            self._dead(
+                pl.DataFrame(
+                    {
+                        "source": [source] * len(rejected),
+                        "reason": [reason for reason, _ in rejected],
+                        "payload": [text for _, text in rejected],
+                    },
+                    schema=DEAD_LETTER_SCHEMA,
+                )
+            )
+
+    def drain_blocks(self) -> list[Block]:
+        """Return the blocks that are ready, once."""
+        ready, self._blocks = self._blocks, []
+        return ready
+
+    def finish(self, content: dict[str, Any]) -> Iterator[Block]:
+        """Send what waits, write results, and close with the ledger."""
+        for head in list(self._waiting):
+            self._send_waiting(head)
+        yield from self.drain_blocks()
+        staged = {sink: self._stage(sink, frames) for sink, frames in sorted(self._results.items())}
+        content = content | {
+            "level": self._level,
+            "counters": dict(self.counters),
+            "watermarks": {str(node): value for node, value in self.watermarks.items()},
+            "staged": {str(sink): entry for sink, entry in staged.items()},
+            "exchanged_bytes": sum(self.exchanged.values()),
+        }
+        yield ledger(self._ledger_slot(), self._sequence(), content)
+
+    def forward(self, block: Block) -> Block:
+        """Pass a ledger on to the next level."""
+        return Block(self._ledger_slot(), block.head, block.seq, block.combined, block.payload)
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _enter(self, node: Node, frame: pl.DataFrame, ordinal: int) -> None:
+        operation = node.operation
+        if self._plan.level_of(node.id) > 0:
+            self._route(node, frame, ordinal)
+        elif isinstance(operation, Output):
+            self.counters["rows_out"] += frame.height
+            self._results[operation.index].append(frame)
+        else:
+            assert not isinstance(operation, Spring | Stateful)
+            if isinstance(operation, Watermark):
+                frame = self._follow_time(node, operation, frame)
+            self.push(node.id, operation.apply(frame), ordinal)
+
+    def _follow_time(self, node: Node, operation: Watermark, frame: pl.DataFrame) -> pl.DataFrame:
+        column = frame.get_column(operation.column)
+        if column.null_count():
+            self._dead(_dead_rows(frame.filter(column.is_null()), node.label, f"null event time {operation.column}"))
+            frame = frame.filter(column.is_not_null())
+            column = frame.get_column(operation.column)
+        if frame.height:
+            latest = int(column.dt.timestamp("us").max())  # type: ignore[arg-type]
+            self.watermarks[node.id] = max(latest, self.watermarks.get(node.id, latest))
+        return frame
+
+    def _route(self, node: Node, frame: pl.DataFrame, ordinal: int) -> None:
+        if not isinstance(node.operation, Stateful):
+            self._relay(node, frame, ordinal)
+            return
+        keys = node.operation.spec.keys
+        if any(frame.get_column(key).null_count() for key in keys):
+            for key in keys:
+                missing = frame.filter(pl.col(key).is_null())
+                if missing.height:
+                    self._dead(_dead_rows(missing, node.label, f"null key {key}"))
+                    frame = frame.filter(pl.col(key).is_not_null())
+        if frame.height == 0:
+            return
+        frame = frame.with_columns(self._engine_columns(node, frame, ordinal))
+        prepared = self._program.kernels[node.id].prepare(frame, self._spec.times[node.id])
+        self.counters["late_rows"] += prepared.late_rows
+        if prepared.frame.height == 0:
+            return
+        self._waiting[node.id].append(prepared.frame)
+        self._waiting_rows[node.id] += prepared.frame.height
+        if self._waiting_rows[node.id] >= ROWS_MERGED_AT_ONCE:
+            self._send_waiting(node.id)
+
+    def _engine_columns(self, node: Node, frame: pl.DataFrame, ordinal: int) -> list[pl.Series]:
+        time = self._plan.nodes[node.inputs[0]].time
+        columns = []
+        if time is not None:
+            expression = pl.col(time.column)
+            if isinstance(frame.schema[time.column], pl.Datetime) and frame.schema[time.column].time_zone:  # type: ignore[attr-defined]
+                expression = expression.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+            expression = expression.cast(pl.Datetime("us"))
+            if time.from_windows:
+                # A result belongs to the last instant of its window: it is late only where the window would be.
+                expression = expression - pl.duration(microseconds=1)
+            columns.append(frame.select(expression.alias(TIME)).to_series())
+        if ordinal == BEHIND_A_HOP:
+            columns.append(_content_order(frame))
+        else:
+            start = self._rows_of_split[node.id, ordinal]
+            self._rows_of_split[node.id, ordinal] += frame.height
+            base = (ordinal << ORDINAL_SHIFT) + start
+            columns.append(pl.int_range(base, base + frame.height, dtype=pl.Int64, eager=True).alias(ORDER))
+        return columns
+
+    def _send_waiting(self, head: int) -> None:
+        frames = self._waiting.pop(head)
+        self._waiting_rows.pop(head)
+        frame = pl.concat(frames) if len(frames) > 1 else frames[0]
+        kernel = self._program.kernels[head]
+        combined = self._program.local_merge and kernel.mergeable
+        if combined:
+            frame = kernel.combine(frame)
+        operation = self._plan.nodes[head].operation
+        assert isinstance(operation, Stateful)
+        frame = frame.with_columns(hash_keys(frame, operation.spec.keys).alias(HASH))
+        routes = self._spec.routes[self._plan.level_of(head) - 1]
+        for slot, part in cut(frame, routes):
+            self._emit(slot, head, combined, encode(part))
+
+    def _relay(self, node: Node, frame: pl.DataFrame, ordinal: int) -> None:
+        """Hand rows to a stateless operator that has slots of its own (operator parallelism), in turn."""
+        slots = self._plan.slots[self._plan.level_of(node.id) - 1]
+        turn = self._origin if ordinal == BEHIND_A_HOP else ordinal
+        self._emit(turn % slots, node.id, False, encode(frame.with_columns(pl.lit(ordinal, pl.Int64).alias(ORDER))))
+
+    def _emit(self, slot: int, head: int, combined: bool, payload: bytes) -> None:
+        self.exchanged[head] += len(payload)
+        self._blocks.append(Block(slot, head, self._sequence(), combined, payload))
+
+    def _sequence(self) -> int:
+        self._block_count += 1
+        return (self._level << 56) + (self._origin << 28) + self._block_count
+
+    def _ledger_slot(self) -> int:
+        if self._level >= len(self._plan.slots):
+            return 0
+        return self._origin % self._plan.slots[self._level]
+
+    def _stage(self, sink: int, frames: list[pl.DataFrame]) -> dict[str, Any]:
+        frame = pl.concat(frames) if len(frames) > 1 else frames[0]
+        encoder = self._program.sinks[sink]
+        content = encoder.encode(frame)
+        folder = f"results/{'dead' if sink == DEAD_LETTER else sink}"
+        name = WriteName(self._spec.epoch, self._spec.batch, self._spec.attempt, self._spec.job)
+        file = name.file(folder, (self._level << 20) + self._origin, encoder.suffix)
+        self._program.store.write(file, content)
+        return {"file": file, "rows": frame.height, "bytes": len(content), "slot": self._origin, "extra": {}}
+
+    def _dead(self, frame: pl.DataFrame) -> None:
+        self.counters["dead_rows"] += frame.height
+        self._results[DEAD_LETTER].append(frame)
+
+
+DEAD_LETTER_SCHEMA: dict[str, pl.DataType] = {"source": pl.String(), "reason": pl.String(), "payload": pl.String()}
+
+
+def _dead_rows(frame: pl.DataFrame, where: str, reason: str) -> pl.DataFrame:
+    try:
+        text = frame.select(pl.struct(pl.all()).struct.json_encode()).to_series()
+    except pl.exceptions.PolarsError:
+        text = pl.Series([str(row) for row in frame.iter_rows(named=True)], dtype=pl.String)
+    return pl.DataFrame(
+        {"payload": text.str.slice(0, _PAYLOAD_BYTES)},
+    ).select(pl.lit(where).alias("source"), pl.lit(reason).alias("reason"), "payload")
+
+
+def _content_order(frame: pl.DataFrame) -> pl.Series:
+    """Order rows behind a hop by what they are: slots must not matter, and equal rows may change places."""
+    parts = [_as_text(name, dtype) for name, dtype in frame.schema.items()]
+    text = pl.concat_str(parts, separator="\x1f", ignore_nulls=True)
+    return frame.select((plh.concat_str(text).nchash.xxhash64() // 2).cast(pl.Int64).alias(ORDER)).to_series()
+
+
+def _as_text(name: str, dtype: pl.DataType) -> pl.Expr:
+    if dtype.is_nested():
+        return pl.struct(name).struct.json_encode()
+    if dtype == pl.Binary:
+        return pl.col(name).bin.encode("hex")
+    return pl.col(name).cast(pl.String)

@@ -1,0 +1,88 @@
+"""Sessions: a local one of our own, or a clone of the user's that leaves theirs as it is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+
+import psutil
+from pyspark.sql import SparkSession
+
+from anabranch.errors import EngineError
+
+_SQL_SETTINGS = {
+    # A slot is a partition: nothing may merge or split them behind our back.
+    "spark.sql.adaptive.enabled": "false",
+    # Blocks are megabytes each; Spark's default of 10,000 rows a batch would be gigabytes.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+_TASK_ENVIRONMENT = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_NUM_THREADS": "1"}
+
+
+def local_session(
+    master: str | None = None, memory: str | None = None, config: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Start (or find) a Spark session on this machine."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = (
+        SparkSession.builder.appName("anabranch")
+        .master(master or os.environ.get("ANABRANCH_MASTER", "local[*]"))
+        .config("spark.driver.memory", memory or _driver_memory())
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.shuffle.reduceLocality.enabled", "false")
+        .config("spark.locality.wait", "3s")
+        .config("spark.log.level", "ERROR")
+    )
+    for key, value in (config or {}).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def flow_session(spark: SparkSession) -> SparkSession:
+    """Return a session with the user's settings and tables, and SQL settings of our own."""
+    refuse_connect(spark)
+    clone = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+    for key, value in _SQL_SETTINGS.items():
+        clone.conf.set(key, value)
+    return clone
+
+
+def refuse_connect(spark: object) -> None:
+    """Raise ``EngineError`` for a Spark Connect session."""
+    if type(spark).__module__.startswith("pyspark.sql.connect") or not hasattr(spark, "_jsparkSession"):
+        msg = (
+            "this is a Spark Connect session: its driver is in another process, and batches are committed by the driver; "
+            'use a classic session, SparkSession.builder.master("local[*]") or your cluster\'s, without .remote()'
+        )
+        raise EngineError(msg)
+
+
+@contextlib.contextmanager
+def task_environment(spark: SparkSession) -> Iterator[None]:
+    """Give the Python workers of functions that are made here one thread each: Spark's tasks are the parallelism."""
+    environment = spark.sparkContext.environment
+    before = dict(environment)
+    environment.update(_TASK_ENVIRONMENT)
+    try:
+        yield
+    finally:
+        environment.clear()
+        environment.update(before)
+
+
+def runs_locally(spark: SparkSession) -> bool:
+    """Say whether driver and only executor are one process."""
+    master = str(spark.sparkContext.master)
+    return master == "local" or master.startswith("local[")
+
+
+def _driver_memory() -> str:
+    # Python workers need room beside the JVM: a quarter of the machine for it, between 1 and 8 GB.
+    gigabytes = psutil.virtual_memory().total // (4 << 30)
+    return f"{min(8, max(1, gigabytes))}g"

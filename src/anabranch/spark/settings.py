@@ -1,0 +1,61 @@
+"""How a flow is run, checked before anything starts."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from anabranch.errors import FlowError
+from anabranch.model.routes import DEFAULT_BUCKETS
+from anabranch.query.plan import STRATEGIES, Strategy
+
+AVAILABLE_NOW = "available-now"
+ONCE = "once"
+CONTINUOUS = "continuous"
+_INTERVAL = re.compile(r"\d+(\.\d+)?\s*(ms|s|m|h|milliseconds?|seconds?|minutes?|hours?)")
+
+
+class RunSettings(BaseModel):
+    """Everything that ``flow.run`` and ``flow.start`` take besides the session."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    checkpoint: str = Field(description="where state, offsets and commits lie: a path, s3://, gs:// or az:// URL")
+    trigger: str = Field(
+        CONTINUOUS, description="'continuous' (as fast as data comes), an interval like '5s', 'available-now', 'once'"
+    )
+    drain: bool = Field(False, description="at the end, fire the windows that are still open")
+    slots: int | None = Field(None, ge=1, le=10_000, description="slots of a stateful subquery; default: the cores")
+    strategy: Strategy = Field("operator-set", description=f"one of {', '.join(STRATEGIES)}")
+    local_merge: bool = Field(True, description="aggregate before the exchange where the aggregates allow it")
+    buckets: int = Field(DEFAULT_BUCKETS, ge=1, le=65_536, description="buckets of keys; fixed for a checkpoint's life")
+    read_tasks: int | None = Field(None, ge=1, description="tasks that read a batch's splits; default: the cores")
+    job_attempts: int = Field(3, ge=1, description="how often a failed Spark job is run again within its batch")
+    kept_batches: int = Field(10, ge=2, description="batches that can be gone back to")
+    takeover: bool = Field(False, description="fence off a driver that still seems to run on this checkpoint")
+    anchors: bool | None = Field(None, description="pin slots to executors; default: when there are several")
+
+    @field_validator("trigger")
+    @classmethod
+    def _known_trigger(cls, trigger: str) -> str:
+        if trigger in (AVAILABLE_NOW, ONCE, CONTINUOUS) or _INTERVAL.fullmatch(trigger):
+            return trigger
+        msg = f"{trigger!r} is no trigger; use {CONTINUOUS!r}, {AVAILABLE_NOW!r}, {ONCE!r} or an interval such as '5s'"
+        raise ValueError(msg)
+
+
+def make_settings(**given: Any) -> RunSettings:
+    """Return checked settings, or raise ``FlowError`` that names the allowed ones."""
+    try:
+        return RunSettings(**given)
+    except ValidationError as error:
+        problems = []
+        for item in error.errors():
+            name = ".".join(str(part) for part in item["loc"])
+            if item["type"] == "extra_forbidden":
+                problems.append(f"unknown setting {name!r}; there are {', '.join(RunSettings.model_fields)}")
+            else:
+                problems.append(f"{name}: {item['msg']}")
+        raise FlowError("; ".join(problems)) from error

@@ -1,0 +1,94 @@
+"""What a task is told: the plan, which stays, and the batch, which changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyspark import cloudpickle
+
+from anabranch.model import BucketMap, Kernel, OperatorTime, RunRef, Sink
+from anabranch.operators.kernels import make_kernel
+from anabranch.query.nodes import Readable, Stateful
+from anabranch.query.plan import Plan
+from anabranch.state.hot_copies import HotCopies, open_hot_copies
+from anabranch.state.store import Store, open_store
+
+DEAD_LETTER = -1
+"""The sink index of rows that could not be used."""
+
+
+@dataclass(frozen=True)
+class FlowProgram:
+    """All of a flow that tasks need; the same in every batch, so workers keep it."""
+
+    plan: Plan
+    sources: tuple[Readable, ...]
+    sinks: Mapping[int, Sink]
+    """By index; DEAD_LETTER has the dead-letter sink."""
+    checkpoint: str
+    local_merge: bool
+
+    @cached_property
+    def kernels(self) -> dict[int, Kernel]:
+        """Stateful node → its kernel."""
+        return {
+            node.id: make_kernel(node.operation.spec)
+            for node in self.plan.nodes.values()
+            if isinstance(node.operation, Stateful)
+        }
+
+    @cached_property
+    def store(self) -> Store:
+        return open_store(self.checkpoint)
+
+    def hot_copies(self, epoch: int) -> HotCopies | None:
+        """Return this host's copies of runs; a store on a local disk needs none, its files are mapped."""
+        if self.store.local_path("state") is not None:
+            return None
+        found = self._hot.get(epoch)
+        if found is None:
+            self._hot.clear()
+            found = self._hot[epoch] = open_hot_copies(self.plan.flow, epoch, time.time())
+        return found
+
+    @cached_property
+    def _hot(self) -> dict[int, HotCopies | None]:
+        return {}
+
+    def __getstate__(self) -> dict[str, object]:
+        # What can be derived is derived again where it is used.
+        return {key: value for key, value in self.__dict__.items() if key not in ("kernels", "store", "_hot")}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSpec:
+    """One attempt at one batch."""
+
+    batch: int
+    epoch: int
+    attempt: int
+    job: str
+    """A random id of this attempt: it makes file names unlike those of any other, yet equal for retried tasks,
+    because what a task sends on must not depend on how often it was tried."""
+    times: Mapping[int, OperatorTime]
+    routes: tuple[BucketMap, ...]
+    """By level, from level 1."""
+    runs: Mapping[int, tuple[tuple[RunRef, ...], ...]]
+    """Stateful node → runs by slot."""
+
+
+_programs: dict[str, FlowProgram] = {}
+
+
+def load_program(digest: str, pickled: bytes) -> FlowProgram:
+    """Return the flow's program, unpickled once a worker process."""
+    if digest not in _programs:
+        _programs.clear()
+        _programs[digest] = cloudpickle.loads(pickled)
+    return _programs[digest]

@@ -1,0 +1,128 @@
+"""The Python data source that puts a flow's splits into Structured Streaming's offsets.
+
+Its driver side runs in a process of its own: it learns what to do from a small folder that the driver writes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+
+from anabranch.model import Source
+from anabranch.spark.split_log import BEFORE_FIRST, SplitLog, SplitSteps, StepRequest, pack
+from anabranch.state.store import open_store
+
+FORMAT = "anabranch-splits"
+ROW_SCHEMA = "source int, kind string, payload binary"
+"""One row shape for every source: a list of splits to read, or a block of rows that Spark read."""
+
+SPLITS = "splits"
+BLOCK = "block"
+
+
+class ControlFolder:
+    """A folder on the driver's host through which the driver and the source's process speak."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+
+    @property
+    def path(self) -> str:
+        return str(self._path)
+
+    def put_sources(self, sources: Sequence[Source]) -> None:
+        """Leave the sources for the other process."""
+        self._replace("sources.pickle", cloudpickle.dumps(list(sources)))  # type: ignore[no-untyped-call]
+
+    def sources(self) -> list[Source]:
+        """Return the sources that the driver left."""
+        found: list[Source] = cloudpickle.loads((self._path / "sources.pickle").read_bytes())
+        return found
+
+    def ask(self, request: StepRequest) -> None:
+        """Ask the source for a step."""
+        self._replace("request.json", json.dumps([request.tick_after, request.drain]).encode())
+
+    def request(self) -> StepRequest:
+        """Return what the driver asks for at the moment."""
+        try:
+            tick_after, drain = json.loads((self._path / "request.json").read_bytes())
+        except FileNotFoundError:
+            return StepRequest()
+        return StepRequest(tick_after, drain)
+
+    def _replace(self, name: str, content: bytes) -> None:
+        # The reader may look at any moment: it must see the old file or the new one, never half of one.
+        temporary = self._path / f".{name}.{os.getpid()}"
+        temporary.write_bytes(content)
+        temporary.replace(self._path / name)
+
+
+class SplitReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets are ``{"entry": n}``, numbers of the split log."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = options
+        self._made: SplitSteps | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {"entry": BEFORE_FIRST}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        request = ControlFolder(self._options["control"]).request()
+        return {"entry": self._steps().next_after(start["entry"], request, time.time())}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._steps().bound()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        entries = self._log().between(start["entry"], end["entry"])
+        tasks = pack(entries, int(self._options["tasks"]))
+        # A batch without data still needs a task: ticks and drains make windows fire.
+        return [InputPartition(json.dumps(items)) for items in tasks or [[]]]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int, str, bytes]]:
+        yield (BEFORE_FIRST, SPLITS, partition.value.encode())
+
+    def _log(self) -> SplitLog:
+        return SplitLog(open_store(self._options["checkpoint"]))
+
+    def _steps(self) -> SplitSteps:
+        if self._made is None:
+            planners = [source.planner() for source in ControlFolder(self._options["control"]).sources()]
+            most = self._options["most_entries"]
+            self._made = SplitSteps(
+                self._log(),
+                planners,
+                drain_at_end=self._options["drain"] == "true",
+                most_entries=int(most) if most else None,
+            )
+        return self._made
+
+
+class SplitDataSource(DataSource):
+    """``spark.readStream.format("anabranch-splits")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return ROW_SCHEMA
+
+    def streamReader(self, schema: Any) -> SplitReader:
+        return SplitReader(dict(self.options))
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format known to a session."""
+    spark.dataSource.register(SplitDataSource)

@@ -1,0 +1,158 @@
+"""The two kinds of Python task: one that reads splits, one that is a slot."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from anabranch.model import ORDER, Source
+from anabranch.query.nodes import Spring, Stateful
+from anabranch.spark.blocks import LEDGER, Block, decode, from_arrow, to_arrow, to_table
+from anabranch.spark.dataframes import decode_rows
+from anabranch.spark.faults import reach
+from anabranch.spark.pipeline import BEHIND_A_HOP, Pipeline
+from anabranch.spark.spec import BatchSpec, FlowProgram, load_program
+from anabranch.spark.split_source import SPLITS
+from anabranch.state.repair import advance_on_intact_runs
+from anabranch.state.runs import RunFiles, WriteName
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """Level 0: read splits or rows that Spark read, run what is stateless, merge locally, cut into blocks."""
+
+    digest: str
+    program: bytes
+    spec: BatchSpec
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from to_arrow(self._blocks(batches))
+
+    def _blocks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Block]:
+        program = load_program(self.digest, self.program)
+        springs = {node.operation.index: node.id for node in program.plan.springs if isinstance(node.operation, Spring)}
+        pipeline: Pipeline | None = None
+        origin = _partition()
+        for source, kind, payload in _rows(batches):
+            pipeline = pipeline or Pipeline(program, self.spec, 0, origin)
+            if kind == SPLITS:
+                for ordinal, index, split in json.loads(payload):
+                    reader = program.sources[index]
+                    for outcome in _source(reader).read(split):
+                        pipeline.counters["rows_in"] += outcome.frame.height + len(outcome.rejected)
+                        pipeline.reject(reader.label, outcome.rejected)
+                        pipeline.push(springs[index], outcome.frame, ordinal)
+                        yield from pipeline.drain_blocks()
+            else:
+                frame = decode_rows(payload, program.sources[source].schema)
+                pipeline.counters["rows_in"] += frame.height
+                pipeline.push(springs[source], frame, origin)
+                yield from pipeline.drain_blocks()
+        if pipeline is not None:
+            yield from pipeline.finish({})
+
+
+@dataclass(frozen=True, slots=True)
+class SlotTask:
+    """Level 1 …: load state, take what arrived, fire, and send on."""
+
+    digest: str
+    program: bytes
+    spec: BatchSpec
+    level: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from to_arrow(self._blocks(_partition(), batches))
+
+    def anchored(self, anchor: pa.Table, blocks: pa.Table) -> pa.Table:
+        """Do the same for a slot that is pinned to an executor: its anchor row is there even if no block is."""
+        slot = (anchor if anchor.num_rows else blocks).column("slot")[0].as_py()
+        return to_table(self._blocks(slot, blocks.to_batches()))
+
+    def _blocks(self, slot: int, batches: Iterable[pa.RecordBatch]) -> Iterator[Block]:
+        received = from_arrow(batches)
+        started = time.time()
+        started_cpu = time.process_time()
+        program = load_program(self.digest, self.program)
+        pipeline = Pipeline(program, self.spec, self.level, slot)
+        operators: dict[str, Any] = {}
+        for head in program.plan.levels[self.level - 1]:
+            blocks = [block for block in received if block.head == head]
+            if isinstance(program.plan.nodes[head].operation, Stateful):
+                operators[str(head)] = self._advance(program, pipeline, slot, head, blocks)
+            else:
+                _relay(program, pipeline, head, blocks)
+            yield from pipeline.drain_blocks()
+        for block in received:
+            if block.head == LEDGER:
+                yield pipeline.forward(block)
+            elif program.plan.level_of(block.head) > self.level:
+                # A shorter branch's rows wait for the level of the operator that they are for.
+                yield block
+        content: dict[str, Any] = {"slot": slot, "operators": operators}
+        if self.level == program.plan.hops:
+            # Only the last level may tell the time: what crosses an exchange must be the same on every try.
+            content["seconds"] = [started, time.time(), time.process_time() - started_cpu]
+        yield from pipeline.finish(content)
+
+    def _advance(
+        self, program: FlowProgram, pipeline: Pipeline, slot: int, head: int, blocks: list[Block]
+    ) -> dict[str, Any]:
+        frames = [decode(block.payload) for block in blocks]
+        kernel = program.kernels[head]
+        name = WriteName(self.spec.epoch, self.spec.batch, self.spec.attempt, self.spec.job)
+        files = RunFiles(program.store, f"state/{head}/{slot}", name, program.hot_copies(self.spec.epoch))
+        combined = program.local_merge and kernel.mergeable
+        time_of_operator = self.spec.times[head]
+        recovered = advance_on_intact_runs(
+            self.spec.runs[head][slot],
+            files,
+            lambda state: kernel.advance(frames, combined, state, time_of_operator),
+        )
+        fired, state = recovered.outcome, recovered.state
+        reach("in-slot-after-state", self.spec.batch)
+        pipeline.counters["late_rows"] += fired.late_rows
+        pipeline.push(head, fired.frame, BEHIND_A_HOP)
+        ends = fired.frame.get_column("window_end") if "window_end" in fired.frame.columns else None
+        return {
+            "runs": [ref.to_json() for ref in state.runs()],
+            "rows": sum(frame.height for frame in frames),
+            "bytes": sum(len(block.payload) for block in blocks),
+            "next_due": fired.next_due_us,
+            "problems": list(recovered.problems),
+            "last_end": int(ends.dt.timestamp("us").max()) if ends is not None and len(ends) else None,  # type: ignore[arg-type]
+        }
+
+
+def _relay(program: FlowProgram, pipeline: Pipeline, head: int, blocks: list[Block]) -> None:
+    operation = program.plan.nodes[head].operation
+    for block in blocks:
+        frame = decode(block.payload)
+        ordinal = int(frame.get_column(ORDER)[0])
+        pipeline.push(head, operation.apply(frame.drop(ORDER)), ordinal)  # type: ignore[union-attr]
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, str, bytes]]:
+    for batch in batches:
+        yield from zip(
+            batch.column("source").to_pylist(),
+            batch.column("kind").to_pylist(),
+            batch.column("payload").to_pylist(),
+            strict=True,
+        )
+
+
+def _source(reader: Any) -> Source:
+    source: Source = reader
+    return source
+
+
+def _partition() -> int:
+    context = TaskContext.get()
+    return context.partitionId() if context is not None else 0
