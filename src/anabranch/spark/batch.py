@@ -256,7 +256,10 @@ class BatchRunner:
             totals=totals,
             problems=given.problems + report.problems,
             created_at=self._now(),
-            engine={"next_due": {str(head): operator.next_due_us for head, operator in report.operators.items()}},
+            engine={
+                "slots": self._plan.subquery_slots,
+                "next_due": {str(head): operator.next_due_us for head, operator in report.operators.items()},
+            },
         )
 
     def _progress(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from anabranch.errors import FlowError
@@ -59,6 +60,13 @@ def from_spark(frame: DataFrame) -> SparkSource:
     return SparkSource(frame)
 
 
+def rebind(frame: DataFrame, spark: SparkSession) -> DataFrame:
+    """Return the same query in another session: the user's DataFrame then runs under our settings, not theirs."""
+    jvm: Any = spark._jvm
+    plan = frame._jdf.queryExecution().logical()
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+
+
 @dataclass(frozen=True, slots=True)
 class _Pack:
     index: int
@@ -83,6 +91,6 @@ def decode_rows(payload: bytes, schema: Mapping[str, pl.DataType]) -> pl.DataFra
 
 
 def _polars_schema(frame: DataFrame) -> dict[str, pl.DataType]:
-    empty = pl.from_arrow(to_arrow_schema(frame.schema).empty_table())
+    empty = pl.from_arrow(to_arrow_schema(frame.schema, timezone="UTC").empty_table())
     assert isinstance(empty, pl.DataFrame)
     return dict(empty.schema)

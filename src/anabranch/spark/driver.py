@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import shutil
 import tempfile
 import threading
@@ -11,31 +12,36 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from anabranch.connectors import json_lines
 from anabranch.errors import AnabranchError, EngineError
+from anabranch.eventtime.durations import parse_duration
 from anabranch.model import BatchProgress, Sink, Source
 from anabranch.query.graph import FlowGraph
 from anabranch.query.plan import Plan, make_plan
 from anabranch.spark.batch import BatchInput, BatchRunner
-from anabranch.spark.dataframes import SparkSource
+from anabranch.spark.dataframes import SparkSource, rebind
 from anabranch.spark.offsets import read_offset
 from anabranch.spark.pipeline import DEAD_LETTER_SCHEMA
 from anabranch.spark.publishing import Publisher
 from anabranch.spark.session import flow_session
 from anabranch.spark.settings import AVAILABLE_NOW, CONTINUOUS, ONCE, RunSettings
 from anabranch.spark.spec import DEAD_LETTER, FlowProgram
-from anabranch.spark.split_log import SplitLog, StepRequest
-from anabranch.spark.split_source import FORMAT, ControlFolder, register
+from anabranch.spark.split_log import BEFORE_FIRST, SplitLog, StepRequest
+from anabranch.spark.split_source import FORMAT, ControlFolder, NoSplits, register
 from anabranch.spark.structure import describe_flow, refuse_changed_flow
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.epochs import Lease, Owner, take_epoch
 from anabranch.state.manifest import Manifest
 from anabranch.state.retention import Retention
 from anabranch.state.store import Store, open_store
+
+DRAIN_SECONDS = 300.0
+
+
+logger = logging.getLogger("anabranch")
 
 
 class Driver:
@@ -58,6 +64,7 @@ class Driver:
         self._on_progress = on_progress
         self._batch_lock = threading.Lock()
         self._stopping = False
+        self._finished = threading.Event()
         self._query: StreamingQuery | None = None
         self.checkpoint = Checkpoint(self.store, settings.kept_batches)
         latest = self.checkpoint.latest()
@@ -69,7 +76,7 @@ class Driver:
             checkpoint=self.store.url,
             local_merge=settings.local_merge,
         )
-        structure = describe_flow(self.program, settings.buckets)
+        structure = describe_flow(self.program, settings.buckets, settings.strategy)
         if latest is not None:
             refuse_changed_flow(latest, graph.name, structure)
         self._lease: Lease = take_epoch(self.store, Owner.this_process(), time.time, settings.takeover)
@@ -87,72 +94,44 @@ class Driver:
     # -- life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the streaming query."""
+        """Start the streaming query, and a thread that sees it through to the end."""
         register(self.spark)
         split_sources: list[Source] = [
-            source if not isinstance(source, SparkSource) else _NoSplits(source)  # type: ignore[misc]
+            NoSplits() if isinstance(source, SparkSource) else source  # type: ignore[misc]
             for source in self.graph.sources
         ]
         self.control.put_sources(split_sources)
-        rows = self._read_splits()
-        for index, source in enumerate(self.graph.sources):
-            if isinstance(source, SparkSource):
-                rows = rows.union(self._spark_rows(source, index))
-        writer = (
-            rows.writeStream.foreachBatch(self._on_batch)
-            .option("checkpointLocation", self._spark_checkpoint())
-            .queryName(f"anabranch-{self.graph.name}-{self._lease.epoch}")
-        )
-        trigger = self.settings.trigger
-        if trigger in (AVAILABLE_NOW, ONCE):
-            writer = writer.trigger(availableNow=True)
-        else:
-            writer = writer.trigger(processingTime="0 seconds" if trigger == CONTINUOUS else _spark_interval(trigger))
-        self._query = writer.start()
+        if self.checkpoint.latest() is None and any(self._is_static(source) for source in self.graph.sources):
+            # A static frame belongs to the first batch, which must come even if no other source has data.
+            self.control.ask(StepRequest(tick_after=BEFORE_FIRST))
+        self._query = self._start_query()
         threading.Thread(target=self._keep_lease, daemon=True, name="anabranch-lease").start()
+        threading.Thread(target=self._see_through, daemon=True, name="anabranch-driver").start()
 
     def stop(self, drain: bool = False, timeout_seconds: float | None = None) -> None:
         """End after the running batch; with ``drain``, fire first what is still open."""
-        query = self._query
-        if query is None or not query.isActive:
+        if not self.active:
             return
         if drain:
-            self.control.ask(StepRequest(drain=True))
-            deadline = time.monotonic() + (timeout_seconds or 300.0)
-            while query.isActive and not (self.progress and self.progress[-1].drained):
-                if time.monotonic() > deadline:
-                    break
-                time.sleep(0.05)
+            self._drain_now(timeout_seconds or DRAIN_SECONDS)
         # Spark's stop() interrupts a running job: wait for the boundary, so that no work is thrown away.
         with self._batch_lock:
             self._stopping = True
-        query.stop()
-        self.close()
+        assert self._query is not None
+        self._query.stop()
+        self._finished.wait()
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
         """Wait until the flow ends; say whether it did. Raises what made it fail."""
-        assert self._query is not None
-        try:
-            ended = self._await(timeout_seconds)
-        except Exception as error:
-            if self.error is None and not self._stopping:
-                self.error = error
-            ended = True
-        if ended:
-            self.close()
-            if self.error is not None:
-                ours = isinstance(self.error, AnabranchError)
-                raise self.error if ours else EngineError(str(self.error)) from self.error
-        return bool(ended)
+        ended = self._finished.wait(timeout_seconds)
+        if ended and self.error is not None:
+            ours = isinstance(self.error, AnabranchError)
+            raise self.error if ours else EngineError(str(self.error)) from self.error
+        return ended
 
     @property
     def active(self) -> bool:
-        return self._query is not None and self._query.isActive
-
-    def close(self) -> None:
-        """Give the lease back and remove the control folder; a second time does nothing."""
-        self._lease.release()
-        shutil.rmtree(self.control.path, ignore_errors=True)
+        return self._query is not None and not self._finished.is_set()
 
     # -- batches ---------------------------------------------------------------------------------------------------
 
@@ -172,6 +151,10 @@ class Driver:
     def run_batch(self, frame: DataFrame, batch: int, start: Mapping[str, Any], end: Mapping[str, Any]) -> Manifest:
         """Run one batch and ask for an empty one if windows are due."""
         entries = self._log.between(start["entry"], end["entry"])
+        if batch == 0:
+            for index, source in enumerate(self.graph.sources):
+                if isinstance(source, SparkSource) and self._is_static(source):
+                    frame = frame.union(rebind(source.packed(index), frame.sparkSession))
         given = BatchInput(
             batch=batch,
             frame=frame,
@@ -181,7 +164,7 @@ class Driver:
             problems=tuple(problem for entry in entries for problem in entry.problems),
         )
         manifest, progress = self._runner.run(given)
-        if self._runner.due_now(manifest):
+        if self._runner.due_now(manifest) and not self._drains_at_end:
             self.control.ask(StepRequest(tick_after=end["entry"]))
         self.progress.append(progress)
         if self._on_progress is not None:
@@ -190,44 +173,91 @@ class Driver:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _await(self, timeout_seconds: float | None) -> bool:
-        assert self._query is not None
-        if timeout_seconds is None:
-            self._query.awaitTermination()
-            return True
-        return bool(self._query.awaitTermination(timeout_seconds))  # type: ignore[arg-type]
+    def _start_query(self, only_drain: bool = False) -> StreamingQuery:
+        rows = self._read_splits(only_drain)
+        for index, source in enumerate(self.graph.sources):
+            if isinstance(source, SparkSource) and source.streaming:
+                rows = rows.union(rebind(source.packed(index), self.spark))
+        writer = (
+            rows.writeStream.foreachBatch(self._on_batch)
+            .option("checkpointLocation", self._spark_checkpoint())
+            .queryName(f"anabranch-{self.graph.name}-{self._lease.epoch}")
+        )
+        trigger = self.settings.trigger
+        if trigger in (AVAILABLE_NOW, ONCE):
+            return writer.trigger(availableNow=True).start()
+        interval = "0 seconds" if trigger == CONTINUOUS else f"{parse_duration(trigger) // 1000} milliseconds"
+        return writer.trigger(processingTime=interval).start()
 
-    def _read_splits(self) -> DataFrame:
+    def _see_through(self) -> None:
+        try:
+            assert self._query is not None
+            self._query.awaitTermination()
+            if self._drains_at_end and self._spark_streams and not self._stopping:
+                # Only the end of the query says that Spark's own sources have no more: the drain comes after it.
+                self.control.ask(StepRequest(drain=True))
+                self._query = self._start_query(only_drain=True)
+                self._query.awaitTermination()
+        except Exception as error:
+            if self.error is None and not self._stopping:
+                self.error = error
+        finally:
+            if self._stopping:
+                # What the interrupted stream thread said on its way out is not a failure.
+                self.error = None
+            with contextlib.suppress(Exception):
+                self._lease.release()
+            shutil.rmtree(self.control.path, ignore_errors=True)
+            self._finished.set()
+
+    def _drain_now(self, timeout_seconds: float) -> None:
+        self.control.ask(StepRequest(drain=True))
+        deadline = time.monotonic() + timeout_seconds
+        while self.active and not (self.progress and self.progress[-1].drained):
+            if time.monotonic() > deadline:
+                msg = f"the flow did not drain within {timeout_seconds:.0f} s; it goes on: stop it without drain"
+                raise EngineError(msg)
+            time.sleep(0.02)
+
+    def _read_splits(self, only_drain: bool) -> DataFrame:
         settings = self.settings
         tasks = settings.read_tasks or self.spark.sparkContext.defaultParallelism
+        most_entries = "0" if only_drain else "1" if settings.trigger == ONCE else ""
         return (
             self.spark.readStream.format(FORMAT)
             .option("checkpoint", self.store.url)
             .option("control", self.control.path)
             .option("tasks", str(tasks))
-            .option("drain", "true" if settings.drain else "false")
-            .option("most_entries", "1" if settings.trigger == ONCE else "")
+            .option("drain", "true" if settings.drain and not self._spark_streams else "false")
+            .option("most_entries", most_entries)
             .load()
         )
 
-    def _spark_rows(self, source: SparkSource, index: int) -> DataFrame:
-        packed = source.packed(index)
-        jvm = self.spark._jvm
-        assert jvm is not None
-        # The user's DataFrame belongs to the user's session; its plan, in ours, runs under our settings.
-        java = jvm.org.apache.spark.sql.classic.Dataset.ofRows(
-            self.spark._jsparkSession, packed._jdf.queryExecution().logical()
-        )
-        return DataFrame(java, self.spark)
+    @property
+    def _spark_streams(self) -> bool:
+        return any(isinstance(source, SparkSource) and source.streaming for source in self.graph.sources)
+
+    @staticmethod
+    def _is_static(source: object) -> bool:
+        return isinstance(source, SparkSource) and not source.streaming
+
+    @property
+    def _drains_at_end(self) -> bool:
+        """Whether a drain will follow anyway, so that windows which are due need no batch of their own."""
+        return self.settings.drain and self.settings.trigger in (AVAILABLE_NOW, ONCE)
 
     def _spark_checkpoint(self) -> str:
         path = self.store.local_path("spark")
         return str(path) if path is not None else f"{self.store.url.replace('s3://', 's3a://')}/spark"
 
     def _slots(self, latest: Manifest | None) -> int:
-        if latest is not None and latest.levels and self.settings.strategy == "operator-set":
-            return latest.levels[0].bucket_map.slots
-        return self.settings.slots or max(2, self.spark.sparkContext.defaultParallelism)
+        wanted = self.settings.slots or max(2, self.spark.sparkContext.defaultParallelism)
+        if latest is None:
+            return wanted
+        slots = int(latest.engine["slots"])
+        if self.settings.slots not in (None, slots):
+            logger.warning("the checkpoint has %d slots; slots=%s is not used", slots, self.settings.slots)
+        return slots
 
     def _sinks(self) -> dict[int, Sink]:
         sinks: dict[int, Sink] = dict(enumerate(self.graph.sinks))
@@ -255,31 +285,3 @@ class Driver:
             with contextlib.suppress(Exception):
                 self._lease.beat()
             time.sleep(2.0)
-
-
-class _NoSplits:
-    """Stands in for a source that Spark reads, in the process that plans splits."""
-
-    def __init__(self, source: SparkSource) -> None:
-        self.label = source.label
-        self.schema: Mapping[str, pl.DataType] = source.schema
-
-    def planner(self) -> _NoSplits:
-        return self
-
-    def plan(self, position: dict[str, Any] | None, now_seconds: float) -> Any:
-        from anabranch.model import PlannedSplits
-
-        return PlannedSplits((), position or {})
-
-    def bound(self) -> None:
-        """Spark bounds its own sources."""
-
-    def more(self, position: dict[str, Any] | None) -> bool:
-        return False
-
-
-def _spark_interval(text: str) -> str:
-    from anabranch.eventtime.durations import parse_duration
-
-    return f"{parse_duration(text) // 1000} milliseconds"

@@ -57,7 +57,7 @@ def refuse_connect(spark: object) -> None:
     """Raise ``EngineError`` for a Spark Connect session."""
     if type(spark).__module__.startswith("pyspark.sql.connect") or not hasattr(spark, "_jsparkSession"):
         msg = (
-            "this is a Spark Connect session: its driver is in another process, and batches are committed by the driver; "
+            "this is a Spark Connect session: its driver is another process, and the driver commits the batches; "
             'use a classic session, SparkSession.builder.master("local[*]") or your cluster\'s, without .remote()'
         )
         raise EngineError(msg)

@@ -129,10 +129,10 @@ class SplitSteps:
         if splits:
             self._planned_entries += 1
             entry = LogEntry(number + 1, tuple(splits), positions, tuple(problems))
-        elif not drained and (request.drain or (self._bounded and self._drain_at_end)):
-            entry = LogEntry(number + 1, (), positions, tuple(problems), drain=True)
         elif request.tick_after == number:
             entry = LogEntry(number + 1, (), positions, tuple(problems))
+        elif not drained and (request.drain or (self._bounded and self._drain_at_end)):
+            entry = LogEntry(number + 1, (), positions, tuple(problems), drain=True)
         else:
             return number
         return self._log.append(entry).number

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from anabranch.model import Source
+from anabranch.model import PlannedSplits, Source
 from anabranch.spark.split_log import BEFORE_FIRST, SplitLog, SplitSteps, StepRequest, pack
 from anabranch.state.store import open_store
 
@@ -65,6 +65,22 @@ class ControlFolder:
         temporary = self._path / f".{name}.{os.getpid()}"
         temporary.write_bytes(content)
         temporary.replace(self._path / name)
+
+
+class NoSplits:
+    """Stands in, in the process that plans splits, for a source that Spark reads itself."""
+
+    def planner(self) -> NoSplits:
+        return self
+
+    def plan(self, position: dict[str, Any] | None, now_seconds: float) -> PlannedSplits:
+        return PlannedSplits((), position or {})
+
+    def bound(self) -> None:
+        """Spark bounds its own sources."""
+
+    def more(self, position: dict[str, Any] | None) -> bool:
+        return False
 
 
 class SplitReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

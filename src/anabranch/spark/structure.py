@@ -16,11 +16,11 @@ from anabranch.state.manifest import Manifest, plain_json
 MAY_CHANGE = (
     "Stateless steps, sinks that are added at the end, triggers, admission and delays may change; "
     "stateful operators (their names, keys, windows and aggregates), the order of sources and sinks, "
-    "and the number of buckets may not."
+    "the number of buckets and the strategy may not."
 )
 
 
-def describe_flow(program: FlowProgram, buckets: int) -> dict[str, Any]:
+def describe_flow(program: FlowProgram, buckets: int, strategy: str) -> dict[str, Any]:
     """Return the flow's structure as plain JSON data; expressions are not part of it."""
     nodes = program.plan.nodes
     operators = {}
@@ -30,7 +30,7 @@ def describe_flow(program: FlowProgram, buckets: int) -> dict[str, Any]:
             if node.operation.spec.time_column:
                 schema[TIME] = pl.Datetime("us")
             operators[node.operation.name] = program.kernels[node.id].structure(schema)
-    described = {"operators": operators, "sources": len(program.sources), "buckets": buckets}
+    described = {"operators": operators, "sources": len(program.sources), "buckets": buckets, "strategy": strategy}
     return dict(plain_json(described))
 
 
@@ -54,7 +54,7 @@ def refuse_changed_flow(manifest: Manifest, flow: str, structure: Mapping[str, A
             ]
     differences += [
         f"{field} was {old.get(field)} and is {structure.get(field)}"
-        for field in ("sources", "buckets")
+        for field in ("sources", "buckets", "strategy")
         if old.get(field) != structure.get(field)
     ]
     if differences:
