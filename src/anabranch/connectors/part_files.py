@@ -14,7 +14,7 @@ from typing import Any
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile
 
-MARKER = "_anabranch.json"
+MARKER = "_anabranch"
 _PART_NAME = re.compile(r"part-(\d{12})-(\d{5})(?:-(\d+))?\.\w+$")
 
 

@@ -145,3 +145,13 @@ class Kernel(Protocol):
 
         Called on every slot in every batch, with an empty list where nothing arrived."""
         ...
+
+    def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
+        """Return the state in these runs (at least one, oldest first) as one sorted frame that could be a run itself.
+
+        ``passed_us`` is the watermark up to which everything has fired."""
+        ...
+
+    def values(self, stored: pl.DataFrame) -> pl.DataFrame:
+        """Return what ``stored`` gave as a person would read it: keys, windows, values so far."""
+        ...

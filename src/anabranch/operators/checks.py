@@ -98,6 +98,10 @@ def _check_inputs(name: str, aggregate: Aggregate, schema: Mapping[str, pl.DataT
                 "cast it, or choose count, min, max, first, last or approx_distinct"
             )
             raise FlowError(msg)
+        if accepts == "flat" and dtype.is_nested():
+            roots = ", ".join(expression.meta.root_names())
+            msg = f"{name}={aggregate.kind} needs plain values, but {roots} is {dtype}; choose one of its fields"
+            raise FlowError(msg)
         if accepts == "ordered" and dtype.is_nested():
             roots = ", ".join(expression.meta.root_names())
             msg = (

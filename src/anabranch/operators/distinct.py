@@ -73,6 +73,14 @@ class Distinct:
         compact(state, lambda runs: self._compacted(runs, time))
         return Fired(arrived.drop(_ENGINE_COLUMNS, strict=False))
 
+    def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
+        """Return one row a known key; what has expired since it was written is among them."""
+        return self._newest(runs).sort(self._sorted_by)
+
+    def values(self, stored: pl.DataFrame) -> pl.DataFrame:
+        """Return the known keys, and when the row that passed was seen."""
+        return stored.select(*self._keys, pl.col(SEEN).cast(pl.Datetime("us")).alias("seen"))
+
     def _newest(self, runs: list[pl.DataFrame]) -> pl.DataFrame:
         return concatenate(runs).unique(self._keys, keep="last", maintain_order=True)
 

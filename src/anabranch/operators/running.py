@@ -80,6 +80,14 @@ class RunningAggregate:
         compact(state, lambda runs: self._alive(self._newest(runs), time).sort(self._sorted_by))
         return Fired(self._partials.finish(totals))
 
+    def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
+        """Return one row a key; what has expired since it was written is among them."""
+        return self._newest(runs).sort(self._sorted_by)
+
+    def values(self, stored: pl.DataFrame) -> pl.DataFrame:
+        """Return the values so far."""
+        return self._partials.finish(stored)
+
     def _seen(self, time: OperatorTime) -> list[pl.Expr]:
         if self._ttl_us is None:
             return []

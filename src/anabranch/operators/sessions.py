@@ -115,6 +115,14 @@ class SessionAggregate:
         results = pl.concat(fired) if fired else pl.DataFrame()
         return Fired(results, late_rows, self._next_due_us(state, passed_us))
 
+    def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
+        """Return one row an open session."""
+        return self._compacted(runs, passed_us)
+
+    def values(self, stored: pl.DataFrame) -> pl.DataFrame:
+        """Return the sessions that are open, as they stand."""
+        return self._finish(stored)
+
     def _take(
         self,
         received: list[pl.DataFrame],

@@ -101,6 +101,14 @@ class TopK:
             return fired
         return replace(fired, frame=self._lay_out(fired.frame))
 
+    def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
+        """Return what the aggregating kernel keeps."""
+        return self._inner.stored(runs, passed_us)
+
+    def values(self, stored: pl.DataFrame) -> pl.DataFrame:
+        """Return the best rows so far, one by one."""
+        return self._lay_out(self._inner.values(stored))
+
     def _lay_out(self, results: pl.DataFrame) -> pl.DataFrame:
         spec = self._spec
         best = pl.col(_BEST)

@@ -112,6 +112,14 @@ class WindowedAggregate:
             compact(state, self._compacted)
         return Fired(pl.concat(fired) if fired else pl.DataFrame(), next_due_us=self._next_due_us(state, time))
 
+    def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
+        """Return one row a pane and key."""
+        return self._compacted(runs).filter(pl.col(WINDOW) >= drop_limit_us(self._window, passed_us))
+
+    def values(self, stored: pl.DataFrame) -> pl.DataFrame:
+        """Return the values so far; those of sliding windows are per pane, from which windows are made."""
+        return self._finish(stored, pane_us(self._window))
+
     def _take(self, received: list[pl.DataFrame], combined: bool) -> pl.DataFrame | None:
         frames = [frame for frame in received if frame.height]
         if not frames:
@@ -145,9 +153,9 @@ class WindowedAggregate:
         )
         return self._partials.merge([spread], [WINDOW], strides={WINDOW: self._window.slide_us})
 
-    def _finish(self, partial_rows: pl.DataFrame) -> pl.DataFrame:
+    def _finish(self, partial_rows: pl.DataFrame, length_us: int | None = None) -> pl.DataFrame:
         start = pl.col(WINDOW).cast(pl.Datetime("us")).alias(WINDOW_START)
-        end = (pl.col(WINDOW) + self._window.size_us).cast(pl.Datetime("us")).alias(WINDOW_END)
+        end = (pl.col(WINDOW) + (length_us or self._window.size_us)).cast(pl.Datetime("us")).alias(WINDOW_END)
         return self._partials.finish(partial_rows, [start, end])
 
     def _compacted(self, frames: list[pl.DataFrame]) -> pl.DataFrame:

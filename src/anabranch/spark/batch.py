@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
@@ -28,11 +29,12 @@ from anabranch.spark.reports import BatchReport, merge_ledgers
 from anabranch.spark.session import runs_locally, task_environment
 from anabranch.spark.settings import RunSettings
 from anabranch.spark.spec import BatchSpec, FlowProgram
+from anabranch.spark.states import write_initial_state
 from anabranch.spark.task_errors import find_task_error
 from anabranch.spark.tasks import ReadTask, SlotTask
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.epochs import Lease
-from anabranch.state.manifest import LevelState, Manifest
+from anabranch.state.manifest import INITIAL_BATCH, LevelState, Manifest
 from anabranch.state.repair import explain_damage
 from anabranch.state.retention import Retention
 
@@ -108,6 +110,26 @@ class BatchRunner:
         total = time.perf_counter() - began
         phases = {"job": job_seconds, "commit": commit_seconds, "publish": total - job_seconds - commit_seconds}
         return standing, self._progress(standing, report, total, phases, given)
+
+    def commit_initial_state(self, given: Mapping[str, pl.DataFrame]) -> None:
+        """Commit given state as the batch before the first."""
+        levels = write_initial_state(
+            self._program, given, self._settings.buckets, self._lease.epoch, uuid.uuid4().hex[:12]
+        )
+        self._checkpoint.commit(
+            Manifest(
+                flow=self._plan.flow,
+                flow_structure=self._structure,
+                batch=INITIAL_BATCH,
+                epoch=self._lease.epoch,
+                query_id="",
+                start_offset=None,
+                end_offset=None,
+                levels=levels,
+                created_at=self._now(),
+                engine={"slots": self._plan.subquery_slots, "next_due": {}},
+            )
+        )
 
     def due_now(self, manifest: Manifest) -> bool:
         """Say whether windows are due that only another batch, with or without data, can fire."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -26,15 +27,15 @@ from anabranch.spark.dataframes import SparkSource, rebind
 from anabranch.spark.offsets import read_offset
 from anabranch.spark.pipeline import DEAD_LETTER_SCHEMA
 from anabranch.spark.publishing import Publisher
-from anabranch.spark.session import flow_session
+from anabranch.spark.session import active_session, flow_session
 from anabranch.spark.settings import AVAILABLE_NOW, CONTINUOUS, ONCE, RunSettings
 from anabranch.spark.spec import DEAD_LETTER, FlowProgram
-from anabranch.spark.split_log import BEFORE_FIRST, SplitLog, StepRequest
+from anabranch.spark.split_log import BEFORE_FIRST, SplitLog, StepRequest, digest_of
 from anabranch.spark.split_source import FORMAT, ControlFolder, NoSplits, register
 from anabranch.spark.structure import describe_flow, refuse_changed_flow
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.epochs import Lease, Owner, take_epoch
-from anabranch.state.manifest import Manifest
+from anabranch.state.manifest import INITIAL_BATCH, Manifest
 from anabranch.state.retention import Retention
 from anabranch.state.store import Store, open_store
 
@@ -93,18 +94,23 @@ class Driver:
 
     # -- life ------------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self, initial_state: Mapping[str, pl.DataFrame] | None = None) -> None:
         """Start the streaming query, and a thread that sees it through to the end."""
-        register(self.spark)
+        if initial_state and self.checkpoint.latest() is None:
+            self._runner.commit_initial_state(initial_state)
+        with active_session(self.spark):
+            register(self.spark)
         split_sources: list[Source] = [
             NoSplits() if isinstance(source, SparkSource) else source  # type: ignore[misc]
             for source in self.graph.sources
         ]
         self.control.put_sources(split_sources)
-        if self.checkpoint.latest() is None and any(self._is_static(source) for source in self.graph.sources):
+        untouched = self.checkpoint.batches() in ([], [INITIAL_BATCH])
+        if untouched and any(self._is_static(source) for source in self.graph.sources):
             # A static frame belongs to the first batch, which must come even if no other source has data.
             self.control.ask(StepRequest(tick_after=BEFORE_FIRST))
-        self._query = self._start_query()
+        with active_session(self.spark):
+            self._query = self._start_query()
         threading.Thread(target=self._keep_lease, daemon=True, name="anabranch-lease").start()
         threading.Thread(target=self._see_through, daemon=True, name="anabranch-driver").start()
 
@@ -151,6 +157,8 @@ class Driver:
     def run_batch(self, frame: DataFrame, batch: int, start: Mapping[str, Any], end: Mapping[str, Any]) -> Manifest:
         """Run one batch and ask for an empty one if windows are due."""
         entries = self._log.between(start["entry"], end["entry"])
+        # The numbers alone would not tell a log that was planned anew from the old one.
+        end = {**end, "splits": digest_of(entries)}
         if batch == 0:
             for index, source in enumerate(self.graph.sources):
                 if isinstance(source, SparkSource) and self._is_static(source):
@@ -193,10 +201,14 @@ class Driver:
         try:
             assert self._query is not None
             self._query.awaitTermination()
+            if not self._stopping:
+                # Spark ends a query without a word when another one takes its checkpoint over.
+                self._lease.check()
             if self._drains_at_end and self._spark_streams and not self._stopping:
                 # Only the end of the query says that Spark's own sources have no more: the drain comes after it.
                 self.control.ask(StepRequest(drain=True))
-                self._query = self._start_query(only_drain=True)
+                with active_session(self.spark):
+                    self._query = self._start_query(only_drain=True)
                 self._query.awaitTermination()
         except Exception as error:
             if self.error is None and not self._stopping:

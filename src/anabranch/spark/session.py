@@ -64,6 +64,21 @@ def refuse_connect(spark: object) -> None:
 
 
 @contextlib.contextmanager
+def active_session(spark: SparkSession) -> Iterator[None]:
+    """Make a session the thread's active one for a while: Spark looks some things up there, whatever it is given."""
+    before = SparkSession.getActiveSession()
+    sessions = SparkSession._get_j_spark_session_class(spark._jvm)
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before is not None:
+            sessions.setActiveSession(before._jsparkSession)
+        else:
+            sessions.clearActiveSession()
+
+
+@contextlib.contextmanager
 def task_environment(spark: SparkSession) -> Iterator[None]:
     """Give the Python workers of functions that are made here one thread each: Spark's tasks are the parallelism."""
     environment = spark.sparkContext.environment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -136,6 +137,12 @@ class SplitSteps:
         else:
             return number
         return self._log.append(entry).number
+
+
+def digest_of(entries: Sequence[LogEntry]) -> str:
+    """Return a short text that differs when a batch would read other splits."""
+    text = json.dumps([[entry.splits, entry.drain] for entry in entries], sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def pack(entries: Sequence[LogEntry], tasks: int) -> list[list[tuple[int, int, Split]]]:

@@ -1,0 +1,101 @@
+"""Read a flow's state as frames, and start a flow from state that is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from anabranch.errors import CheckpointError, FlowError
+from anabranch.eventtime.watermarks import FlowTime
+from anabranch.model import HASH, WINDOW, BucketMap, Kernel, RunRef
+from anabranch.query.nodes import Node, Stateful
+from anabranch.routing import hash_keys
+from anabranch.spark.blocks import cut
+from anabranch.spark.spec import FlowProgram
+from anabranch.state.inspect import find_level
+from anabranch.state.manifest import INITIAL_BATCH, LevelState, Manifest
+from anabranch.state.runs import RunFiles, WriteName
+
+
+def read_state(
+    program: FlowProgram, manifest: Manifest, operator: str | None = None, *, raw: bool = False
+) -> pl.DataFrame:
+    """Return the state of an operator after a batch: keys, windows and the values so far.
+
+    ``raw`` gives the rows as they are stored, which is what a flow can be started from.
+    """
+    node = _find_operator(program, operator)
+    level = find_level(manifest, _name(node))
+    files = RunFiles(program.store, "state", WriteName(0, manifest.batch, 0, "reader"))
+    kernel = program.kernels[node.id]
+    passed_us = _passed_us(program, manifest, node)
+    slots = [kernel.stored([files.read(ref) for ref in runs], passed_us) for runs in level.runs if runs]
+    if not slots:
+        return pl.DataFrame()
+    stored = pl.concat(slots)
+    return stored if raw else kernel.values(stored)
+
+
+def write_initial_state(
+    program: FlowProgram, given: Mapping[str, pl.DataFrame], buckets: int, epoch: int, job: str
+) -> tuple[LevelState, ...]:
+    """Write given state, as ``read_state(raw=True)`` returns it, as the runs that batch 0 starts from."""
+    names = {_name(node): node for node in program.plan.stateful}
+    strangers = [name for name in given if name not in names]
+    if strangers:
+        msg = f"initial state for unknown operators {', '.join(strangers)}; the flow has {', '.join(names)}"
+        raise FlowError(msg)
+    levels = []
+    for name, node in names.items():
+        slots = program.plan.slots[program.plan.level_of(node.id) - 1]
+        routes = BucketMap.even(slots, max(buckets, slots))
+        runs: list[tuple[RunRef, ...]] = [() for _ in range(slots)]
+        if name in given and given[name].height:
+            for slot, rows in _parts(node, program.kernels[node.id], given[name], routes).items():
+                writer = WriteName(epoch, INITIAL_BATCH, 0, job)
+                files = RunFiles(program.store, f"state/{node.id}/{slot}", writer)
+                runs[slot] = (files.write(rows),)
+        levels.append(LevelState(name, routes, tuple(runs)))
+    return tuple(levels)
+
+
+def _parts(node: Node, kernel: Kernel, rows: pl.DataFrame, routes: BucketMap) -> dict[int, pl.DataFrame]:
+    assert isinstance(node.operation, Stateful)
+    keys = node.operation.spec.keys
+    missing = [column for column in (*keys, HASH) if column not in rows.columns]
+    if missing:
+        msg = (
+            f"initial state of {node.operation.name!r} has no column {', '.join(missing)}; it has "
+            f"{', '.join(rows.columns)}; give what read_state(..., raw=True) returns"
+        )
+        raise FlowError(msg)
+    rows = rows.with_columns(hash_keys(rows, keys).alias(HASH))
+    parts: dict[int, list[pl.DataFrame]] = {}
+    for slot, part in cut(rows, routes):
+        parts.setdefault(slot, []).append(part)
+    order = [WINDOW, HASH, *keys] if WINDOW in rows.columns else [HASH, *keys]
+    return {slot: pl.concat(found).sort(order, maintain_order=True) for slot, found in parts.items()}
+
+
+def _find_operator(program: FlowProgram, operator: str | None) -> Node:
+    nodes = program.plan.stateful
+    if operator is None and len(nodes) == 1:
+        return nodes[0]
+    for node in nodes:
+        if _name(node) == operator:
+            return node
+    names = ", ".join(_name(node) for node in nodes) or "none"
+    msg = f"no operator {operator!r}; the flow has: {names}" if operator else f"name an operator: the flow has {names}"
+    raise CheckpointError(msg)
+
+
+def _name(node: Node) -> str:
+    assert isinstance(node.operation, Stateful)
+    return node.operation.name
+
+
+def _passed_us(program: FlowProgram, manifest: Manifest, node: Node) -> int:
+    time = FlowTime.from_json(manifest.watermarks)
+    followed = program.plan.watermarks[node.id]
+    return time.operator_time(manifest.batch, followed, lagging=True, draining=False, now_us=0).fired_us
