@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.errors import EngineError, StateDamaged
 from anabranch.eventtime.watermarks import FlowTime
-from anabranch.model import BatchProgress, BucketMap, OperatorTime, RunRef
+from anabranch.model import BatchProgress, BucketMap, OperatorTime, RunRef, Split
 from anabranch.query.nodes import Stateful, Watermark
 from anabranch.query.plan import Plan
 from anabranch.spark.anchors import anchor_frame, executor_locations
@@ -41,15 +41,22 @@ from anabranch.state.retention import Retention
 logger = logging.getLogger("anabranch")
 
 
+SILENT_ROW = ("cast(id as int) as source", "'' as kind", "cast('' as binary) as payload")
+
+
 @dataclass(frozen=True, slots=True)
 class BatchInput:
     """What a batch is about to do, as the offset log says."""
 
     batch: int
-    frame: DataFrame
-    """The rows of all sources, in their one shape."""
+    frame: DataFrame | None
+    """The rows that Spark's own sources read, packed into blocks; None if the flow has none such."""
+    packs: tuple[list[tuple[int, int, Split]], ...]
+    """The splits of all other sources, by task."""
     start_offset: Any
     end_offset: Any
+    triggered_at: float
+    """When the trigger came, in seconds since 1970: a batch's time counts from there."""
     drain: bool = False
     problems: tuple[str, ...] = ()
 
@@ -59,6 +66,7 @@ class BatchRunner:
 
     def __init__(
         self,
+        spark: SparkSession,
         program: FlowProgram,
         settings: RunSettings,
         checkpoint: Checkpoint,
@@ -66,8 +74,8 @@ class BatchRunner:
         publisher: Publisher,
         structure: Mapping[str, Any],
         query_id: Callable[[], str],
-        now: Callable[[], float] = time.time,
     ) -> None:
+        self._spark = spark
         self._program = program
         self._plan: Plan = program.plan
         self._settings = settings
@@ -76,7 +84,6 @@ class BatchRunner:
         self._publisher = publisher
         self._structure = structure
         self._query_id = query_id
-        self._now = now
         self._retention = Retention(checkpoint)
         self._anchors: tuple[tuple[SparkSession, int, tuple[str, ...]], DataFrame] | None = None
         self._pickled: bytes = cloudpickle.dumps(program)  # type: ignore[no-untyped-call]
@@ -84,12 +91,14 @@ class BatchRunner:
 
     def run(self, given: BatchInput) -> tuple[Manifest, BatchProgress]:
         """Run a batch to its commit and publish it; one that was committed before is only published again."""
-        began = time.perf_counter()
+        waited = max(0.0, time.time() - given.triggered_at)
+        began = time.perf_counter() - waited
         self._lease.check()
         committed = self._checkpoint.find_replay(given.batch, given.start_offset, given.end_offset)
         if committed is not None:
-            # Spark's own state, if the sources have any, wants every batch to be evaluated once.
-            given.frame.write.format("noop").mode("overwrite").save()
+            if given.frame is not None:
+                # Spark's own state, if the sources have any, wants every batch to be evaluated once.
+                given.frame.write.format("noop").mode("overwrite").save()
             self._publisher.publish(committed)
             return committed, self._progress(committed, None, time.perf_counter() - began, {}, given)
         before = self._checkpoint.latest()
@@ -108,7 +117,12 @@ class BatchRunner:
         reach("after-publish", given.batch)
         self._retention.advance(standing)
         total = time.perf_counter() - began
-        phases = {"job": job_seconds, "commit": commit_seconds, "publish": total - job_seconds - commit_seconds}
+        phases = {
+            "trigger": waited,
+            "job": job_seconds - waited,
+            "commit": commit_seconds,
+            "publish": total - job_seconds - commit_seconds,
+        }
         return standing, self._progress(standing, report, total, phases, given)
 
     def commit_initial_state(self, given: Mapping[str, pl.DataFrame]) -> None:
@@ -126,7 +140,7 @@ class BatchRunner:
                 start_offset=None,
                 end_offset=None,
                 levels=levels,
-                created_at=self._now(),
+                created_at=time.time(),
                 engine={"slots": self._plan.subquery_slots, "next_due": {}},
             )
         )
@@ -145,7 +159,7 @@ class BatchRunner:
 
     def _times(self, before: Manifest | None, given: BatchInput) -> dict[int, OperatorTime]:
         flow_time = FlowTime.from_json(before.watermarks) if before is not None else FlowTime()
-        now_us = int(self._now() * 1e6)
+        now_us = int(time.time() * 1e6)
         return {
             node.id: flow_time.operator_time(
                 given.batch,
@@ -169,7 +183,7 @@ class BatchRunner:
                 runs=self._runs(before),
             )
             try:
-                rows = self._job(given.frame, spec).collect()
+                rows = self._job(given, spec).collect()
             except PySparkException as error:
                 found = find_task_error(str(error))
                 if isinstance(found, StateDamaged):
@@ -186,11 +200,17 @@ class BatchRunner:
             return merge_ledgers((bytes(row["block"]) for row in rows if row["head"] == LEDGER), slots_of)
         raise AssertionError
 
-    def _job(self, frame: DataFrame, spec: BatchSpec) -> DataFrame:
-        spark: SparkSession = frame.sparkSession
+    def _job(self, given: BatchInput, spec: BatchSpec) -> DataFrame:
+        spark = self._spark
+        # One partition a task: what it reads is in its task, found by the partition's number. Each has a row,
+        # which says nothing, because Spark does not run tasks for a range that is empty.
+        tasks = max(1, len(given.packs))
+        rows = spark.range(0, tasks, 1, tasks).selectExpr(*SILENT_ROW)
+        if given.frame is not None:
+            rows = rows.union(given.frame)
         locations = self._locations(spark)
         with task_environment(spark):
-            blocks = frame.mapInArrow(ReadTask(self._digest, self._pickled, spec), EXCHANGE_SCHEMA)
+            blocks = rows.mapInArrow(ReadTask(self._digest, self._pickled, spec, given.packs), EXCHANGE_SCHEMA)
             for level, slots in enumerate(self._plan.slots, start=1):
                 task = SlotTask(self._digest, self._pickled, spec, level)
                 exchanged = blocks.repartitionById(slots, "slot")
@@ -277,7 +297,7 @@ class BatchRunner:
             sinks=report.staged,
             totals=totals,
             problems=given.problems + report.problems,
-            created_at=self._now(),
+            created_at=time.time(),
             engine={
                 "slots": self._plan.subquery_slots,
                 "next_due": {str(head): operator.next_due_us for head, operator in report.operators.items()},

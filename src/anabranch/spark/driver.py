@@ -24,13 +24,13 @@ from anabranch.query.graph import FlowGraph
 from anabranch.query.plan import Plan, make_plan
 from anabranch.spark.batch import BatchInput, BatchRunner
 from anabranch.spark.dataframes import SparkSource, rebind
-from anabranch.spark.offsets import read_offset
+from anabranch.spark.offsets import read_offset, read_trigger_time
 from anabranch.spark.pipeline import DEAD_LETTER_SCHEMA
 from anabranch.spark.publishing import Publisher
 from anabranch.spark.session import active_session, flow_session
 from anabranch.spark.settings import AVAILABLE_NOW, CONTINUOUS, ONCE, RunSettings
 from anabranch.spark.spec import DEAD_LETTER, FlowProgram
-from anabranch.spark.split_log import BEFORE_FIRST, SplitLog, StepRequest, digest_of
+from anabranch.spark.split_log import BEFORE_FIRST, SplitLog, StepRequest, digest_of, pack
 from anabranch.spark.split_source import FORMAT, ControlFolder, NoSplits, register
 from anabranch.spark.structure import describe_flow, refuse_changed_flow
 from anabranch.state.checkpoint import Checkpoint
@@ -65,6 +65,7 @@ class Driver:
         self._on_progress = on_progress
         self._batch_lock = threading.Lock()
         self._stopping = False
+        self._started_at = time.time()
         self._finished = threading.Event()
         self._query: StreamingQuery | None = None
         self.checkpoint = Checkpoint(self.store, settings.kept_batches)
@@ -89,7 +90,7 @@ class Driver:
         self._log = SplitLog(self.store)
         publisher = Publisher(self.store, self.program.sinks, {"spark": self.spark})
         self._runner = BatchRunner(
-            self.program, settings, self.checkpoint, self._lease, publisher, structure, self._query_id
+            self.spark, self.program, settings, self.checkpoint, self._lease, publisher, structure, self._query_id
         )
 
     # -- life ------------------------------------------------------------------------------------------------------
@@ -159,13 +160,18 @@ class Driver:
         entries = self._log.between(start["entry"], end["entry"])
         # The numbers alone would not tell a log that was planned anew from the old one.
         end = {**end, "splits": digest_of(entries)}
+        rows = rebind(frame, self.spark) if self._spark_streams else None
         if batch == 0:
             for index, source in enumerate(self.graph.sources):
                 if isinstance(source, SparkSource) and self._is_static(source):
-                    frame = frame.union(rebind(source.packed(index), frame.sparkSession))
+                    static = rebind(source.packed(index), self.spark)
+                    rows = static if rows is None else rows.union(static)
+        tasks = self.settings.read_tasks or self.spark.sparkContext.defaultParallelism
         given = BatchInput(
             batch=batch,
-            frame=frame,
+            frame=rows,
+            packs=tuple(pack(entries, tasks)),
+            triggered_at=self._triggered_at(batch),
             start_offset=dict(start),
             end_offset=dict(end),
             drain=any(entry.drain for entry in entries),
@@ -222,6 +228,10 @@ class Driver:
             shutil.rmtree(self.control.path, ignore_errors=True)
             self._finished.set()
 
+    def _triggered_at(self, batch: int) -> float:
+        # A batch that an earlier driver began counts from the start of this one.
+        return max(self._started_at, read_trigger_time(self.store, batch) or 0.0)
+
     def _drain_now(self, timeout_seconds: float) -> None:
         self.control.ask(StepRequest(drain=True))
         deadline = time.monotonic() + timeout_seconds
@@ -233,13 +243,11 @@ class Driver:
 
     def _read_splits(self, only_drain: bool) -> DataFrame:
         settings = self.settings
-        tasks = settings.read_tasks or self.spark.sparkContext.defaultParallelism
         most_entries = "0" if only_drain else "1" if settings.trigger == ONCE else ""
         return (
             self.spark.readStream.format(FORMAT)
             .option("checkpoint", self.store.url)
             .option("control", self.control.path)
-            .option("tasks", str(tasks))
             .option("drain", "true" if settings.drain and not self._spark_streams else "false")
             .option("most_entries", most_entries)
             .load()

@@ -12,6 +12,15 @@ from anabranch.state.store import Store
 NOTHING_READ: dict[str, Any] = {"entry": BEFORE_FIRST, "spark": []}
 
 
+def read_trigger_time(store: Store, batch: int) -> float | None:
+    """Return when Spark began to make this batch, in seconds since 1970; None if the log does not say."""
+    try:
+        metadata = json.loads(store.read(f"spark/offsets/{batch}").decode().splitlines()[1])
+        return float(metadata["batchTimestampMs"]) / 1000.0
+    except (OSError, ValueError, KeyError, IndexError):
+        return None
+
+
 def read_offset(store: Store, batch: int) -> dict[str, Any]:
     """Return where all sources stand after a batch: our split log's entry, and the offsets of Spark's own sources."""
     if batch < 0:

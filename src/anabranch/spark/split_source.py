@@ -1,4 +1,4 @@
-"""The Python data source that puts a flow's splits into Structured Streaming's offsets.
+"""The Python data source that puts a flow's splits into Structured Streaming's offsets, and into nothing else.
 
 Its driver side runs in a process of its own: it learns what to do from a small folder that the driver writes.
 """
@@ -18,14 +18,13 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from anabranch.model import PlannedSplits, Source
-from anabranch.spark.split_log import BEFORE_FIRST, SplitLog, SplitSteps, StepRequest, pack
+from anabranch.spark.split_log import BEFORE_FIRST, SplitLog, SplitSteps, StepRequest
 from anabranch.state.store import open_store
 
 FORMAT = "anabranch-splits"
 ROW_SCHEMA = "source int, kind string, payload binary"
-"""One row shape for every source: a list of splits to read, or a block of rows that Spark read."""
+"""The row shape of every source: blocks of rows that Spark read. Splits are in the log, not in rows."""
 
-SPLITS = "splits"
 BLOCK = "block"
 
 
@@ -101,13 +100,11 @@ class SplitReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._steps().bound()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        entries = self._log().between(start["entry"], end["entry"])
-        tasks = pack(entries, int(self._options["tasks"]))
-        # A batch without data still needs a task: ticks and drains make windows fire.
-        return [InputPartition(json.dumps(items)) for items in tasks or [[]]]
+        """Return one partition without rows: the driver finds the splits in the log, by the offsets."""
+        return [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int, str, bytes]]:
-        yield (BEFORE_FIRST, SPLITS, partition.value.encode())
+        return iter(())
 
     def _log(self) -> SplitLog:
         return SplitLog(open_store(self._options["checkpoint"]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from anabranch.model import ORDER, Source
+from anabranch.model import ORDER, Source, Split
 from anabranch.query.nodes import Spring, Stateful
 from anabranch.spark.blocks import LEDGER, Block, decode, from_arrow, to_arrow, to_table
 from anabranch.spark.dataframes import decode_rows
 from anabranch.spark.faults import reach
 from anabranch.spark.pipeline import BEHIND_A_HOP, Pipeline
 from anabranch.spark.spec import BatchSpec, FlowProgram, load_program
-from anabranch.spark.split_source import SPLITS
+from anabranch.spark.split_source import BLOCK
 from anabranch.state.repair import advance_on_intact_runs
 from anabranch.state.runs import RunFiles, WriteName
 
@@ -30,32 +29,30 @@ class ReadTask:
     digest: str
     program: bytes
     spec: BatchSpec
+    packs: tuple[list[tuple[int, int, Split]], ...]
+    """What each of the first partitions reads, as (ordinal, source, split)."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from to_arrow(self._blocks(batches))
+        yield from to_arrow(self._blocks(_partition(), batches))
 
-    def _blocks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Block]:
+    def _blocks(self, origin: int, batches: Iterable[pa.RecordBatch]) -> Iterator[Block]:
         program = load_program(self.digest, self.program)
         springs = {node.operation.index: node.id for node in program.plan.springs if isinstance(node.operation, Spring)}
-        pipeline: Pipeline | None = None
-        origin = _partition()
+        pipeline = Pipeline(program, self.spec, 0, origin)
+        for ordinal, index, split in self.packs[origin] if origin < len(self.packs) else ():
+            reader = program.sources[index]
+            for outcome in _source(reader).read(split):
+                pipeline.counters["rows_in"] += outcome.frame.height + len(outcome.rejected)
+                pipeline.reject(reader.label, outcome.rejected)
+                pipeline.push(springs[index], outcome.frame, ordinal)
+                yield from pipeline.drain_blocks()
         for source, kind, payload in _rows(batches):
-            pipeline = pipeline or Pipeline(program, self.spec, 0, origin)
-            if kind == SPLITS:
-                for ordinal, index, split in json.loads(payload):
-                    reader = program.sources[index]
-                    for outcome in _source(reader).read(split):
-                        pipeline.counters["rows_in"] += outcome.frame.height + len(outcome.rejected)
-                        pipeline.reject(reader.label, outcome.rejected)
-                        pipeline.push(springs[index], outcome.frame, ordinal)
-                        yield from pipeline.drain_blocks()
-            else:
+            if kind == BLOCK:
                 frame = decode_rows(payload, program.sources[source].schema)
                 pipeline.counters["rows_in"] += frame.height
                 pipeline.push(springs[source], frame, origin)
                 yield from pipeline.drain_blocks()
-        if pipeline is not None:
-            yield from pipeline.finish({})
+        yield from pipeline.finish({})
 
 
 @dataclass(frozen=True, slots=True)
