@@ -11,6 +11,7 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from anabranch.connectors.rejects import sieve_lines
+from anabranch.connectors.text_values import TEXT_TYPES, convert_text
 from anabranch.errors import FlowError, SourceError
 from anabranch.model import ReadOutcome
 
@@ -91,7 +92,10 @@ class _Rows:
         self._dialect = dialect
         self._width = len(file_columns)
         self._file_columns = file_columns
-        self._file_schema = {column: schema.get(column, pl.String()) for column in file_columns}
+        self._file_schema = {
+            column: pl.String() if isinstance(schema.get(column), TEXT_TYPES) else schema.get(column, pl.String())
+            for column in file_columns
+        }
         # Short rows are filled with nulls without a word; only a null in the last column can be such a row.
         self._last = file_columns[-1]
         self._parsed_columns = list(dict.fromkeys([*schema, self._last]))
@@ -119,6 +123,12 @@ class _Rows:
             return None  # A quote without its pair swallowed a line end.
         if frame[self._last].null_count() and self._has_short_rows(text, frame.height):
             return None
+        for column, kind in self._schema.items():
+            if isinstance(kind, TEXT_TYPES):
+                converted = convert_text(frame[column], kind)
+                if converted is None:
+                    return None
+                frame = frame.with_columns(converted.alias(column))
         return frame.select(list(self._schema))
 
     def _has_short_rows(self, text: bytes, rows: int) -> bool:

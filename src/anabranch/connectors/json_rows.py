@@ -11,6 +11,8 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from anabranch.connectors.rejects import shorten_raw, sieve_lines
+from anabranch.connectors.text_values import TEXT_TYPES, convert_text
+from anabranch.connectors.uniform_json import parse_uniform_lines
 from anabranch.errors import FlowError
 from anabranch.model import ReadOutcome
 
@@ -20,10 +22,9 @@ _WIRE_TYPES: dict[type[pl.DataType], pl.DataType] = {
     pl.Int16: pl.Int64(),
     pl.UInt8: pl.Int64(),
     pl.UInt16: pl.Int64(),
-    pl.Decimal: pl.String(),
-    pl.Time: pl.String(),
-}
+} | dict.fromkeys(TEXT_TYPES, pl.String())
 _REFUSED_TYPES = (pl.Duration, pl.Binary, pl.Object, pl.Unknown)
+_UNIFORM_FROM_BYTES = 64 * 1024
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -42,11 +43,14 @@ def parse_json_lines(text: bytes, schema: Mapping[str, pl.DataType]) -> ReadOutc
     """Parse JSON lines; rows that are no JSON object or hold a value of another type are rejected.
 
     Missing fields become null, fields that are not declared are ignored, blank lines are skipped. An integer is
-    accepted for a float column and any value for a string column (as its JSON text); ``1.0`` is no integer.
+    accepted for a float column and any value for a string column (as its JSON text); ``1.0`` is no integer. Times are
+    ISO 8601 text or whole numbers since 1970 in the column's own unit.
     """
     if text.startswith(_BYTE_ORDER_MARK):
         text = text[3:]
-    frame = _parse_strictly(text, schema)
+    frame = parse_uniform_lines(text, schema) if len(text) >= _UNIFORM_FROM_BYTES else None
+    if frame is None:
+        frame = _parse_strictly(text, schema)
     if frame is not None:
         return ReadOutcome(frame)
     return sieve_lines(
@@ -66,23 +70,22 @@ def _split_at_newlines(text: bytes) -> list[bytes]:
 
 def _parse_strictly(text: bytes, schema: Mapping[str, pl.DataType]) -> pl.DataFrame | None:
     """Return the frame, or None if any line is malformed."""
-    if not text.strip():
+    if not text or text.isspace():
         return pl.DataFrame(schema=dict(schema))
     wire = {column: _WIRE_TYPES.get(type(kind), kind) for column, kind in schema.items()}
     try:
         frame = pl.read_ndjson(text, schema=wire)
-        casts = [_cast_strictly(column, kind) for column, kind in schema.items() if type(kind) in _WIRE_TYPES]
-        return frame.with_columns(casts) if casts else frame
+        for column, kind in schema.items():
+            if isinstance(kind, TEXT_TYPES):
+                converted = convert_text(frame[column], kind)
+                if converted is None:
+                    return None
+                frame = frame.with_columns(converted.alias(column))
+            elif wire[column] != kind:
+                frame = frame.with_columns(pl.col(column).cast(kind, strict=True))
+        return frame
     except PolarsError:
         return None
-
-
-def _cast_strictly(column: str, kind: pl.DataType) -> pl.Expr:
-    if isinstance(kind, pl.Time):
-        return pl.col(column).str.to_time(strict=True)
-    if isinstance(kind, pl.Decimal):
-        return pl.col(column).str.to_decimal(scale=kind.scale).cast(kind, strict=True)
-    return pl.col(column).cast(kind, strict=True)
 
 
 def _is_no_json(line: bytes) -> bool:

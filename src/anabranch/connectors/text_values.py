@@ -30,8 +30,8 @@ TEXT_TYPES = (pl.Datetime, pl.Date, pl.Time, pl.Decimal)
 def convert_text(text: pl.Series, kind: pl.DataType) -> pl.Series | None:
     """Return a text column as another type, None if any value is not of that type; nulls stay null.
 
-    Times are ISO 8601 (``2026-01-31``, ``2026-01-31T23:59:59.123``, with a space for the ``T``, with ``Z`` or ``+02:00``),
-    converted to UTC, or whole numbers since 1970 in the column's own unit.
+    Times are ISO 8601 (``2026-01-31``, ``2026-01-31T23:59:59.123``, with a space for the ``T``, with ``Z`` or
+    ``+02:00``), converted to UTC, or whole numbers since 1970 in the column's own unit.
     """
     if isinstance(kind, pl.Datetime):
         converted = _to_datetime(text, kind)

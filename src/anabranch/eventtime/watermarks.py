@@ -54,6 +54,15 @@ class FlowTime:
         """The slowest watermark, for people; None before any event."""
         return min(self.current.values(), default=None)
 
+    def renamed(self, names: Mapping[int, int]) -> FlowTime:
+        """Return the same under other node numbers; a watermark that has no new number is forgotten."""
+        return FlowTime(
+            *(
+                {names[node]: value for node, value in values.items() if node in names}
+                for values in (self.latest, self.current, self.previous)
+            )
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data."""
         return {

@@ -158,10 +158,10 @@ class Variance:
         return f"{'stddev' if self.root else 'variance'}(ddof={self.ddof})"
 
     def inputs(self) -> Mapping[str, pl.Expr]:
-        return {"value": self.argument.cast(pl.Float64)}
+        return {"value": self.argument}
 
     def partial(self, col: Column) -> Mapping[str, pl.Expr]:
-        value = col("value")
+        value = col("value").cast(pl.Float64)
         return {
             "n": value.count().cast(pl.Int64),
             "mean": value.mean(),

@@ -99,10 +99,10 @@ class Quantiles:
         return f"{'quantiles' if self.as_list else 'quantile'}({fractions})"
 
     def inputs(self) -> Mapping[str, pl.Expr]:
-        return {"value": self.argument.cast(pl.Float64)}
+        return {"value": self.argument}
 
     def partial(self, col: Column) -> Mapping[str, pl.Expr]:
-        return {"digest": _per_group(col("value").drop_nulls(), _digest_groups, pl.Binary())}
+        return {"digest": _per_group(col("value").cast(pl.Float64).drop_nulls(), _digest_groups, pl.Binary())}
 
     def merge(self, col: Column) -> Mapping[str, pl.Expr]:
         return {"digest": _per_group(col("digest").drop_nulls(), _merge_digest_groups, pl.Binary())}

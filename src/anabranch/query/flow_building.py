@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from anabranch.errors import AnabranchError, FlowError
-from anabranch.model import Sink
-from anabranch.operators import aggregates as _agg
+from anabranch.model import Aggregate, Sink
+from anabranch.operators.registry import make_aggregate, registry
 from anabranch.query.column_types import parse_schema
 from anabranch.query.flow_documents import (
     AggStep,
@@ -37,9 +37,6 @@ from anabranch.query.labels import name_alternatives
 from anabranch.query.nodes import Readable
 from anabranch.query.streams import Stream
 
-registry: dict[str, Callable[..., Any]] = {
-    n: getattr(_agg, n) for n in ("count", "sum", "min", "max", "mean", "variance", "stddev", "first", "last")
-}
 FlowT = TypeVar("FlowT", bound=FlowGraph)
 
 _PATH_PARAMETERS = ("path", "directory", "checkpoint")
@@ -178,7 +175,7 @@ def _take_framing_step(stream: Stream, step: KeyByStep | WatermarkStep | WindowS
 def _take_stateful_step(stream: Stream, step: AggStep | TopKStep | DistinctStep, around: Surroundings) -> Stream:
     match step:
         case AggStep():
-            aggregates = {name: _make(call, registry, "aggregate", around) for name, call in step.agg.items()}
+            aggregates = {name: _make_aggregate(call, around) for name, call in step.agg.items()}
             return stream.agg(ttl=step.ttl, name=step.name, **aggregates)
         case TopKStep(top_k=top):
             return stream.top_k(
@@ -196,6 +193,13 @@ def _make_source(call: Call, around: Surroundings) -> Readable:
 def _make_sink(call: Call, around: Surroundings) -> Sink:
     sink: Sink = _make(call, around.constructors.sinks, "sink", around)
     return sink
+
+
+def _make_aggregate(call: Call, around: Surroundings) -> Aggregate:
+    if ":" not in call.name and call.name not in registry:
+        return make_aggregate(call.name)  # raises: it knows what other systems call its aggregates
+    aggregate: Aggregate = _make(call, registry, "aggregate", around)
+    return aggregate
 
 
 def _make(call: Call, known: Mapping[str, Callable[..., Any]], role: str, around: Surroundings) -> Any:

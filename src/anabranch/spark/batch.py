@@ -17,13 +17,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.errors import EngineError, StateDamaged
-from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import BatchProgress, BucketMap, OperatorTime, RunRef, Split
 from anabranch.query.nodes import Stateful, Watermark
 from anabranch.query.plan import Plan
 from anabranch.spark.anchors import anchor_frame, executor_locations
 from anabranch.spark.blocks import EXCHANGE_SCHEMA, LEDGER
 from anabranch.spark.faults import reach
+from anabranch.spark.flow_times import load_time, store_time
 from anabranch.spark.publishing import Publisher
 from anabranch.spark.reports import BatchReport, merge_ledgers
 from anabranch.spark.session import runs_locally, task_environment
@@ -147,9 +147,10 @@ class BatchRunner:
 
     def due_now(self, manifest: Manifest) -> bool:
         """Say whether windows are due that only another batch, with or without data, can fire."""
-        time_after = FlowTime.from_json(manifest.watermarks)
-        for node, next_due in manifest.engine["next_due"].items():
-            followed = self._plan.watermarks[int(node)]
+        time_after = load_time(self._plan, manifest)
+        nodes = {self._name(node.id): node.id for node in self._plan.stateful}
+        for operator, next_due in manifest.engine["next_due"].items():
+            followed = self._plan.watermarks[nodes[operator]]
             ahead = time_after.operator_time(0, followed, lagging=False, draining=False, now_us=0)
             if next_due is not None and next_due <= ahead.fire_us:
                 return True
@@ -158,7 +159,7 @@ class BatchRunner:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _times(self, before: Manifest | None, given: BatchInput) -> dict[int, OperatorTime]:
-        flow_time = FlowTime.from_json(before.watermarks) if before is not None else FlowTime()
+        flow_time = load_time(self._plan, before)
         now_us = int(time.time() * 1e6)
         return {
             node.id: flow_time.operator_time(
@@ -265,7 +266,7 @@ class BatchRunner:
         return self._plan.slots[self._plan.level_of(head) - 1]
 
     def _manifest(self, given: BatchInput, before: Manifest | None, report: BatchReport) -> Manifest:
-        flow_time = FlowTime.from_json(before.watermarks) if before is not None else FlowTime()
+        flow_time = load_time(self._plan, before)
         delays = {
             node.id: node.operation.delay_us
             for node in self._plan.nodes.values()
@@ -293,14 +294,14 @@ class BatchRunner:
                 LevelState(self._name(head), routes[self._plan.level_of(head) - 1], operator.runs)
                 for head, operator in report.operators.items()
             ),
-            watermarks=flow_time.advanced(report.latest_us, delays, fired).to_json(),
+            watermarks=store_time(self._plan, flow_time.advanced(report.latest_us, delays, fired)),
             sinks=report.staged,
             totals=totals,
             problems=given.problems + report.problems,
             created_at=time.time(),
             engine={
                 "slots": self._plan.subquery_slots,
-                "next_due": {str(head): operator.next_due_us for head, operator in report.operators.items()},
+                "next_due": {self._name(head): operator.next_due_us for head, operator in report.operators.items()},
             },
         )
 
@@ -322,7 +323,7 @@ class BatchRunner:
             late_rows=counters.get("late_rows", 0),
             dead_rows=counters.get("dead_rows", 0),
             batch_seconds=seconds,
-            watermark_us=FlowTime.from_json(manifest.watermarks).watermark_us,
+            watermark_us=load_time(self._plan, manifest).watermark_us,
             slot_rows=tuple(sum(values) for values in zip(*rows, strict=True)) if rows else (),
             slot_seconds=report.slot_seconds if report is not None else (),
             state_rows=sum(level.live_rows for level in manifest.levels),

@@ -40,6 +40,7 @@ from anabranch.state.retention import Retention
 from anabranch.state.store import Store, open_store
 
 DRAIN_SECONDS = 300.0
+SPARE_ENTRIES = 10
 
 
 logger = logging.getLogger("anabranch")
@@ -180,6 +181,8 @@ class Driver:
         manifest, progress = self._runner.run(given)
         if self._runner.due_now(manifest) and not self._drains_at_end:
             self.control.ask(StepRequest(tick_after=end["entry"]))
+        # A batch takes at most one entry, so this one is older than every batch that can be gone back to.
+        self._log.forget(end["entry"] - self.settings.kept_batches - SPARE_ENTRIES)
         self.progress.append(progress)
         if self._on_progress is not None:
             self._on_progress(progress)

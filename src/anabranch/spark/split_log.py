@@ -76,12 +76,10 @@ class SplitLog:
                 return existing
         return entry
 
-    def forget_before(self, number: int) -> None:
-        """Delete entries that no retained batch can ask for again."""
-        names = [entry.name for entry in self._store.list("sources")]
-        old = [name for name in names if _number(name) < number]
-        if old:
-            self._store.delete(old)
+    def forget(self, number: int) -> None:
+        """Delete an entry that no kept batch can ask for again."""
+        if number > BEFORE_FIRST:
+            self._store.delete([_file(number)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +164,3 @@ def pack(entries: Sequence[LogEntry], tasks: int) -> list[list[tuple[int, int, S
 
 def _file(number: int) -> str:
     return f"sources/{number:012d}.json"
-
-
-def _number(name: str) -> int:
-    return int(name.rsplit("/", 1)[-1].removesuffix(".json"))

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import polars as pl
 
 from anabranch.errors import CheckpointError, FlowError
-from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import HASH, WINDOW, BucketMap, Kernel, RunRef
 from anabranch.query.nodes import Node, Stateful
 from anabranch.routing import hash_keys
 from anabranch.spark.blocks import cut
+from anabranch.spark.flow_times import load_time
 from anabranch.spark.spec import FlowProgram
 from anabranch.state.inspect import find_level
 from anabranch.state.manifest import INITIAL_BATCH, LevelState, Manifest
@@ -96,6 +96,6 @@ def _name(node: Node) -> str:
 
 
 def _passed_us(program: FlowProgram, manifest: Manifest, node: Node) -> int:
-    time = FlowTime.from_json(manifest.watermarks)
+    time = load_time(program.plan, manifest)
     followed = program.plan.watermarks[node.id]
     return time.operator_time(manifest.batch, followed, lagging=True, draining=False, now_us=0).fired_us

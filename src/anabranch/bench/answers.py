@@ -1,0 +1,164 @@
+"""One canonical answer a system, its digest, and the comparison with an independent oracle."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from anabranch.bench.registry import BenchError
+from anabranch.bench.workload import WATERMARK_DELAY_MS, WINDOW_MS, write_atomically
+
+ANSWER_SCHEMA: dict[str, type[pl.DataType]] = {
+    "window_start": pl.Int64,
+    "sensor": pl.Int64,
+    "readings": pl.Int64,
+    "total": pl.Float64,
+}
+_KEY = ["window_start", "sensor"]
+
+_COLUMNS = "{sensor: 'BIGINT', ts: 'BIGINT', value: 'DOUBLE'}"
+_SCAN_BY_FORMAT = {
+    "json": f"read_json($files, format = 'newline_delimited', columns = {_COLUMNS})",
+    "csv": f"read_csv($files, header = true, columns = {_COLUMNS})",
+    "parquet": "read_parquet($files)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The oracle's answer, of the windows that every system must have emitted."""
+
+    answer: pl.DataFrame
+    closed_until_ms: int
+    """The final watermark: windows that end later may still be open in some systems, so none is asked for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCheck:
+    """Whether a system answered as the oracle did, and if not, how the answers differ."""
+
+    equal: bool
+    rows: int
+    digest: str
+    difference: str = ""
+
+
+def ask_oracle(folder: Path, file_format: str) -> Expected:
+    """Return what DuckDB answers on the same files; the answer is kept beside them."""
+    path = folder.with_name(f"{folder.name}-oracle.parquet")
+    if not path.exists():
+        answer = _query_duckdb(folder, file_format)
+        write_atomically(path, answer.write_parquet)
+    answer = pl.read_parquet(path)
+    latest_ms = answer.select(pl.col("latest").max()).item()
+    closed_until_ms = int(latest_ms) - WATERMARK_DELAY_MS
+    return Expected(canonicalise(answer, closed_until_ms), closed_until_ms)
+
+
+def _query_duckdb(folder: Path, file_format: str) -> pl.DataFrame:
+    try:
+        import duckdb
+    except ImportError as error:
+        msg = "the answers are checked with DuckDB, which is not installed; install it with: pip install 'duckdb>=1,<3'"
+        raise BenchError(msg) from error
+    query = (
+        f"SELECT ts - ts % {WINDOW_MS} AS window_start, sensor, count(*) AS readings, sum(value) AS total,"
+        f" max(ts) AS latest FROM {_SCAN_BY_FORMAT[file_format]} GROUP BY ALL"
+    )
+    with duckdb.connect() as connection:
+        answer = connection.sql(query, params={"files": str(folder / "part-*")}).to_arrow_table()
+    return pl.DataFrame(answer)
+
+
+def canonicalise(answer: pl.DataFrame, closed_until_ms: int) -> pl.DataFrame:
+    """Return an answer's closed windows as (window_start, sensor, readings, total), sorted.
+
+    Repeated rows stay: a row that was written twice must spoil the digest.
+    """
+    start = pl.col("window_start")
+    if answer.schema["window_start"].is_temporal():
+        start = start.dt.epoch("ms")
+    return (
+        answer.with_columns(window_start=start)
+        .select(pl.col(name).cast(dtype) for name, dtype in ANSWER_SCHEMA.items())
+        .filter(pl.col("window_start") + WINDOW_MS <= closed_until_ms)
+        .sort(list(ANSWER_SCHEMA))
+    )
+
+
+def compute_digest(canonical: pl.DataFrame) -> str:
+    """Return a digest of a canonical answer that depends on its values alone, not on the Polars version."""
+    sha256 = hashlib.sha256(str(canonical.height).encode())
+    for name in ANSWER_SCHEMA:
+        column = canonical.get_column(name)
+        if column.null_count():
+            sha256.update(f"{name}: {column.null_count()} nulls".encode())
+            column = column.fill_null(0)
+        values = column.to_numpy()
+        sha256.update(values.astype(values.dtype.newbyteorder("<")).tobytes())
+    return sha256.hexdigest()
+
+
+def check_answer(answer: pl.DataFrame, expected: Expected) -> AnswerCheck:
+    """Compare a system's raw answer with the oracle's, row for row."""
+    canonical = canonicalise(answer, expected.closed_until_ms)
+    digest = compute_digest(canonical)
+    if digest == compute_digest(expected.answer):
+        return AnswerCheck(equal=True, rows=canonical.height, digest=digest)
+    return AnswerCheck(
+        equal=False, rows=canonical.height, digest=digest, difference=describe_difference(canonical, expected.answer)
+    )
+
+
+def describe_difference(found: pl.DataFrame, wanted: pl.DataFrame) -> str:
+    """Say how many rows are missing, extra, repeated and wrong, with one example."""
+    missing = wanted.join(found, on=_KEY, how="anti")
+    extra = found.join(wanted, on=_KEY, how="anti")
+    repeated = found.height - found.select(_KEY).n_unique()
+    both = found.join(wanted, on=_KEY, how="inner", suffix="_wanted")
+    wrong = both.filter(
+        pl.col("readings").ne_missing(pl.col("readings_wanted")) | pl.col("total").ne_missing(pl.col("total_wanted"))
+    )
+    counts = (
+        f"{missing.height} rows missing, {extra.height} extra, {repeated} repeated, {wrong.height} with other values"
+    )
+    for name, rows in (("missing", missing), ("extra", extra), ("wrong", wrong)):
+        if rows.height:
+            return f"{counts}; first {name}: {rows.sort(_KEY).row(0, named=True)}"
+    return counts
+
+
+def _read_parquet_answer(folder: Path) -> pl.DataFrame:
+    paths = sorted(path for path in folder.rglob("*.parquet") if not path.name.startswith((".", "_")))
+    if not paths:
+        return pl.DataFrame(schema=ANSWER_SCHEMA)
+    return pl.concat([pl.read_parquet(path, columns=list(ANSWER_SCHEMA)) for path in paths])
+
+
+def _read_flink_answer(folder: Path) -> pl.DataFrame:
+    # Flink writes rows of unfinished checkpoints to hidden files: what is not committed does not count.
+    paths = sorted(path for path in folder.rglob("part-*") if path.stat().st_size)
+    if not paths:
+        return pl.DataFrame(schema=ANSWER_SCHEMA)
+    schema: dict[str, type[pl.DataType]] = {**ANSWER_SCHEMA, "window_start": pl.String}
+    rows = pl.concat([pl.read_csv(path, has_header=False, schema=schema) for path in paths])
+    return rows.with_columns(pl.col("window_start").str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="ms"))
+
+
+def _read_partial_answer(folder: Path) -> pl.DataFrame:
+    """Return the sums of what the two processes found: they share no keys' state, so their halves meet here."""
+    partial = _read_parquet_answer(folder)
+    return partial.group_by(_KEY).agg(pl.col("readings").sum(), pl.col("total").sum())
+
+
+ANSWER_READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
+    "anabranch": _read_parquet_answer,
+    "spark-memory": _read_parquet_answer,
+    "spark-rocksdb": _read_parquet_answer,
+    "flink": _read_flink_answer,
+    "two-polars": _read_partial_answer,
+}

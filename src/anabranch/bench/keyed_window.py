@@ -1,0 +1,214 @@
+"""The keyed-window bench: the same files through every system, answers compared before speed is."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from anabranch.bench.answers import Expected, ask_oracle
+from anabranch.bench.figures import (
+    OURS,
+    SystemRun,
+    compute_figures,
+    compute_small_batch_ms,
+    compute_steady_rate,
+    find_longest_steady_batch,
+)
+from anabranch.bench.launch import (
+    CORES,
+    FORMATS_BY_SYSTEM,
+    JVM_MEMORY,
+    SYSTEMS_BY_PEER,
+    Places,
+    count_files_per_batch,
+    judge,
+    launch,
+    list_systems,
+)
+from anabranch.bench.picture import draw_comparison, draw_curves
+from anabranch.bench.registry import BenchOptions
+from anabranch.bench.report import NAMES, Report, print_report, write_json
+from anabranch.bench.workload import (
+    FORMATS,
+    WATERMARK_DELAY_MS,
+    WINDOW_MS,
+    ZIPF_EXPONENT,
+    Workload,
+    plan_workload,
+    write_small_batches,
+    write_workload,
+)
+
+DEFAULT_ROWS = 36_000_000
+SMALL_BATCHES = 40
+SMALL_BATCH_ROWS = 1_000
+CURVE_ROWS = (10_000_000, 30_000_000, 100_000_000)
+CURVE_KEYS = (10_000, 100_000, 1_000_000, 10_000_000)
+CURVE_KEYS_ROWS = 20_000_000
+
+
+def run(options: BenchOptions, console: Console | None = None, systems: Sequence[str] | None = None) -> Report:
+    """Run every system on every format it knows and report; print the table, write JSON and pictures if asked to.
+
+    ``systems`` narrows the run to some of them, for work on a single peer.
+    """
+    console = console or Console()
+    workload = plan_workload(options.rows or DEFAULT_ROWS, seed=options.seed)
+    chosen = (
+        list(systems) if systems else list_systems(tuple(SYSTEMS_BY_PEER) if options.peers is None else options.peers)
+    )
+    bench = _KeyedWindow(options, workload, console)
+    runs = [
+        bench.run_system(system, file_format)
+        for file_format in FORMATS
+        for system in chosen
+        if file_format in FORMATS_BY_SYSTEM[system]
+    ]
+    small_batch_ms = bench.measure_small_batches() if OURS in chosen else None
+    curves = bench.measure_curves() if options.curves else []
+    figures = compute_figures(runs, workload.rows, small_batch_ms) | _compute_curve_figures(curves)
+    pictures: list[Path] = []
+    # No matching answers, no claim: a picture would be one.
+    if options.out_dir is not None and figures["answers_equal"] == 1:
+        pictures += draw_comparison(runs, workload.rows, options.out_dir)
+        pictures += draw_curves(curves, options.out_dir) if curves else []
+    report = Report(_describe_workload(workload), figures, runs, options.seed, curves, pictures)
+    if options.json_path is not None:
+        write_json(report, options.json_path)
+    print_report(report, console)
+    return report
+
+
+class _KeyedWindow:
+    """One call of the bench: where things lie, and what was prepared already."""
+
+    def __init__(self, options: BenchOptions, workload: Workload, console: Console) -> None:
+        self._workload = workload
+        self._console = console
+        self._inputs = options.cache_dir / "keyed-window"
+        self._cache_dir = options.cache_dir
+        self._logs = (options.out_dir or options.cache_dir) / "logs"
+        self._logs.mkdir(parents=True, exist_ok=True)
+        self._expected: dict[str, Expected] = {}
+
+    def run_system(self, system: str, file_format: str) -> SystemRun:
+        """Run one system on one format, check its answers and keep nothing of it but the log."""
+        folder = self._prepare_input(self._workload, file_format)
+        if file_format not in self._expected:
+            with self._show(f"asking the oracle about {file_format}"):
+                self._expected[file_format] = ask_oracle(folder, file_format)
+        places = self._places(f"{system}-{file_format}")
+        try:
+            with self._show(f"{NAMES[system]} on {file_format}"):
+                reported, took = launch(
+                    system,
+                    file_format,
+                    folder,
+                    files_per_batch=count_files_per_batch(self._workload),
+                    places=places,
+                    cache_dir=self._cache_dir,
+                )
+                run = judge(system, file_format, self._workload, self._expected[file_format], reported, took, places)
+        finally:
+            shutil.rmtree(places.scratch, ignore_errors=True)
+        rate = "too short for a rate" if run.rows_per_second is None else f"{run.rows_per_second / 1e6:.2f} M rows/s"
+        verdict = "answers equal" if run.answer.equal else f"[red]wrong answer[/]: {run.answer.difference}"
+        self._console.print(f"{NAMES[system]} on {file_format}: {rate}, {verdict}")
+        return run
+
+    def measure_small_batches(self) -> float | None:
+        """Return the median milliseconds of a warm batch of 1,000 rows."""
+        folder = write_small_batches(self._inputs, SMALL_BATCHES, SMALL_BATCH_ROWS, self._workload.seed)
+        places = self._places("anabranch-small-batches")
+        try:
+            with self._show(f"{SMALL_BATCHES} batches of {SMALL_BATCH_ROWS:,} rows"):
+                reported, _ = launch(OURS, "json", folder, files_per_batch=1, places=places, cache_dir=self._cache_dir)
+        finally:
+            shutil.rmtree(places.scratch, ignore_errors=True)
+        return compute_small_batch_ms(reported["samples"])
+
+    def measure_curves(self) -> list[dict[str, Any]]:
+        """Return speed and memory of our system over growing rows, then over growing keys."""
+        by_rows = [("rows", plan_workload(rows, seed=self._workload.seed)) for rows in CURVE_ROWS]
+        by_keys = [("keys", plan_workload(CURVE_KEYS_ROWS, keys, self._workload.seed)) for keys in CURVE_KEYS]
+        return [self._measure_point(curve, workload) for curve, workload in by_rows + by_keys]
+
+    def _measure_point(self, curve: str, workload: Workload) -> dict[str, Any]:
+        folder = self._prepare_input(workload, "json")
+        places = self._places(f"anabranch-{curve}-{workload.rows}-{workload.keys}")
+        try:
+            with self._show(f"{workload.rows:,} rows, {workload.keys:,} keys"):
+                reported, took = launch(
+                    OURS,
+                    "json",
+                    folder,
+                    files_per_batch=count_files_per_batch(self._workload),
+                    places=places,
+                    cache_dir=self._cache_dir,
+                )
+        finally:
+            shutil.rmtree(places.scratch, ignore_errors=True)
+        return {
+            "curve": curve,
+            "rows": workload.rows,
+            "keys": workload.keys,
+            "rows_per_second": compute_steady_rate(reported["samples"], workload.rows),
+            "batch_seconds": find_longest_steady_batch(reported["batches"], workload.rows),
+            "state_bytes": max(batch["state_bytes"] for batch in reported["batches"]),
+            **{f"{role}_bytes": took.peak_bytes_by_role.get(role, 0) for role in ("driver", "jvm", "workers")},
+        }
+
+    def _prepare_input(self, workload: Workload, file_format: str) -> Path:
+        with self._progress() as progress:
+            task = progress.add_task(f"{file_format} files", total=workload.file_count)
+            return write_workload(workload, file_format, self._inputs, on_file=lambda: progress.advance(task))
+
+    def _places(self, name: str) -> Places:
+        return Places(scratch=self._cache_dir / "runs" / name, log=self._logs / f"{name}.log")
+
+    @contextmanager
+    def _show(self, what: str) -> Iterator[None]:
+        """Show what is running and for how long; where there is no terminal, nothing moves and nothing is printed."""
+        with self._progress() as progress:
+            progress.add_task(what, total=None)
+            yield
+
+    def _progress(self) -> Progress:
+        return Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+
+
+def _compute_curve_figures(curves: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Return how flat the speed is over growing rows: the slowest run over the fastest."""
+    rates = [point["rows_per_second"] for point in curves if point["curve"] == "rows" and point["rows_per_second"]]
+    return {"rows_flatness": min(rates) / max(rates)} if len(rates) > 1 else {}
+
+
+def _describe_workload(workload: Workload) -> dict[str, Any]:
+    return {
+        "name": "keyed-window",
+        "rows": workload.rows,
+        "rows_per_file": workload.rows_per_file,
+        "files_per_batch": count_files_per_batch(workload),
+        "keys": workload.keys,
+        "zipf_exponent": ZIPF_EXPONENT,
+        "window_ms": WINDOW_MS,
+        "watermark_delay_ms": WATERMARK_DELAY_MS,
+        "aggregates": ["count", "sum"],
+        "cores": CORES,
+        "jvm_memory": JVM_MEMORY,
+    }

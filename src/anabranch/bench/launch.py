@@ -1,0 +1,143 @@
+"""How each system is started: its command, its environment and the folder it reads."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anabranch.bench import peers
+from anabranch.bench.answers import ANSWER_READERS, Expected, check_answer
+from anabranch.bench.figures import OURS, SystemRun, compute_steady_rate, find_longest_steady_batch
+from anabranch.bench.peers.flink import ensure_flink, find_free_port
+from anabranch.bench.process import ProcessOutcome, run_measured
+from anabranch.bench.registry import BenchError
+from anabranch.bench.workload import Workload, read_through, write_lanes
+
+CORES = 2
+# The same heap for every JVM: driver memory for Spark, native and ours, and the whole of Flink.
+JVM_MEMORY = "4g"
+FLINK_CHECKPOINT_SECONDS = 3.0
+_TIMEOUT_SECONDS = 3_600.0
+_SCRIPTS = Path(peers.__file__).parent
+
+SYSTEMS_BY_PEER = {"spark": ("spark-memory", "spark-rocksdb"), "flink": ("flink",), "polars": ("two-polars",)}
+FORMATS_BY_SYSTEM = {
+    OURS: ("json", "csv", "parquet"),
+    "spark-memory": ("json", "csv", "parquet"),
+    "spark-rocksdb": ("json", "csv", "parquet"),
+    # Flink's Python package has no Parquet format.
+    "flink": ("json", "csv"),
+    "two-polars": ("json", "csv", "parquet"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where one run keeps its things: all of it may be deleted afterwards but the log."""
+
+    scratch: Path
+    log: Path
+
+    @property
+    def output(self) -> Path:
+        return self.scratch / "output"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.scratch / "checkpoint"
+
+    @property
+    def result(self) -> Path:
+        return self.scratch / "result.json"
+
+
+def count_files_per_batch(workload: Workload) -> int:
+    """Return how many files a micro-batch takes: 12 (6 M rows), and fewer where that left less than six batches."""
+    return max(1, min(12, workload.file_count // 6))
+
+
+def list_systems(peer_names: tuple[str, ...]) -> list[str]:
+    """Return the systems to run, ours first."""
+    unknown = sorted(set(peer_names) - set(SYSTEMS_BY_PEER))
+    if unknown:
+        msg = f"unknown peers {', '.join(unknown)}; keyed-window knows {', '.join(SYSTEMS_BY_PEER)}"
+        raise BenchError(msg)
+    return [OURS, *(system for peer in SYSTEMS_BY_PEER if peer in peer_names for system in SYSTEMS_BY_PEER[peer])]
+
+
+def launch(
+    system: str,
+    file_format: str,
+    folder: Path,
+    *,
+    files_per_batch: int,
+    places: Places,
+    cache_dir: Path,
+) -> tuple[dict[str, Any], ProcessOutcome]:
+    """Run one system over a folder in its own process; return what it reported and what its processes took."""
+    shutil.rmtree(places.scratch, ignore_errors=True)
+    places.scratch.mkdir(parents=True)
+    common = ["--input", str(folder), "--format", file_format, "--output", str(places.output)]
+    common += ["--result", str(places.result)]
+    checkpoint = ["--checkpoint", str(places.checkpoint)]
+    batches = ["--files-per-batch", str(files_per_batch)]
+    environment = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    if system == OURS:
+        command = [sys.executable, "-m", "anabranch.bench.peers.ours", *common, *checkpoint, *batches]
+        command += ["--slots", str(CORES), "--memory", JVM_MEMORY]
+    elif system.startswith("spark-"):
+        command = [sys.executable, str(_SCRIPTS / "native_spark.py"), *common, *checkpoint, *batches]
+        command += ["--state-store", system.removeprefix("spark-"), "--memory", JVM_MEMORY]
+    elif system == "flink":
+        python = ensure_flink(cache_dir)
+        # Flink's file source hands out files in no order, and rows of an overtaken file would be late and dropped.
+        # So each of its two readers gets one file with the same lines.
+        folder = write_lanes(folder, CORES)
+        common[1] = str(folder)
+        command = [str(python), str(_SCRIPTS / "flink_job.py"), *common, *checkpoint]
+        command += ["--rest-port", str(find_free_port())]
+        environment["JVM_ARGS"] = f"-Xmx{JVM_MEMORY} -XX:+UseParallelGC"
+    else:
+        command = [sys.executable, "-m", "anabranch.bench.peers.two_polars", *common]
+    read_through(folder)
+    name = f"{system} on {file_format}"
+    outcome = run_measured(name, command, environment, places.log, _TIMEOUT_SECONDS)
+    return json.loads(places.result.read_text()), outcome
+
+
+def judge(
+    system: str,
+    file_format: str,
+    workload: Workload,
+    expected: Expected,
+    reported: dict[str, Any],
+    took: ProcessOutcome,
+    places: Places,
+) -> SystemRun:
+    """Check a system's answers and work out its steady rate."""
+    samples = [(float(seconds), int(rows)) for seconds, rows in reported["samples"]]
+    if system == "flink":
+        # Its source is sampled, not its commits: once all rows are read, time passes that is not throughput.
+        samples = [sample for sample in samples if sample[1] < workload.rows]
+        batch_seconds: float | None = FLINK_CHECKPOINT_SECONDS
+    else:
+        batch_seconds = find_longest_steady_batch(reported.get("batches", ()), workload.rows)
+    return SystemRun(
+        system=system,
+        file_format=file_format,
+        rows=workload.rows,
+        rows_per_second=compute_steady_rate(samples, workload.rows),
+        batch_seconds=batch_seconds,
+        run_seconds=took.run_seconds,
+        answer=check_answer(ANSWER_READERS[system](places.output), expected),
+        peak_memory_bytes=took.peak_bytes,
+        peak_memory_bytes_by_role=took.peak_bytes_by_role,
+        other_cpu_share=took.other_cpu_share,
+        details={
+            name: reported[name] for name in ("settings", "versions", "batches", "checkpoints") if name in reported
+        },
+    )

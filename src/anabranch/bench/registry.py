@@ -1,0 +1,64 @@
+"""The benches by name, and the options that each of them takes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anabranch.errors import AnabranchError
+
+if TYPE_CHECKING:
+    from anabranch.bench.report import Report
+
+
+class BenchError(AnabranchError):
+    """A bench cannot run as asked: an unknown peer, a peer that failed, a tool that is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """What a user asks of a bench."""
+
+    rows: int | None = None
+    """Input rows; the bench has its own default, long enough for a steady state."""
+    peers: tuple[str, ...] | None = None
+    """Systems to compare with; all that the bench knows when none are named."""
+    json_path: Path | None = None
+    out_dir: Path | None = None
+    """Where pictures and logs go; nowhere when it is not given."""
+    cache_dir: Path = field(default_factory=lambda: Path(tempfile.gettempdir()) / "anabranch-bench")
+    """Inputs and peers' installations, kept from run to run."""
+    seed: int = 7
+    curves: bool = False
+    """Also measure how speed and memory change with rows and keys; takes several minutes more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A bench by name; ``run`` prints the table, writes what the options ask for and returns the report."""
+
+    name: str
+    summary: str
+    run: Callable[[BenchOptions], Report]
+
+
+def _run_keyed_window(options: BenchOptions) -> Report:
+    # Imported when it runs: listing the benches must not load Polars and Matplotlib.
+    from anabranch.bench.keyed_window import run
+
+    return run(options)
+
+
+BENCHES: dict[str, Bench] = {
+    bench.name: bench
+    for bench in (
+        Bench(
+            name="keyed-window",
+            summary="10 s windows, count and sum over 100,000 zipf keys, beside native Spark, Flink and plain Polars",
+            run=_run_keyed_window,
+        ),
+    )
+}

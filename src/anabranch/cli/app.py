@@ -1,0 +1,51 @@
+"""The command's commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from anabranch.cli import state
+from anabranch.cli.bench import bench
+from anabranch.cli.demo import demo
+from anabranch.cli.doctor import doctor
+from anabranch.cli.explain import explain
+from anabranch.cli.run import run
+
+app = typer.Typer(
+    name="anabranch",
+    help="Keyed, stateful streaming on Apache Spark: run flows, look at them, look into their state.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(run)
+app.command()(explain)
+app.add_typer(state.app, name="state")
+app.command()(demo)
+app.command()(bench)
+app.command()(doctor)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"anabranch {version('anabranch')}")
+        raise typer.Exit
+
+
+@app.callback()
+def choose(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and end.")
+    ] = False,
+) -> None:
+    """Keyed, stateful streaming on Apache Spark: run flows, look at them, look into their state."""
+
+
+def main() -> None:
+    """Run the command line; the process ends with 0, with 1 if something failed, with 2 if it was used wrongly."""
+    app()

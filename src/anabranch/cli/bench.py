@@ -1,0 +1,78 @@
+"""``anabranch bench``: speed, after equal answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from anabranch.bench import BENCHES, BenchOptions
+from anabranch.cli.reporting import FAILED, DebugOption, explained_errors, open_console, print_error
+from anabranch.query.labels import name_alternatives
+
+
+def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOptions has
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The bench; without it, they are listed.", show_default=False)
+    ] = None,
+    *,
+    rows: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Input rows; each bench has its own default.", show_default=False),
+    ] = None,
+    peers: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Systems to compare with; 'none' for no one.", show_default="all it knows"),
+    ] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures as JSON.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write pictures and logs.", show_default=False)
+    ] = None,
+    cache_dir: Annotated[
+        Path | None, typer.Option(help="Where inputs and peers are kept from run to run.", show_default=False)
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the generated input.", show_default=False)] = None,
+    curves: Annotated[bool, typer.Option("--curves", help="Also measure over rows and keys: minutes more.")] = False,
+    debug: DebugOption = False,
+) -> None:
+    """Compare Anabranch with other systems on the same input; answers are compared before speed.
+
+    [dim]Examples:[/dim]
+
+      anabranch bench
+
+      anabranch bench keyed-window --rows 2000000 --peers spark-memory,flink --json figures.json
+    """
+    if name is None:
+        table = Table.grid(padding=(0, 2))
+        for known in BENCHES.values():
+            table.add_row(known.name, known.summary)
+        open_console().print(table)
+        return
+    if name not in BENCHES:
+        raise typer.BadParameter(f"unknown bench {name!r}; {name_alternatives(name, BENCHES)}", param_hint="NAME")
+    given: dict[str, Any] = {
+        "rows": rows,
+        "peers": _read_peers(peers),
+        "json_path": json_path,
+        "out_dir": out,
+        "cache_dir": cache_dir,
+        "seed": seed,
+        "curves": curves,
+    }
+    with explained_errors(debug):
+        options = BenchOptions(**{option: value for option, value in given.items() if value is not None})
+        report = BENCHES[name].run(options)
+        if not report.answers_equal:
+            print_error("the systems gave different answers: the speeds above claim nothing")
+            raise typer.Exit(FAILED)
+
+
+def _read_peers(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    return () if text == "none" else tuple(name.strip() for name in text.split(",") if name.strip())

@@ -1,0 +1,54 @@
+"""Progress as plain lines, one a batch: for logs, pipes and ``grep``."""
+
+from __future__ import annotations
+
+from anabranch.cli.formats import format_count, format_moment, format_seconds
+from anabranch.metrics.history import RunHistory, skew
+from anabranch.model import BatchProgress
+
+
+def describe_batch(progress: BatchProgress, now_seconds: float) -> str:
+    """Return a batch as ``name=value`` pairs in a fixed order; what does not apply is left out."""
+    pairs: dict[str, object] = {
+        "batch": progress.batch,
+        "rows": progress.rows_in,
+        "seconds": f"{progress.batch_seconds:.3f}",
+        "rows_per_second": f"{progress.rows_per_second:.0f}",
+        "out": progress.rows_out,
+        "late": progress.late_rows,
+        "dead": progress.dead_rows,
+    }
+    if progress.watermark_us is not None:
+        pairs["watermark"] = format_moment(progress.watermark_us).replace(" ", "T", 1)
+        pairs["lag_seconds"] = f"{now_seconds - progress.watermark_us / 1e6:.1f}"
+    pairs["state_rows"] = progress.state_rows
+    pairs["state_bytes"] = progress.state_bytes
+    unevenness = skew(progress.slot_rows)
+    if unevenness is not None:
+        pairs["slots"] = len(progress.slot_rows)
+        pairs["max_over_mean"] = f"{unevenness:.2f}"
+    if progress.replayed:
+        pairs["replayed"] = "yes"
+    if progress.drained:
+        pairs["drained"] = "yes"
+    return " ".join(f"{name}={value}" for name, value in pairs.items())
+
+
+def describe_run(history: RunHistory, ended_seconds: float) -> str:
+    """Return the closing words of a run in one line."""
+    elapsed = ended_seconds - history.started_seconds
+    latest = history.latest
+    if latest is None:
+        return f"ended after {format_seconds(elapsed)} without a batch: there was nothing new to read"
+    batches = "1 batch" if history.batches == 1 else f"{format_count(history.batches)} batches"
+    parts = [
+        f"{batches} in {format_seconds(elapsed)}",
+        f"{format_count(history.rows_in)} rows in",
+        f"{format_count(history.rows_out)} out",
+    ]
+    if history.late_rows:
+        parts.append(f"{format_count(history.late_rows)} late")
+    if history.dead_rows:
+        parts.append(f"{format_count(history.dead_rows)} dead")
+    parts.append(f"committed up to batch {latest.batch}")
+    return ", ".join(parts)

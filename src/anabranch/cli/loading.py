@@ -1,0 +1,48 @@
+"""Flows by their name on the command line, with every source and sink that a flow file may use."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from anabranch.query.flow_building import Constructors
+    from anabranch.query.flow_files import FlowFile
+    from anabranch.spark.flow import Flow
+
+FLOW_HELP = "A flow: flow.yaml, flow.xml, flow.py, flow.py:attribute or module:attribute."
+
+
+def load(reference: str) -> FlowFile[Flow]:
+    """Return the flow that the reference names, with what its file says about running it."""
+    from anabranch.query.flow_files import load_flow
+    from anabranch.spark.flow import Flow
+
+    # `module:attribute` is looked for where the user stands, as `python -m` does.
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    return load_flow(reference, flow_class=Flow, constructors=constructors())
+
+
+def constructors() -> Constructors:
+    """Return the sources, sinks and values that flow files may name."""
+    from anabranch import connectors
+    from anabranch.query.flow_building import Constructors
+
+    return Constructors(
+        sources={"files": connectors.files, "generate": connectors.generate},
+        sinks={
+            "parquet": connectors.parquet,
+            "json_lines": connectors.json_lines,
+            "console": connectors.console,
+            "foreach": connectors.foreach,
+        },
+        values={
+            "uniform": connectors.uniform,
+            "zipf": connectors.zipf,
+            "moving_normal": connectors.moving_normal,
+            "normal": connectors.GeneratedValues,
+        },
+    )

@@ -1,0 +1,82 @@
+"""How commands talk: what goes to which stream, and how an error ends the command."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import Annotated, TextIO
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from anabranch.errors import AnabranchError
+
+FAILED = 1
+BAD_USAGE = 2
+INTERRUPTED = 130
+
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")]
+
+
+def open_console() -> Console:
+    """Return a console on standard output that other processes' output can be kept away from."""
+    return Console(file=_own_stream(sys.stdout), highlight=False)
+
+
+def error_console() -> Console:
+    """Return a console on standard error."""
+    return Console(stderr=True, highlight=False)
+
+
+def print_error(message: str) -> None:
+    """Print an error as it is: brackets are no markup, and long lines are the terminal's business."""
+    console = error_console()
+    console.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
+
+
+def print_note(message: str) -> None:
+    """Print a remark on standard error."""
+    error_console().print(Text(message, style="dim"), soft_wrap=True)
+
+
+@contextlib.contextmanager
+def explained_errors(debug: bool) -> Iterator[None]:
+    """End the command with a sentence instead of a traceback: 1 for an error, 130 for Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print_note("interrupted")
+        raise typer.Exit(INTERRUPTED) from None
+    except AnabranchError as error:
+        if debug:
+            raise
+        print_error(str(error))
+        _print_notes(error)
+        raise typer.Exit(FAILED) from error
+    except Exception as error:
+        # Typer's own exceptions carry an exit code and are no failures of a flow.
+        if debug or hasattr(error, "exit_code"):
+            raise
+        print_error(f"{type(error).__name__}: {error}")
+        _print_notes(error)
+        print_note("this error was not foreseen; --debug shows where it comes from")
+        raise typer.Exit(FAILED) from error
+
+
+def _print_notes(error: BaseException) -> None:
+    for note in getattr(error, "__notes__", ()):
+        print_note(note)
+
+
+def _own_stream(stream: TextIO) -> TextIO:
+    """Return a second way to a terminal, so that redirecting the first one for child processes leaves this alone."""
+    try:
+        is_terminal, descriptor = stream.isatty(), stream.fileno()
+    except (OSError, ValueError):
+        return stream
+    if not is_terminal:
+        return stream
+    return os.fdopen(os.dup(descriptor), "w", encoding=stream.encoding, errors="replace")

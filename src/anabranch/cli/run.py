@@ -1,0 +1,214 @@
+"""``anabranch run``: a flow in the foreground, with its progress."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from anabranch.cli.interrupts import Interrupts
+from anabranch.cli.lines import describe_batch, describe_run
+from anabranch.cli.loading import FLOW_HELP, load
+from anabranch.cli.reporting import INTERRUPTED, DebugOption, explained_errors, open_console, print_note
+from anabranch.cli.screen import ProgressPanel
+from anabranch.cli.sessions import SessionOptions, open_session, read_config
+from anabranch.errors import FlowError
+from anabranch.metrics.history import RunHistory
+from anabranch.model import BatchProgress
+from anabranch.query.plan import Strategy
+
+if TYPE_CHECKING:
+    from anabranch.spark.flow import Flow, Handle
+
+POLL_SECONDS = 0.2
+_SETTINGS = "Settings of the run"
+_SPARK = "Spark"
+_OUTPUT = "Output"
+
+
+def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings has
+    flow: Annotated[str, typer.Argument(metavar="FLOW", help=FLOW_HELP, show_default=False)],
+    *,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option("--checkpoint", "-c", help="Where state, offsets and commits lie.", rich_help_panel=_SETTINGS),
+    ] = None,
+    trigger: Annotated[
+        str | None,
+        typer.Option(help="continuous, an interval such as 5s, available-now, or once.", rich_help_panel=_SETTINGS),
+    ] = None,
+    drain: Annotated[
+        bool | None,
+        typer.Option("--drain/--no-drain", help="Fire open windows at the end.", rich_help_panel=_SETTINGS),
+    ] = None,
+    slots: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Slots of a stateful subquery.", rich_help_panel=_SETTINGS)
+    ] = None,
+    strategy: Annotated[Strategy | None, typer.Option(help="How the flow is cut.", rich_help_panel=_SETTINGS)] = None,
+    local_merge: Annotated[
+        bool | None,
+        typer.Option("--local-merge/--no-local-merge", help="Merge before the exchange.", rich_help_panel=_SETTINGS),
+    ] = None,
+    buckets: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Buckets of keys, for the checkpoint's life.", rich_help_panel=_SETTINGS),
+    ] = None,
+    read_tasks: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Tasks that read a batch.", rich_help_panel=_SETTINGS)
+    ] = None,
+    job_attempts: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Tries of a Spark job within its batch.", rich_help_panel=_SETTINGS),
+    ] = None,
+    kept_batches: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=2, help="Batches that can be gone back to.", rich_help_panel=_SETTINGS),
+    ] = None,
+    takeover: Annotated[
+        bool | None,
+        typer.Option("--takeover", help="Fence off a driver that seems to run.", rich_help_panel=_SETTINGS),
+    ] = None,
+    anchors: Annotated[
+        bool | None,
+        typer.Option("--anchors/--no-anchors", help="Pin slots to executors.", rich_help_panel=_SETTINGS),
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(help="Spark's master; local[*] by default.", rich_help_panel=_SPARK)
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Memory of the Spark driver, such as 4g.", rich_help_panel=_SPARK)
+    ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Spark setting.", rich_help_panel=_SPARK)
+    ] = None,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="A line a batch, also in a terminal.", rich_help_panel=_OUTPUT)
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Let Spark's own output through.", rich_help_panel=_OUTPUT)
+    ] = False,
+    debug: DebugOption = False,
+) -> None:
+    """Run a flow until its input ends, or until Ctrl-C, which lets the running batch finish (twice: at once).
+
+    Settings come from the flow file's [bold]run[/bold] section; options win over them.
+
+    [dim]Examples:[/dim]
+
+      anabranch run flow.yaml --checkpoint state/
+
+      anabranch run jobs.py:alerts -c state/ --trigger available-now --drain
+
+      anabranch run flow.xml -c state/ --slots 8 --master 'local[4]' --plain
+    """
+    given = {
+        "checkpoint": checkpoint,
+        "trigger": trigger,
+        "drain": drain,
+        "slots": slots,
+        "strategy": strategy,
+        "local_merge": local_merge,
+        "buckets": buckets,
+        "read_tasks": read_tasks,
+        "job_attempts": job_attempts,
+        "kept_batches": kept_batches,
+        "takeover": takeover,
+        "anchors": anchors,
+    }
+    try:
+        session = SessionOptions(master, memory, read_config(conf or []), verbose)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--conf") from error
+    with explained_errors(debug):
+        loaded = load(flow)
+        settings = check_settings({**loaded.run, **{name: value for name, value in given.items() if value is not None}})
+        loaded.graph.check()
+        console = open_console()
+        follow_flow(loaded.graph, settings, session, console, live=console.is_terminal and not plain and not verbose)
+
+
+def check_settings(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings if they can be used; otherwise the command was used wrongly."""
+    from anabranch.spark.settings import make_settings
+
+    if "checkpoint" not in given:
+        msg = (
+            "say where state, offsets and commits lie: --checkpoint DIRECTORY, or checkpoint in the file's run section"
+        )
+        raise typer.BadParameter(msg)
+    try:
+        make_settings(**given)
+    except FlowError as error:
+        raise typer.BadParameter(str(error)) from error
+    return given
+
+
+def follow_flow(
+    flow: Flow, settings: dict[str, Any], session: SessionOptions, console: Console, *, live: bool
+) -> RunHistory:
+    """Run a flow to its end and show how it goes; raise what made it fail."""
+    history = RunHistory(time.monotonic())
+    panel = ProgressPanel(flow.name, history, time.monotonic, time.time)
+    panel.status = "starting Spark"
+    display: AbstractContextManager[Any] = nullcontext()
+    if live:
+        # Standard output is redirected while Spark starts; what sinks print later goes above the panel.
+        display = Live(panel, console=console, refresh_per_second=5)
+
+    def take(progress: BatchProgress) -> None:
+        history.add(progress, time.monotonic())
+        if not live:
+            print_batch(progress, console)
+
+    with display, open_session(session) as spark:
+        history.started_seconds = time.monotonic()
+        panel.status = "running"
+        with Interrupts() as interrupts:
+            handle = flow.start(spark=spark, on_progress=take, **settings)
+            watch(handle, interrupts, settings, lambda: _announce_end(panel, live))
+        panel.status, panel.hint = "ended", ""
+    console.print(describe_run(history, time.monotonic()), soft_wrap=True)
+    return history
+
+
+def watch(handle: Handle, interrupts: Interrupts, settings: dict[str, Any], announce_end: Callable[[], None]) -> None:
+    """Wait until the flow ends, or end it after the running batch on Ctrl-C; on a second one, end the process."""
+    try:
+        while not handle.wait(POLL_SECONDS):
+            if interrupts.requested:
+                announce_end()
+                # Bounded input goes on later from here, so its open windows must stay open.
+                bounded = settings.get("trigger") in ("available-now", "once")
+                handle.stop(drain=bool(settings.get("drain")) and not bounded)
+                break
+    except KeyboardInterrupt:
+        print_note("ended at once: the running batch is not committed, and the next run does it again")
+        sys.stdout.flush()
+        # Stopping Spark would wait for the batch; the JVM ends when this process does.
+        os._exit(INTERRUPTED)
+    error = handle.exception()
+    if error is not None:
+        raise error
+
+
+def print_batch(progress: BatchProgress, console: Console) -> None:
+    """Print a batch as one line, and its problems below."""
+    lines = [describe_batch(progress, time.time()), *(f"problem: {problem}" for problem in progress.problems)]
+    # A reader that has gone away (`| head`) must not fail a flow.
+    with suppress(BrokenPipeError):
+        console.file.write("".join(f"{line}\n" for line in lines))
+        console.file.flush()
+
+
+def _announce_end(panel: ProgressPanel, live: bool) -> None:
+    panel.status = "ending after the running batch"
+    panel.hint = "Ctrl-C again ends at once"
+    if not live:
+        print_note("ending after the running batch; Ctrl-C again ends at once")
