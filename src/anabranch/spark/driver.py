@@ -22,12 +22,13 @@ from anabranch.eventtime.durations import parse_duration
 from anabranch.model import BatchProgress, Sink, Source
 from anabranch.query.graph import FlowGraph
 from anabranch.query.plan import Plan, make_plan
+from anabranch.spark.anchors import missing_settings
 from anabranch.spark.batch import BatchInput, BatchRunner
 from anabranch.spark.dataframes import SparkSource, rebind
 from anabranch.spark.offsets import read_offset, read_trigger_time
 from anabranch.spark.pipeline import DEAD_LETTER_SCHEMA
 from anabranch.spark.publishing import Publisher
-from anabranch.spark.session import active_session, flow_session
+from anabranch.spark.session import active_session, flow_session, runs_locally
 from anabranch.spark.settings import AVAILABLE_NOW, CONTINUOUS, ONCE, RunSettings
 from anabranch.spark.spec import DEAD_LETTER, FlowProgram
 from anabranch.spark.split_log import BEFORE_FIRST, SplitLog, StepRequest, digest_of, pack
@@ -87,6 +88,7 @@ class Driver:
         self.checkpoint = Checkpoint(self.store, settings.kept_batches)
         self._claim_sinks()
         Retention(self.checkpoint).sweep(self._lease.epoch, time.time())
+        self._warn_of_missing_settings()
         self.control = ControlFolder(tempfile.mkdtemp(prefix="anabranch-control-"))
         self._log = SplitLog(self.store)
         publisher = Publisher(self.store, self.program.sinks, {"spark": self.spark})
@@ -298,6 +300,16 @@ class Driver:
             claim = getattr(sink, "claim", None)
             if claim is not None:
                 claim(self.graph.name, last)
+
+    def _warn_of_missing_settings(self) -> None:
+        if self.settings.anchors is False or runs_locally(self.spark):
+            return
+        for setting in missing_settings(self.spark):
+            logger.warning(
+                "the Spark context lacks %s: slots may run away from the executors they are pinned to; "
+                "answers stay right, but state is read from the checkpoint again",
+                setting,
+            )
 
     def _query_id(self) -> str:
         return str(self._query.id) if self._query is not None else "backfill"

@@ -1,0 +1,204 @@
+"""What documents show is true: code runs, flow files load, commands exist, links lead somewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import typer
+import yaml
+from pyspark.sql import SparkSession
+
+import anabranch as ab
+from anabranch import connectors, errors
+from anabranch.cli.app import app
+from anabranch.cli.loading import load
+from anabranch.spark.settings import RunSettings
+from docs.documents import DOCUMENTS, PROJECT, Block, blocks_of, name_of, read_blocks
+
+README = PROJECT / "README.md"
+GUIDE = PROJECT / "docs" / "guide.md"
+RUNNABLE = [document for document in DOCUMENTS if any(b.language == "python" for b in read_blocks(document))]
+
+
+def make_sample_readings(folder: Path) -> None:
+    """Leave what the README's flow reads: one sensor that goes low, one that does not."""
+    (folder / "readings").mkdir()
+    frame = pl.DataFrame(
+        {
+            "sensor": [1, 2, 1, 2, 1],
+            "ts": [f"2026-01-01T00:00:{second:02d}.000" for second in (1, 2, 5, 9, 14)],
+            "volts": [229.5, 231.0, 206.25, 230.0, -1.0],
+        }
+    )
+    frame.write_ndjson(folder / "readings" / "morning.json")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("document", RUNNABLE, ids=name_of)
+def test_code_runs_and_prints_what_the_document_says(
+    document: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if document == README:
+        make_sample_readings(tmp_path)
+    # Functions of __main__ are pickled by value, as those of a user's script are.
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for block in read_blocks(document):
+        if block.language != "python" or block.skipped:
+            continue
+        if block.file is not None:
+            compile(block.content, block.place, "exec")
+            continue
+        # Empty lines before it, so that a traceback names the document's own lines.
+        code = compile("\n" * (block.line - 1) + block.content, str(document), "exec")
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(code, namespace)
+        if block.printed is not None:
+            assert printed.getvalue().strip() == block.printed.strip(), f"{block.place} prints something else"
+
+
+def test_the_fifteen_lines_are_no_more_and_find_the_low_sensor() -> None:
+    first = next(block for block in read_blocks(README) if block.language == "python")
+    lines = [line for line in first.content.splitlines() if line.strip() and not line.startswith("import ")]
+    assert len(lines) <= 15
+    assert first.printed is not None
+    assert "206.25" in first.printed
+
+
+def flow_files(document: Path, folder: Path) -> list[Block]:
+    """Write the document's files into a folder and return the flows among them."""
+    flows = []
+    for number, block in enumerate(read_blocks(document)):
+        if block.skipped or block.language not in ("python", "yaml", "xml"):
+            continue
+        if block.file is not None:
+            (folder / block.file).write_text(block.content, encoding="utf-8")
+        if block.language in ("yaml", "xml"):
+            flows.append(block)
+            if block.file is None:
+                (folder / f"block-{number}.{block.language}").write_text(block.content, encoding="utf-8")
+    return flows
+
+
+@pytest.mark.parametrize("document", sorted({b.document for b in blocks_of("yaml", "xml")}), ids=name_of)
+def test_flow_files_load(document: Path, tmp_path: Path) -> None:
+    assert flow_files(document, tmp_path)
+    (tmp_path / "readings").mkdir()
+    drawings: dict[str, str] = {}
+    for path in sorted([*tmp_path.glob("*.yaml"), *tmp_path.glob("*.xml")]):
+        loaded = load(str(path))
+        drawings[path.name] = loaded.graph.explain()
+        assert loaded.graph.sinks
+    # The same flow, written twice under one name, is the same flow.
+    for name, drawing in drawings.items():
+        twin = drawings.get(name.replace(".yaml", ".xml"))
+        assert twin is None or twin == drawing
+
+
+def command_lines() -> list[tuple[str, str]]:
+    return [
+        (f"{block.place}: {line.strip()}", line.strip().removeprefix("$ "))
+        for block in blocks_of("console")
+        for line in block.content.splitlines()
+        if line.strip().startswith("$ ")
+    ]
+
+
+@pytest.mark.parametrize("line", [line for _, line in command_lines()], ids=[where for where, _ in command_lines()])
+def test_commands_exist_and_take_the_options_shown(line: str) -> None:
+    program, *words = shlex.split(line, comments=True)
+    if program == "make":
+        makefile = (PROJECT / "Makefile").read_text(encoding="utf-8")
+        for word in words:
+            assert "=" in word or re.search(rf"^{re.escape(word)}:", makefile, re.M), f"no target {word}"
+        return
+    if program != "anabranch":
+        assert program in ("python", "pip", "git", "cd"), f"what is {program}?"
+        return
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "commands") and words and not words[0].startswith("-"):
+        assert words[0] in command.commands, f"{words[0]} is none of {list(command.commands)}"
+        command = command.commands[words.pop(0)]
+    known = {"-h", "--help", *(name for option in command.params for name in (*option.opts, *option.secondary_opts))}
+    shown = [word.partition("=")[0] for word in words if word.startswith("-")]
+    assert [option for option in shown if option not in known] == []
+
+
+def test_the_readme_names_the_two_commands() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert "make demo" in text
+    assert "make test" in text
+    assert text.index("<!-- figures:begin -->") < text.index("<!-- figures:end -->")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_links_lead_to_files_and_headings_that_exist(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    # Figures are filled in by a bench run, picture and all.
+    text = re.sub(r"<!-- figures:begin -->.*?<!-- figures:end -->", "", text, flags=re.S)
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose):
+        if re.match(r"\w+:", target):
+            continue
+        file, _, heading = target.partition("#")
+        path = (document.parent / file).resolve() if file else document
+        assert path.exists(), f"{name_of(document)} links to {target}"
+        if heading:
+            titles = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.M)
+            assert heading in [anchor_of(title) for title in titles], f"{name_of(document)} links to {target}"
+
+
+def anchor_of(title: str) -> str:
+    """Return a heading's anchor as code hosts make it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def test_the_guide_names_every_setting_of_a_run() -> None:
+    text = GUIDE.read_text(encoding="utf-8")
+    assert [name for name in RunSettings.model_fields if f"| `{name}` |" not in text] == []
+
+
+def test_the_guide_names_every_public_function() -> None:
+    text = GUIDE.read_text(encoding="utf-8")
+    public = [name for name, value in vars(ab).items() if name[0] != "_" and callable(value)]
+    assert len(public) > 10
+    assert [name for name in public if f"ab.{name}" not in text] == []
+
+
+@pytest.mark.parametrize(
+    "constructor", [connectors.files, connectors.generate, connectors.memory, connectors.foreach, connectors.console]
+)
+def test_the_guide_names_every_option_of_a_source_or_sink(constructor: Callable[..., Any]) -> None:
+    text = GUIDE.read_text(encoding="utf-8")
+    options = [name for name in inspect.signature(constructor).parameters if name not in ("path", "callback", "frames")]
+    assert [name for name in options if f"`{name}`" not in text and f"`{name}=" not in text] == []
+
+
+def test_the_guide_names_every_error() -> None:
+    text = GUIDE.read_text(encoding="utf-8")
+    known = [name for name, value in vars(errors).items() if inspect.isclass(value)]
+    assert [name for name in known if f"`ab.{name}`" not in text] == []
+
+
+def test_decisions_are_numbered_without_gaps_and_say_what_was_measured() -> None:
+    files = sorted((PROJECT / "docs" / "decisions").glob("*.md"))
+    assert [int(file.name[:4]) for file in files] == list(range(1, len(files) + 1))
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        wanted = ["Context", "Decision", "Consequences", "What was measured"]
+        assert [title for title in wanted if f"\n## {title}\n" not in text] == [], file.name
+
+
+def test_yaml_of_documents_is_yaml() -> None:
+    for block in blocks_of("yaml"):
+        assert isinstance(yaml.safe_load(block.content), dict), block.place
