@@ -79,13 +79,19 @@ def compute_small_batch_ms(samples: Sequence[Sample], warm_batches: int = 30) ->
     return 1_000 * median(intervals[-warm_batches:])
 
 
-def compute_figures(runs: Sequence[SystemRun], rows: int, small_batch_ms: float | None) -> dict[str, float]:
+def compute_figures(
+    runs: Sequence[SystemRun],
+    rows: int,
+    small_batch_ms: float | None,
+    curves: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, float]:
     """Return the figures by name; those of absent peers are absent.
 
     Unequal answers leave no claim about speed: only ``answers_equal``, ``rows`` and ``batch_seconds`` remain.
     """
+    answers = [run.answer.equal for run in runs] + [bool(point["answers_equal"]) for point in curves]
     figures: dict[str, float] = {
-        "answers_equal": int(bool(runs) and all(run.answer.equal for run in runs)),
+        "answers_equal": int(bool(answers) and all(answers)),
         "rows": rows,
     }
     ours = [run.batch_seconds for run in runs if run.system == OURS and run.batch_seconds is not None]
@@ -105,8 +111,15 @@ def compute_figures(runs: Sequence[SystemRun], rows: int, small_batch_ms: float 
         "csv_rows_per_second": rates.get((OURS, "csv")),
         "parquet_rows_per_second": rates.get((OURS, "parquet")),
         "small_batch_ms": small_batch_ms,
+        "rows_flatness": _compute_flatness(curves),
     }
     return figures | {name: value for name, value in candidates.items() if value is not None}
+
+
+def _compute_flatness(curves: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the slowest run over the fastest as rows grow: 1 is flat."""
+    rates = [point["rows_per_second"] for point in curves if point["curve"] == "rows" and point["rows_per_second"]]
+    return min(rates) / max(rates) if len(rates) > 1 else None
 
 
 def _fastest_native(rates: Mapping[tuple[str, str], float | None], file_format: str) -> float | None:

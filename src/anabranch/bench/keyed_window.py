@@ -17,8 +17,6 @@ from anabranch.bench.figures import (
     SystemRun,
     compute_figures,
     compute_small_batch_ms,
-    compute_steady_rate,
-    find_longest_steady_batch,
 )
 from anabranch.bench.launch import (
     CORES,
@@ -51,6 +49,8 @@ SMALL_BATCH_ROWS = 1_000
 CURVE_ROWS = (10_000_000, 30_000_000, 100_000_000)
 CURVE_KEYS = (10_000, 100_000, 1_000_000, 10_000_000)
 CURVE_KEYS_ROWS = 20_000_000
+# The same at every point, and few enough that 10 M rows are several batches.
+CURVE_FILES_PER_BATCH = 6
 
 
 def run(options: BenchOptions, console: Console | None = None, systems: Sequence[str] | None = None) -> Report:
@@ -72,7 +72,7 @@ def run(options: BenchOptions, console: Console | None = None, systems: Sequence
     ]
     small_batch_ms = bench.measure_small_batches() if OURS in chosen else None
     curves = bench.measure_curves() if options.curves else []
-    figures = compute_figures(runs, workload.rows, small_batch_ms) | _compute_curve_figures(curves)
+    figures = compute_figures(runs, workload.rows, small_batch_ms, curves)
     pictures: list[Path] = []
     # No matching answers, no claim: a picture would be one.
     if options.out_dir is not None and figures["answers_equal"] == 1:
@@ -95,32 +95,13 @@ class _KeyedWindow:
         self._cache_dir = options.cache_dir
         self._logs = (options.out_dir or options.cache_dir) / "logs"
         self._logs.mkdir(parents=True, exist_ok=True)
-        self._expected: dict[str, Expected] = {}
+        self._expected: dict[Path, Expected] = {}
 
     def run_system(self, system: str, file_format: str) -> SystemRun:
-        """Run one system on one format, check its answers and keep nothing of it but the log."""
-        folder = self._prepare_input(self._workload, file_format)
-        if file_format not in self._expected:
-            with self._show(f"asking the oracle about {file_format}"):
-                self._expected[file_format] = ask_oracle(folder, file_format)
-        places = self._places(f"{system}-{file_format}")
-        try:
-            with self._show(f"{NAMES[system]} on {file_format}"):
-                reported, took = launch(
-                    system,
-                    file_format,
-                    folder,
-                    files_per_batch=count_files_per_batch(self._workload),
-                    places=places,
-                    cache_dir=self._cache_dir,
-                )
-                run = judge(system, file_format, self._workload, self._expected[file_format], reported, took, places)
-        finally:
-            shutil.rmtree(places.scratch, ignore_errors=True)
-        rate = "too short for a rate" if run.rows_per_second is None else f"{run.rows_per_second / 1e6:.2f} M rows/s"
-        verdict = "answers equal" if run.answer.equal else f"[red]wrong answer[/]: {run.answer.difference}"
-        self._console.print(f"{NAMES[system]} on {file_format}: {rate}, {verdict}")
-        return run
+        """Run one system on one format and check its answers."""
+        files_per_batch = count_files_per_batch(self._workload)
+        name = f"{NAMES[system]} on {file_format}"
+        return self._run(name, system, file_format, self._workload, files_per_batch)
 
     def measure_small_batches(self) -> float | None:
         """Return the median milliseconds of a warm batch of 1,000 rows."""
@@ -140,29 +121,48 @@ class _KeyedWindow:
         return [self._measure_point(curve, workload) for curve, workload in by_rows + by_keys]
 
     def _measure_point(self, curve: str, workload: Workload) -> dict[str, Any]:
-        folder = self._prepare_input(workload, "json")
-        places = self._places(f"anabranch-{curve}-{workload.rows}-{workload.keys}")
-        try:
-            with self._show(f"{workload.rows:,} rows, {workload.keys:,} keys"):
-                reported, took = launch(
-                    OURS,
-                    "json",
-                    folder,
-                    files_per_batch=count_files_per_batch(self._workload),
-                    places=places,
-                    cache_dir=self._cache_dir,
-                )
-        finally:
-            shutil.rmtree(places.scratch, ignore_errors=True)
+        name = f"{workload.rows:,} rows, {workload.keys:,} keys"
+        run = self._run(name, OURS, "json", workload, CURVE_FILES_PER_BATCH)
         return {
             "curve": curve,
             "rows": workload.rows,
             "keys": workload.keys,
-            "rows_per_second": compute_steady_rate(reported["samples"], workload.rows),
-            "batch_seconds": find_longest_steady_batch(reported["batches"], workload.rows),
-            "state_bytes": max(batch["state_bytes"] for batch in reported["batches"]),
-            **{f"{role}_bytes": took.peak_bytes_by_role.get(role, 0) for role in ("driver", "jvm", "workers")},
+            "answers_equal": int(run.answer.equal),
+            "rows_per_second": run.rows_per_second,
+            "batch_seconds": run.batch_seconds,
+            "state_bytes": max(batch["state_bytes"] for batch in run.details["batches"]),
+            **{f"{role}_bytes": run.peak_memory_bytes_by_role.get(role, 0) for role in ("driver", "jvm", "workers")},
         }
+
+    def _run(self, name: str, system: str, file_format: str, workload: Workload, files_per_batch: int) -> SystemRun:
+        """Run one system over one workload, check its answers and keep nothing of it but the log."""
+        folder = self._prepare_input(workload, file_format)
+        expected = self._ask_oracle(folder, file_format)
+        places = self._places(f"{system}-{file_format}-{workload.rows}-{workload.keys}")
+        try:
+            with self._show(name):
+                reported, took = launch(
+                    system,
+                    file_format,
+                    folder,
+                    files_per_batch=files_per_batch,
+                    places=places,
+                    cache_dir=self._cache_dir,
+                )
+                run = judge(system, file_format, workload, expected, reported, took, places)
+        finally:
+            shutil.rmtree(places.scratch, ignore_errors=True)
+        rate = "too short for a rate" if run.rows_per_second is None else f"{run.rows_per_second / 1e6:.2f} M rows/s"
+        verdict = "answers equal" if run.answer.equal else f"[red]wrong answer[/]: {run.answer.difference}"
+        self._console.print(f"{name}: {rate}, {verdict}")
+        return run
+
+    def _ask_oracle(self, folder: Path, file_format: str) -> Expected:
+        # One answer is kept, because systems take turns on one input; those of a hundred million rows are large.
+        if folder not in self._expected:
+            with self._show(f"asking the oracle about {file_format}"):
+                self._expected = {folder: ask_oracle(folder, file_format)}
+        return self._expected[folder]
 
     def _prepare_input(self, workload: Workload, file_format: str) -> Path:
         with self._progress() as progress:
@@ -190,12 +190,6 @@ class _KeyedWindow:
             transient=True,
             disable=not self._console.is_terminal,
         )
-
-
-def _compute_curve_figures(curves: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Return how flat the speed is over growing rows: the slowest run over the fastest."""
-    rates = [point["rows_per_second"] for point in curves if point["curve"] == "rows" and point["rows_per_second"]]
-    return {"rows_flatness": min(rates) / max(rates)} if len(rates) > 1 else {}
 
 
 def _describe_workload(workload: Workload) -> dict[str, Any]:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console
 
 from anabranch.cli.demo_flow import DELAY_SECONDS, LOW_VOLTS, WINDOW_SECONDS, DemoScale, make_flow, make_source
+from anabranch.cli.demo_sensors import WorstSensors
+from anabranch.cli.display import Display
 from anabranch.cli.formats import format_count, format_seconds
 from anabranch.cli.interrupts import Interrupts
-from anabranch.cli.lines import describe_run
 from anabranch.cli.reporting import (
     FAILED,
     INTERRUPTED,
@@ -29,17 +27,13 @@ from anabranch.cli.reporting import (
     print_error,
     print_note,
 )
-from anabranch.cli.run import POLL_SECONDS, print_batch
-from anabranch.cli.screen import ProgressPanel
+from anabranch.cli.run import POLL_SECONDS
 from anabranch.cli.sessions import SessionOptions, open_session
 from anabranch.errors import EngineError
-from anabranch.metrics.history import RunHistory
-from anabranch.model import BatchProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from anabranch.cli.demo_sensors import WorstSensors
     from anabranch.connectors.generator import GeneratorSource
     from anabranch.spark.flow import Handle
 
@@ -74,26 +68,24 @@ def demo(
         _clear(out)
         _introduce(scale, console)
         live = console.is_terminal and not plain and not verbose
-        stream = _Stream(scale, out, console, live)
+        stream = _Stream(scale, out, console, live=live)
         stream.run(SessionOptions(verbose=verbose))
+        stream.display.print_summary()
+        if stream.interrupted:
+            print_note("interrupted: answers are checked, and the picture drawn, only after a whole stream")
+            raise typer.Exit(INTERRUPTED)
         _conclude(stream, console)
 
 
 class _Stream:
     """One run of the demo's flow, shown while it lasts."""
 
-    def __init__(self, scale: DemoScale, out: Path, console: Console, live: bool) -> None:
-        from anabranch.cli.demo_sensors import WorstSensors
-
+    def __init__(self, scale: DemoScale, out: Path, console: Console, *, live: bool) -> None:
         self.scale = scale
         self.out = out
-        self.worst: WorstSensors = WorstSensors(out / "alerts")
-        self.history = RunHistory(time.monotonic())
-        self.ended_seconds = 0.0
-        self._panel = ProgressPanel("low-voltage", self.history, time.monotonic, time.time)
-        self._panel.status = "starting Spark"
-        self._console = console
-        self.live = live
+        self.worst = WorstSensors(out / "alerts")
+        self.display = Display("low-voltage", console, live=live, below=self.worst)
+        self.interrupted = False
         self._source: GeneratorSource | None = None
 
     @property
@@ -103,54 +95,40 @@ class _Stream:
 
     def run(self, session: SessionOptions) -> None:
         """Run the flow until every reading is in and every window has fired."""
-        display: AbstractContextManager[Any] = nullcontext()
-        if self.live:
-            display = Live(Group(self._panel, self.worst), console=self._console, refresh_per_second=5)
-        with display, open_session(session) as spark, Interrupts() as interrupts:
-            self._panel.status = "warming Spark up"
+        with self.display, open_session(session) as spark, Interrupts() as interrupts:
+            self.display.say("warming Spark up")
             warm_up(spark, self.scale)
             # Event time starts with the stream, so that the watermark's lag means something.
             self._source = make_source(self.scale, datetime.now(UTC).replace(microsecond=0))
             flow = make_flow(self._source, self.out / "alerts")
-            self.history.started_seconds = time.monotonic()
-            self._panel.status = "running"
+            self.display.begin()
+            state = str(self.out / "state")
             handle = flow.start(
-                str(self.out / "state"), spark=spark, on_progress=self._take, trigger=TRIGGER, slots=self.scale.slots
+                state, spark=spark, on_progress=self.display.take, trigger=TRIGGER, slots=self.scale.slots
             )
             self._follow(handle, interrupts)
-            self.ended_seconds = time.monotonic()
-            self._panel.status, self._panel.hint = "ended", ""
+            self.worst.refresh()
 
     def _follow(self, handle: Handle, interrupts: Interrupts) -> None:
+        history = self.display.history
         deadline = time.monotonic() + self.scale.seconds + GRACE_SECONDS
-        while self.history.rows_in < self.scale.rows:
+        while history.rows_in < self.scale.rows:
             if handle.wait(POLL_SECONDS):
                 msg = "the flow ended before all readings were in"
                 raise EngineError(msg)
             self.worst.refresh()
             if interrupts.requested:
-                self._end_early(handle)
+                self.interrupted = True
+                self.display.announce_end()
+                handle.stop()
+                return
             if time.monotonic() > deadline:
                 handle.stop()
-                rate = int(self.history.rows_in / (self.scale.seconds + GRACE_SECONDS))
-                msg = f"only {format_count(self.history.rows_in)} readings were done in time; try --rate {rate}"
+                rate = int(history.rows_in / (self.scale.seconds + GRACE_SECONDS))
+                msg = f"only {format_count(history.rows_in)} readings were done in time; try --rate {rate}"
                 raise EngineError(msg)
-        self._panel.status = "closing the last windows"
+        self.display.say("closing the last windows")
         handle.stop(drain=True)
-        self.worst.refresh()
-
-    def _end_early(self, handle: Handle) -> None:
-        self._panel.status = "ending after the running batch"
-        try:
-            handle.stop()
-        except KeyboardInterrupt:
-            os._exit(INTERRUPTED)
-        raise KeyboardInterrupt
-
-    def _take(self, progress: BatchProgress) -> None:
-        self.history.add(progress, time.monotonic())
-        if not self.live:
-            print_batch(progress, self._console)
 
 
 def warm_up(spark: SparkSession, scale: DemoScale) -> None:
@@ -176,9 +154,8 @@ def _conclude(stream: _Stream, console: Console) -> None:
     from anabranch.cli.demo_picture import draw_picture
     from anabranch.model.routes import DEFAULT_BUCKETS
 
-    history, scale, out = stream.history, stream.scale, stream.out
-    console.print(describe_run(history, stream.ended_seconds), soft_wrap=True)
-    if not stream.live:
+    history, scale, out = stream.display.history, stream.scale, stream.out
+    if not stream.display.live:
         console.print(stream.worst)
     began = time.monotonic()
     expected = compute_answers(stream.source, history.rows_in)

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.live import Live
 
+from anabranch.cli.display import Display
 from anabranch.cli.interrupts import Interrupts
-from anabranch.cli.lines import describe_batch, describe_run
 from anabranch.cli.loading import FLOW_HELP, load
 from anabranch.cli.reporting import INTERRUPTED, DebugOption, explained_errors, open_console, print_note
-from anabranch.cli.screen import ProgressPanel
 from anabranch.cli.sessions import SessionOptions, open_session, read_config
 from anabranch.errors import FlowError
-from anabranch.metrics.history import RunHistory
-from anabranch.model import BatchProgress
 from anabranch.query.plan import Strategy
 
 if TYPE_CHECKING:
@@ -150,65 +144,33 @@ def check_settings(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def follow_flow(
-    flow: Flow, settings: dict[str, Any], session: SessionOptions, console: Console, *, live: bool
-) -> RunHistory:
+def follow_flow(flow: Flow, settings: dict[str, Any], session: SessionOptions, console: Console, *, live: bool) -> None:
     """Run a flow to its end and show how it goes; raise what made it fail."""
-    history = RunHistory(time.monotonic())
-    panel = ProgressPanel(flow.name, history, time.monotonic, time.time)
-    panel.status = "starting Spark"
-    display: AbstractContextManager[Any] = nullcontext()
-    if live:
-        # Standard output is redirected while Spark starts; what sinks print later goes above the panel.
-        display = Live(panel, console=console, refresh_per_second=5)
-
-    def take(progress: BatchProgress) -> None:
-        history.add(progress, time.monotonic())
-        if not live:
-            print_batch(progress, console)
-
-    with display, open_session(session) as spark:
-        history.started_seconds = time.monotonic()
-        panel.status = "running"
-        with Interrupts() as interrupts:
-            handle = flow.start(spark=spark, on_progress=take, **settings)
-            watch(handle, interrupts, settings, lambda: _announce_end(panel, live))
-        panel.status, panel.hint = "ended", ""
-    console.print(describe_run(history, time.monotonic()), soft_wrap=True)
-    return history
-
-
-def watch(handle: Handle, interrupts: Interrupts, settings: dict[str, Any], announce_end: Callable[[], None]) -> None:
-    """Wait until the flow ends, or end it after the running batch on Ctrl-C; on a second one, end the process."""
+    display = Display(flow.name, console, live=live)
     try:
-        while not handle.wait(POLL_SECONDS):
-            if interrupts.requested:
-                announce_end()
-                # Bounded input goes on later from here, so its open windows must stay open.
-                bounded = settings.get("trigger") in ("available-now", "once")
-                handle.stop(drain=bool(settings.get("drain")) and not bounded)
-                break
+        with display, open_session(session) as spark:
+            display.begin()
+            # Spark's own handler of Ctrl-C, which cancels jobs, is in place by now and is replaced.
+            with Interrupts() as interrupts:
+                handle = flow.start(spark=spark, on_progress=display.take, **settings)
+                watch(handle, interrupts, settings, display.announce_end)
     except KeyboardInterrupt:
         print_note("ended at once: the running batch is not committed, and the next run does it again")
         sys.stdout.flush()
-        # Stopping Spark would wait for the batch; the JVM ends when this process does.
+        # A clean exit would wait for the batch; the JVM and its workers end when this process does.
         os._exit(INTERRUPTED)
+    display.print_summary()
+
+
+def watch(handle: Handle, interrupts: Interrupts, settings: dict[str, Any], announce_end: Callable[[], None]) -> None:
+    """Wait until the flow ends, or end it after the running batch on Ctrl-C; raise what made it fail."""
+    while not handle.wait(POLL_SECONDS):
+        if interrupts.requested:
+            announce_end()
+            # Bounded input goes on later from here, so its open windows must stay open.
+            bounded = settings.get("trigger") in ("available-now", "once")
+            handle.stop(drain=bool(settings.get("drain")) and not bounded)
+            break
     error = handle.exception()
     if error is not None:
         raise error
-
-
-def print_batch(progress: BatchProgress, console: Console) -> None:
-    """Print a batch as one line, and its problems below."""
-    lines = [describe_batch(progress, time.time()), *(f"problem: {problem}" for problem in progress.problems)]
-    # A reader that has gone away (`| head`) must not fail a flow.
-    with suppress(BrokenPipeError):
-        console.file.write("".join(f"{line}\n" for line in lines))
-        console.file.flush()
-
-
-def _announce_end(panel: ProgressPanel, live: bool) -> None:
-    panel.status = "ending after the running batch"
-    panel.hint = "Ctrl-C again ends at once"
-    if not live:
-        print_note("ending after the running batch; Ctrl-C again ends at once")

@@ -44,8 +44,13 @@ def open_session(options: SessionOptions) -> Iterator[SparkSession]:
         spark = _start(options, log)
         try:
             yield spark
-        finally:
+        except KeyboardInterrupt:
+            # Whoever is in such a hurry does not want to wait for the running batch, as stopping Spark does.
+            raise
+        except BaseException:
             spark.stop()
+            raise
+        spark.stop()
     except Exception as error:
         if log is not None and log.stat().st_size > 0:
             error.add_note(f"Spark's own output: {log}")

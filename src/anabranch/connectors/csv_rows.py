@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -78,6 +77,8 @@ def parse_csv_lines(
     """
     rows = _Rows(schema, file_columns, dialect)
     text = text.removeprefix(_BYTE_ORDER_MARK)
+    if text and not text.endswith(b"\n"):
+        text += b"\n"  # The parser judges a stray quote in the last line by whether the line has an end.
     frame = rows.parse(text)
     if frame is not None:
         return ReadOutcome(frame)
@@ -193,5 +194,17 @@ def _decode(record: bytes) -> str:
 def _split_fields(text: str, dialect: CsvDialect) -> list[str]:
     if dialect.quote is None or dialect.quote not in text:
         return text.split(dialect.separator)
-    rows = list(csv.reader([text], delimiter=dialect.separator, quotechar=dialect.quote))
-    return rows[0] if rows else []
+    fields = [""]
+    for ordinal, piece in enumerate(text.split(dialect.quote)):
+        if ordinal:
+            fields[-1] += dialect.quote
+        # Every second piece stands within quotes, where separators do not count.
+        first, *others = [piece] if ordinal % 2 else piece.split(dialect.separator)
+        fields[-1] += first
+        fields += others
+    return [_unquote(field, dialect.quote) for field in fields]
+
+
+def _unquote(field: str, quote: str) -> str:
+    is_quoted = len(field) >= 2 and field.startswith(quote) and field.endswith(quote)
+    return field[1:-1].replace(quote * 2, quote) if is_quoted else field

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
-import zlib
+import os
 from dataclasses import dataclass
 
 import polars as pl
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 from polars.exceptions import PolarsError
 
 from anabranch.connectors.file_listing import FileEntry
-from anabranch.connectors.line_ranges import compression_of
+from anabranch.connectors.line_ranges import CompressedDamage, compression_of, decompress
 from anabranch.model import Split
 
 SPLIT_BYTES = 16 * 1024 * 1024
@@ -27,69 +28,80 @@ class UnreadableFile(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FileMeasure:
-    """What planning must know of a file: how long it is, in bytes or rows, and what a row costs."""
+    """What planning must know of a file: how long it is, in bytes or rows, and what a unit of it holds."""
 
     unit: str
     """``bytes``, ``rows`` or ``file``: what a position in the file counts."""
     length: int
     bytes_per_unit: float
     rows_per_unit: float
+    boundaries: tuple[int, ...] = ()
+    """Where a cut costs nothing: between the row groups of a Parquet file."""
 
 
-def measure_file(entry: FileEntry, format: str, cut_text: bool = True) -> FileMeasure:
-    """Measure a file from its metadata, or from a sample of its first 64 kB."""
+def measure_file(entry: FileEntry, format: str, *, counts_rows: bool = True, cut_text: bool = True) -> FileMeasure:
+    """Measure a file from its metadata; text whose rows count, from a sample of its first 64 kB."""
     if format in _TEXT_FORMATS:
-        return _measure_text(entry, cut_text)
+        return _measure_text(entry, counts_rows, cut_text)
     try:
         if format == "parquet":
-            rows = pq.read_metadata(entry.path).num_rows
+            metadata = pq.read_metadata(entry.path)
+            groups = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         else:
-            rows = pl.scan_ipc(entry.path).select(pl.len()).collect().item()
+            groups = [pl.scan_ipc(entry.path).select(pl.len()).collect().item()]
     except FileNotFoundError:
         raise
     except (OSError, ValueError, pa.ArrowException, PolarsError) as error:
         raise UnreadableFile(str(error).splitlines()[0]) from error
-    return FileMeasure("rows", rows, entry.size_bytes / max(1, rows), 1.0)
+    ends = tuple(itertools.accumulate(groups))
+    rows = ends[-1] if ends else 0
+    return FileMeasure("rows", rows, entry.size_bytes / max(1, rows), 1.0, ends)
 
 
-def _measure_text(entry: FileEntry, cut_text: bool) -> FileMeasure:
+def _measure_text(entry: FileEntry, counts_rows: bool, cut_text: bool) -> FileMeasure:
+    compression = compression_of(entry.path)
+    is_cut = compression is None and cut_text
+    if is_cut and not counts_rows:
+        os.stat(entry.path)  # Gone files are found out here, before they are planned.
+        return FileMeasure("bytes", entry.size_bytes, 1.0, 0.0)
     with open(entry.path, "rb") as file:
         raw = file.read(_SAMPLE_BYTES)
-    compression = compression_of(entry.path)
     sample = raw if compression is None else _inflate_sample(raw, compression)
-    inflation = 1.0 if compression is None else max(1.0, len(sample) / max(1, len(raw)))
     bytes_per_row = max(2.0, len(sample) / max(1, sample.count(b"\n")))
-    if compression is None and cut_text:
+    if is_cut:
         return FileMeasure("bytes", entry.size_bytes, 1.0, 1.0 / bytes_per_row)
-    total_bytes = entry.size_bytes * inflation
+    total_bytes = entry.size_bytes * max(1.0, len(sample) / max(1, len(raw)))
     return FileMeasure("file", 1, total_bytes, total_bytes / bytes_per_row)
 
 
 def _inflate_sample(raw: bytes, compression: str) -> bytes:
+    sample = b""
     try:
-        if compression == "gzip":
-            return zlib.decompressobj(wbits=31).decompress(raw, 8 * _SAMPLE_BYTES)
-        with pa.CompressedInputStream(pa.BufferReader(raw), "zstd") as stream:
-            return bytes(stream.read(8 * _SAMPLE_BYTES))
-    except (zlib.error, OSError):
-        return raw  # Damage is found, and told, when the file is read.
+        for chunk in decompress(io.BytesIO(raw), compression, len(raw)):
+            sample += chunk
+    except CompressedDamage:
+        pass  # The sample ends early by its nature; real damage is found, and told, when the file is read.
+    return sample
 
 
 def cut_file(
     entry: FileEntry, measure: FileMeasure, start: int, max_rows: float, max_bytes: float, at_least_one: bool
 ) -> tuple[list[Split], int]:
     """Cut what fits into the limits, from ``start`` on, into splits of about 16 MiB; return them and the next start."""
-    fits = min(max_rows / measure.rows_per_unit, max_bytes / measure.bytes_per_unit)
-    units = measure.length - start if fits >= measure.length - start else math.floor(fits)
+    left = measure.length - start
+    fits_by_bytes = max_bytes / measure.bytes_per_unit
+    fits_by_rows = max_rows / measure.rows_per_unit if measure.rows_per_unit else math.inf
+    units = left if min(fits_by_bytes, fits_by_rows) >= left else math.floor(min(fits_by_bytes, fits_by_rows))
+    if units < left and fits_by_bytes < fits_by_rows:
+        # Bytes are no exact measure, so the batch may as well end where a row group does.
+        units = max([end - start for end in measure.boundaries if start < end <= start + units], default=units)
     if at_least_one:
         # A batch must move on: by one row, one file, or about one line.
-        smallest = 1 if measure.unit != "bytes" else math.ceil(1 / measure.rows_per_unit)
-        units = max(units, smallest)
-    units = min(units, measure.length - start)
+        units = max(units, 1 if measure.unit != "bytes" else math.ceil(1 / (measure.rows_per_unit or 1.0)))
+    units = min(units, left)
     if units <= 0:
         return [], start
-    pieces = max(1, round(units * measure.bytes_per_unit / SPLIT_BYTES)) if measure.unit != "file" else 1
-    edges = [start + units * piece // pieces for piece in range(pieces + 1)]
+    edges = [start, *_cut_evenly(measure, start, units), start + units]
     splits = [
         {
             "path": entry.path,
@@ -100,6 +112,17 @@ def cut_file(
             "bytes": int((last - first) * measure.bytes_per_unit),
         }
         for first, last in itertools.pairwise(edges)
-        if last > first
     ]
     return splits, start + units
+
+
+def _cut_evenly(measure: FileMeasure, start: int, units: int) -> list[int]:
+    """Return the inner edges of splits of about 16 MiB, moved to the nearest boundary where there are any."""
+    if measure.unit == "file":
+        return []
+    pieces = max(1, round(units * measure.bytes_per_unit / SPLIT_BYTES))
+    edges = {start + units * piece // pieces for piece in range(1, pieces)}
+    inner = [end for end in measure.boundaries if start < end < start + units]
+    if inner:
+        edges = {min(inner, key=lambda end: (abs(end - edge), end)) for edge in edges}
+    return sorted(edge for edge in edges if start < edge < start + units)

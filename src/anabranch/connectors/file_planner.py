@@ -123,7 +123,8 @@ class FilePlanner:
         """Measure a file, or pass it over with a sentence among the problems."""
         entry = file.entry
         try:
-            measure = measure_file(entry, self._format, self._cut_text)
+            counts_rows = self._admission.max_rows is not None
+            measure = measure_file(entry, self._format, counts_rows=counts_rows, cut_text=self._cut_text)
         except FileNotFoundError:
             if file.next:
                 msg = (

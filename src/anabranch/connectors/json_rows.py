@@ -98,7 +98,7 @@ def _is_no_json(line: bytes) -> bool:
 def _explain(line: bytes, schema: Mapping[str, pl.DataType]) -> str:
     """Say why a line was rejected, in words that name the column where one is to blame."""
     try:
-        value: Any = json.loads(line)
+        value: Any = json.loads(line.rstrip(b"\r\n"))
     except UnicodeDecodeError as error:
         return f"not UTF-8: {error.reason} at byte {error.start}"
     except json.JSONDecodeError as error:
@@ -106,7 +106,7 @@ def _explain(line: bytes, schema: Mapping[str, pl.DataType]) -> str:
     except (ValueError, RecursionError) as error:
         return f"not JSON: {error}"
     if not isinstance(value, dict):
-        return f"not a JSON object but a {_name_kind(value)}"
+        return f"not a JSON object: found the {_name_kind(value)} {shorten_raw(line)[:200]}"
     for column, kind in schema.items():
         if column not in value or value[column] is None:
             continue

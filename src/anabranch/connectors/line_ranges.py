@@ -87,9 +87,8 @@ def decompress_lines(file: BinaryIO, compression: str, size_bytes: int) -> Itera
     """
     held = b""
     damage: CompressedDamage | None = None
-    chunks = _gunzip(file, size_bytes) if compression == "gzip" else _unzstd(file, size_bytes)
     try:
-        for chunk in chunks:
+        for chunk in decompress(file, compression, size_bytes):
             held += chunk
             if len(held) >= PIECE_BYTES:
                 end = held.rfind(b"\n") + 1
@@ -106,6 +105,11 @@ def decompress_lines(file: BinaryIO, compression: str, size_bytes: int) -> Itera
     if end:
         yield held[:end]
     raise damage
+
+
+def decompress(file: BinaryIO, compression: str, size_bytes: int) -> Iterator[bytes]:
+    """Yield the decompressed bytes in chunks; raise ``CompressedDamage`` after what could be recovered."""
+    return _gunzip(file, size_bytes) if compression == "gzip" else _unzstd(file, size_bytes)
 
 
 def _gunzip(file: BinaryIO, size_bytes: int) -> Iterator[bytes]:
@@ -140,7 +144,7 @@ def _unzstd(file: BinaryIO, size_bytes: int) -> Iterator[bytes]:
     source = pa.BufferReader(file.read(size_bytes))
     try:
         with pa.CompressedInputStream(source, "zstd") as stream:
-            while chunk := stream.read(4 << 20):
+            while chunk := stream.read(256 << 10):
                 yield chunk
     except OSError as error:
         raise CompressedDamage(f"zstd data is damaged or ends early: {error}") from error

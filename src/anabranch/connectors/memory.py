@@ -14,8 +14,9 @@ from anabranch.connectors.csv_rows import CsvDialect
 from anabranch.connectors.encodings import encode_arrow
 from anabranch.connectors.file_planner import FilePlanner
 from anabranch.connectors.file_reading import read_split
-from anabranch.connectors.part_files import claim_directory, list_parts, publish_parts, retract_parts
+from anabranch.connectors.part_files import claim_shelf, list_parts, publish_parts, retract_parts
 from anabranch.connectors.schemas import TypeLike, normalise_schema
+from anabranch.connectors.shelves import LocalShelf
 from anabranch.errors import FlowError
 from anabranch.model import Admission, ReadOutcome, Split, StagedFile
 
@@ -78,12 +79,16 @@ class MemorySink:
         """Say that results stay in memory."""
         return "memory"
 
+    @property
+    def _shelf(self) -> LocalShelf:
+        return LocalShelf(self.directory)
+
     def check(self, schema: Mapping[str, pl.DataType]) -> None:
         """Raise nothing: every Polars type can be kept."""
 
     def claim(self, flow: str, last_batch: int | None) -> None:
         """Take the sink for this flow, or raise ``SinkError`` if it holds another one's results."""
-        claim_directory(self.directory, flow, last_batch)
+        claim_shelf(self._shelf, self.directory, flow, last_batch)
 
     def encode(self, frame: pl.DataFrame) -> bytes:
         """Return an Arrow file."""
@@ -91,11 +96,11 @@ class MemorySink:
 
     def publish(self, batch: int, staged: Sequence[tuple[StagedFile, str]], context: Mapping[str, Any]) -> None:
         """Keep the batch's results; again does nothing."""
-        publish_parts(self.directory, batch, staged, self.suffix, str(context["flow"]))
+        publish_parts(self._shelf, self.directory, batch, staged, self.suffix, str(context["flow"]))
 
     def retract(self, after_batch: int) -> None:
         """Drop the results of later batches."""
-        retract_parts(self.directory, after_batch)
+        retract_parts(self._shelf, self.directory, after_batch)
 
     def batches(self) -> list[tuple[int, pl.DataFrame]]:
         """Return (batch, rows) of every batch with results, in order."""

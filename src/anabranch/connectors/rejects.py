@@ -23,14 +23,13 @@ def shorten_raw(line: bytes) -> str:
 def sieve_lines(
     lines: Sequence[bytes],
     parse: Callable[[bytes], pl.DataFrame | None],
-    is_surely_bad: Callable[[bytes], bool],
+    looks_bad: Callable[[bytes], bool],
     explain: Callable[[bytes], str],
 ) -> ReadOutcome:
     """Parse what ``parse`` accepts and reject the rest line by line, in order.
 
     Blocks that fail are halved until single lines are left, so ``parse`` alone decides what is malformed, and the
-    slow way accepts exactly what the fast one does. ``is_surely_bad`` only saves time where most lines are bad:
-    it may be true only for lines that ``parse`` rejects, too.
+    slow way accepts exactly what the fast one does. ``looks_bad`` only saves time, by setting suspects apart.
     """
     frames: list[pl.DataFrame] = []
     rejected: list[tuple[str, str]] = []
@@ -52,7 +51,7 @@ def sieve_lines(
             pieces: list[tuple[int, int]] = []
             start = first
             for index in range(first, last):
-                if is_surely_bad(lines[index]):
+                if looks_bad(lines[index]):
                     pieces += [(start, index), (index, index + 1)]
                     start = index + 1
             if start == first:

@@ -10,7 +10,9 @@ from typing import Any
 import polars as pl
 
 from anabranch.connectors.encodings import encode_json_lines, encode_parquet
-from anabranch.connectors.part_files import claim_directory, publish_parts, retract_parts
+from anabranch.connectors.part_files import claim_shelf, publish_parts, retract_parts
+from anabranch.connectors.shelves import open_shelf
+from anabranch.connectors.staged_frames import is_url
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile
 
@@ -36,11 +38,14 @@ class PartFileSink:
                 if isinstance(kind, _NO_JSON_FORM):
                     msg = f"column {column!r} is {kind}, which JSON lines cannot hold; cast it, or write Parquet"
                     raise SinkError(msg)
-        check_writable(self.directory)
+        if is_url(self.directory):
+            open_shelf(self.directory)
+        else:
+            check_writable(self.directory)
 
     def claim(self, flow: str, last_batch: int | None) -> None:
         """Take the directory for this flow, or raise ``SinkError`` if it holds another one's results."""
-        claim_directory(self.directory, flow, last_batch)
+        claim_shelf(open_shelf(self.directory), self.directory, flow, last_batch)
 
     def encode(self, frame: pl.DataFrame) -> bytes:
         """Return the bytes of a part file."""
@@ -48,21 +53,34 @@ class PartFileSink:
 
     def publish(self, batch: int, staged: Sequence[tuple[StagedFile, str]], context: Mapping[str, Any]) -> None:
         """Move the batch's files into the directory; again does nothing."""
-        publish_parts(self.directory, batch, staged, self.suffix, str(context["flow"]))
+        publish_parts(open_shelf(self.directory), self.directory, batch, staged, self.suffix, str(context["flow"]))
 
     def retract(self, after_batch: int) -> None:
         """Delete the part files of later batches."""
-        retract_parts(self.directory, after_batch)
+        retract_parts(open_shelf(self.directory), self.directory, after_batch)
 
 
 def parquet(path: str | os.PathLike[str]) -> PartFileSink:
-    """Write results as Parquet files ``part-<batch>-<slot>.parquet`` into a directory, exactly once."""
-    return PartFileSink(os.path.abspath(os.fspath(path)), ".parquet")
+    """Write results as Parquet files ``part-<batch>-<slot>.parquet`` into a directory, exactly once.
+
+    The directory may also be a URL of an object store: ``s3://bucket/alerts``. Each sink needs a directory of its own.
+    """
+    return PartFileSink(_name_place(path), ".parquet")
 
 
 def json_lines(path: str | os.PathLike[str]) -> PartFileSink:
-    """Write results as JSON lines ``part-<batch>-<slot>.json`` into a directory, exactly once."""
-    return PartFileSink(os.path.abspath(os.fspath(path)), ".json")
+    """Write results as JSON lines ``part-<batch>-<slot>.json`` into a directory, exactly once.
+
+    The directory may also be a URL of an object store: ``s3://bucket/alerts``. Each sink needs a directory of its own.
+    """
+    return PartFileSink(_name_place(path), ".json")
+
+
+def _name_place(path: str | os.PathLike[str]) -> str:
+    place = os.fspath(path)
+    if place.startswith("file://"):
+        place = place.removeprefix("file://")
+    return place.rstrip("/") if is_url(place) else os.path.abspath(place)
 
 
 def check_writable(directory: str) -> None:

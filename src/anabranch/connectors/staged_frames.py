@@ -1,7 +1,8 @@
-"""Staged Arrow files read back on the driver."""
+"""Staged result files, on a disk or in an object store, as the driver sees them."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from collections.abc import Sequence
@@ -12,21 +13,48 @@ from anabranch.errors import SinkError
 from anabranch.model import StagedFile
 
 
+def is_url(path: str) -> bool:
+    """Say whether a path names an object store rather than a local file."""
+    return "://" in path
+
+
+def fetch_staged(path: str) -> bytes | None:
+    """Return a staged file's bytes, None if it is gone."""
+    try:
+        if is_url(path):
+            import obstore
+
+            folder, name = path.rsplit("/", 1)
+            return bytes(obstore.get(obstore.store.from_url(folder), name).bytes())
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        msg = f"the staged results {path} cannot be read: {error.strerror}; make them readable and start again"
+        raise SinkError(msg) from error
+
+
+def drop_staged(path: str) -> None:
+    """Delete a staged file, if it is still there."""
+    with contextlib.suppress(FileNotFoundError):
+        if is_url(path):
+            import obstore
+
+            folder, name = path.rsplit("/", 1)
+            obstore.delete(obstore.store.from_url(folder), name)
+        else:
+            os.remove(path)
+
+
 def read_staged(staged: Sequence[tuple[StagedFile, str]]) -> pl.DataFrame | None:
     """Return the rows of a batch's staged Arrow files in order, None if it has no rows."""
-    frames = [pl.read_ipc(io.BytesIO(_fetch(path))) for file, path in staged if file.rows]
+    frames: list[pl.DataFrame] = []
+    for file, path in staged:
+        if file.rows:
+            held = fetch_staged(path)
+            if held is None:
+                msg = f"the staged results {path} are gone; return to an earlier batch with `anabranch state rollback`"
+                raise SinkError(msg)
+            frames.append(pl.read_ipc(io.BytesIO(held)))
     return pl.concat(frames) if frames else None
-
-
-def _fetch(path: str) -> bytes:
-    if "://" not in path:
-        try:
-            with open(path, "rb") as file:
-                return file.read()
-        except OSError as error:
-            msg = f"the staged results {path} cannot be read: {error.strerror}; return to an earlier batch"
-            raise SinkError(msg) from error
-    import obstore
-
-    folder, name = os.path.split(path)
-    return bytes(obstore.get(obstore.store.from_url(folder), name).bytes())

@@ -34,7 +34,7 @@ def convert_text(text: pl.Series, kind: pl.DataType) -> pl.Series | None:
     ``+02:00``), converted to UTC, or whole numbers since 1970 in the column's own unit.
     """
     if isinstance(kind, pl.Datetime):
-        converted = _to_datetime(text, kind)
+        converted = to_datetime(_read_ticks(text, kind.time_unit), kind)
     elif isinstance(kind, pl.Date):
         converted = text.str.to_date("%Y-%m-%d", strict=False).set(text.str.len_bytes() != 10, None)
     elif isinstance(kind, pl.Time):
@@ -44,15 +44,17 @@ def convert_text(text: pl.Series, kind: pl.DataType) -> pl.Series | None:
     return converted if converted.null_count() == text.null_count() else None
 
 
-def _to_datetime(text: pl.Series, kind: pl.Datetime) -> pl.Series:
-    unit = kind.time_unit
+def to_datetime(ticks: pl.Series, kind: pl.Datetime) -> pl.Series:
+    """Return whole numbers since 1970, in the type's own unit, as times."""
+    naive = ticks.cast(pl.Datetime(kind.time_unit))
+    return naive if kind.time_zone is None else naive.dt.replace_time_zone("UTC").dt.convert_time_zone(kind.time_zone)
+
+
+def _read_ticks(text: pl.Series, unit: str) -> pl.Series:
     ticks = _read_uniform_ticks(text, unit)
     if ticks is None:
         ticks = _read_epochs(text)
-    if ticks is None:
-        ticks = _read_any_ticks(text, unit)
-    naive = ticks.cast(pl.Datetime(unit))
-    return naive if kind.time_zone is None else naive.dt.replace_time_zone("UTC").dt.convert_time_zone(kind.time_zone)
+    return _read_any_ticks(text, unit) if ticks is None else ticks
 
 
 def _read_uniform_ticks(text: pl.Series, unit: str) -> pl.Series | None:
@@ -65,6 +67,8 @@ def _read_uniform_ticks(text: pl.Series, unit: str) -> pl.Series | None:
     if (places[-1] == ord("Z")).all():
         places = places[:-1]
     fraction_digits = max(0, len(places) - 20)
+    if fraction_digits > 9:
+        return None
     wanted = _SEPARATORS if fraction_digits else _SEPARATORS[:-1]
     if len(places) == 20 or any((places[place] != ord(separator)).any() for place, separator in wanted):
         return None

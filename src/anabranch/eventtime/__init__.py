@@ -5,17 +5,17 @@ from anabranch.eventtime.windows import (
     drop_limit_us,
     lay_windows_over_panes,
     next_window_end_us,
+    number_sessions,
     pane_start,
     pane_us,
-    session_numbers,
 )
 
 __all__ = [
     "drop_limit_us",
     "lay_windows_over_panes",
     "next_window_end_us",
+    "number_sessions",
     "pane_start",
     "pane_us",
     "parse_duration",
-    "session_numbers",
 ]

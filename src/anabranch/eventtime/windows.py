@@ -63,14 +63,25 @@ def lay_windows_over_panes(panes: pl.Series, window: WindowSpec, after_us: int, 
     )
 
 
-def session_numbers(keys: Sequence[str], start: str, end: str) -> pl.Expr:
+def number_sessions(intervals: pl.DataFrame, keys: Sequence[str], start: str, end: str) -> pl.Series:
     """Return a number per row that is equal within a session; rows must be sorted by (keys, start).
 
     Sessions are half-open, [first, last + gap): an interval that starts exactly where those before it end opens a new
     one.
     """
-    key_changed = pl.any_horizontal([pl.col(key) != pl.col(key).shift(1) for key in keys])
-    # The running maximum must not leak from one key into the next.
-    reach = pl.col(end).cum_max().over(list(keys)) if keys else pl.col(end).cum_max()
-    opens = key_changed | (pl.col(start) >= reach.shift(1))
-    return opens.fill_null(True).cum_sum().cast(pl.Int64)
+    key_changed = pl.any_horizontal([pl.col(key) != pl.col(key).shift(1) for key in keys]).fill_null(False)
+    key_number = key_changed.cum_sum().cast(pl.Int64)
+    earliest, latest, key_count = intervals.select(
+        pl.col(start).min().alias("earliest"), pl.col(end).max().alias("latest"), key_number.max().alias("keys")
+    ).row(0)
+    if earliest is None:
+        return pl.Series("session", [], dtype=pl.Int64)
+    span = latest - earliest + 1
+    if (key_count + 1) * span < 2**62:
+        # Every key gets a stretch of time to itself: one running maximum serves all, without grouping.
+        from_start = key_number * span + pl.col(start) - earliest
+        from_end = key_number * span + pl.col(end) - earliest
+        opens = key_changed | (from_start >= from_end.cum_max().shift(1))
+    else:
+        opens = key_changed | (pl.col(start) >= pl.col(end).cum_max().over(list(keys)).shift(1))
+    return intervals.select(opens.fill_null(False).cum_sum().cast(pl.Int64).alias("session")).to_series()

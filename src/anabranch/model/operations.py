@@ -83,7 +83,11 @@ class TopKSpec:
 
 @dataclass(frozen=True, slots=True)
 class DistinctSpec:
-    """Let the first row of each key pass (smallest time, then order), until its time-to-live has passed."""
+    """Let the first row of each key pass (smallest time, then order), until its time-to-live has passed.
+
+    The time-to-live runs from the row that passed, in event time if there is a time column: then rows older than the
+    watermark less the time-to-live are late.
+    """
 
     keys: tuple[str, ...]
     time_column: str | None = None
@@ -143,6 +147,8 @@ class Kernel(Protocol):
     def advance(self, received: list[pl.DataFrame], combined: bool, state: SlotState, time: OperatorTime) -> Fired:
         """Take what arrived (prepared rows, or combined ones), update the state, emit.
 
+        Each frame is what one call of ``prepare`` or ``combine`` returned, or a part of it, with HASH added: so a
+        combined frame has every key and window at most once. A result without rows may come without columns.
         Called on every slot in every batch, with an empty list where nothing arrived."""
         ...
 

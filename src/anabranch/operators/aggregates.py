@@ -68,7 +68,10 @@ class Count:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sum:
-    """Adds up: whole numbers in Int64, floats in Float64, decimals exactly."""
+    """Adds up: whole numbers in Int64, floats in Float64, decimals exactly.
+
+    A total beyond Int64 wraps around in silence: cast what may grow that large to a decimal or a float.
+    """
 
     argument: pl.Expr
     accepts: Literal["numbers"] = "numbers"

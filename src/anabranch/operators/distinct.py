@@ -9,10 +9,12 @@ import polars as pl
 from anabranch.model import BATCH, HASH, ORDER, SEEN, TIME, Fired, OperatorTime, Prepared, SlotState
 from anabranch.operators.checks import check_columns
 from anabranch.operators.compaction import compact
-from anabranch.operators.partials import concatenate
+from anabranch.operators.grouping import group_rows
+from anabranch.operators.partials import concatenate, sort_as_run
 from anabranch.operators.running import drop_expired
 
 _ENGINE_COLUMNS = (BATCH, HASH, ORDER, SEEN, TIME)
+_PLACE = "__place"
 
 
 class Distinct:
@@ -29,8 +31,6 @@ class Distinct:
         self._time_column = time_column
         self._ttl_us = ttl_us
         self._in_event_time = time_column is not None
-        self._earliest_first = [SEEN, ORDER]
-        self._sorted_by = [HASH, *self._keys]
 
     def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
         """Return the columns of the rows themselves."""
@@ -55,7 +55,9 @@ class Distinct:
 
     def combine(self, prepared: pl.DataFrame) -> pl.DataFrame:
         """Keep the first row of each key."""
-        return prepared.sort(self._earliest_first).unique(self._keys, keep="first", maintain_order=True)
+        rank = pl.col(SEEN).cast(pl.Int128) * 2**64 + pl.col(ORDER)
+        firsts = group_rows(prepared.with_row_index(_PLACE), self._keys, [pl.col(_PLACE).min_by(rank)])
+        return prepared[firsts.get_column(_PLACE).sort()]
 
     def advance(self, received: list[pl.DataFrame], combined: bool, state: SlotState, time: OperatorTime) -> Fired:
         """Emit the first row of every key that is not known, and remember the key."""
@@ -69,13 +71,13 @@ class Distinct:
             arrived = arrived.join(known, on=self._keys, how="anti", maintain_order="left")
         if arrived.is_empty():
             return Fired(pl.DataFrame())
-        state.append(arrived.select(*self._keys, HASH, SEEN).sort(self._sorted_by))
+        state.append(sort_as_run(arrived.select(*self._keys, HASH, SEEN)))
         compact(state, lambda runs: self._compacted(runs, time))
         return Fired(arrived.drop(_ENGINE_COLUMNS, strict=False))
 
     def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
         """Return one row a known key; what has expired since it was written is among them."""
-        return self._newest(runs).sort(self._sorted_by)
+        return sort_as_run(self._newest(runs))
 
     def values(self, stored: pl.DataFrame) -> pl.DataFrame:
         """Return the known keys, and when the row that passed was seen."""
@@ -86,4 +88,4 @@ class Distinct:
 
     def _compacted(self, runs: list[pl.DataFrame], time: OperatorTime) -> pl.DataFrame:
         alive = drop_expired(self._newest(runs), self._ttl_us, self._in_event_time, time)
-        return alive.sort(self._sorted_by)
+        return sort_as_run(alive)

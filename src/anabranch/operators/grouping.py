@@ -29,8 +29,9 @@ def group_rows(
     aggregations: Sequence[pl.Expr],
     strides: Mapping[str, int] | None = None,
 ) -> pl.DataFrame:
-    """Group by columns without nulls, in an order that depends on the rows only.
+    """Group by columns without nulls; groups come in the order of their first rows.
 
+    That order, unlike one made by sorting afterwards, also settles where text and bytes lie in memory and in files.
     Whole numbers are packed into one: that is more than twice as fast as grouping by two columns.
     ``strides`` names columns whose values are all equal modulo a number (window starts).
     """
@@ -53,9 +54,8 @@ def group_rows(
     return (
         frame.lazy()
         .with_columns(packed.alias(_PACKED))
-        .group_by(_PACKED)
+        .group_by(_PACKED, maintain_order=True)
         .agg(aggregations)
-        .sort(_PACKED)
         .select(*reversed(unpacked), pl.exclude(_PACKED, *by))
         .collect(engine="in-memory")
     )

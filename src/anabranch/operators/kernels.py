@@ -9,7 +9,7 @@ from anabranch.model import Aggregate, AggregateSpec, DistinctSpec, Kernel, Oper
 from anabranch.operators.distinct import Distinct
 from anabranch.operators.running import RunningAggregate
 from anabranch.operators.sessions import SessionAggregate
-from anabranch.operators.top_k import TopK, best_rows
+from anabranch.operators.top_k import TopK
 from anabranch.operators.windowed import WindowedAggregate
 
 
@@ -27,7 +27,7 @@ def make_kernel(spec: OperatorSpec) -> Kernel:
         if spec.k < 1:
             msg = f"top_k: k must be at least 1, got {spec.k}"
             raise FlowError(msg)
-        return TopK(spec, _make_aggregating_kernel(spec, best_rows(spec)))
+        return TopK(spec, lambda aggregates: _make_aggregating_kernel(spec, aggregates))
     if not spec.aggregates:
         msg = "an aggregation needs at least one aggregate, such as count()"
         raise FlowError(msg)

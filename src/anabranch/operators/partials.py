@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from anabranch.model import BATCH, HASH, TIME, Aggregate, OperatorTime
+from anabranch.model import BATCH, HASH, TIME, WINDOW, Aggregate, OperatorTime
 from anabranch.operators.grouping import group_rows
 from anabranch.operators.plan import plan_aggregates
 
@@ -71,6 +71,13 @@ def concatenate(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
         return frames[0]
     columns = frames[0].columns
     return pl.concat([frame if frame.columns == columns else frame.select(columns) for frame in frames])
+
+
+def sort_as_run(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows in the order of runs: by WINDOW, if they have one, then by HASH, else as they came."""
+    # Two stable sorts by one number each are twice as fast as one by both.
+    rows = rows.sort(HASH, maintain_order=True)
+    return rows.sort(WINDOW, maintain_order=True) if WINDOW in rows.columns else rows
 
 
 def _first_hash(rows: pl.DataFrame) -> list[pl.Expr]:

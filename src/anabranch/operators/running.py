@@ -9,7 +9,7 @@ import polars as pl
 from anabranch.model import HASH, SEEN, Aggregate, Fired, OperatorTime, Prepared, SlotState
 from anabranch.operators.checks import check_aggregates, describe_aggregates, empty_rows
 from anabranch.operators.compaction import compact
-from anabranch.operators.partials import Partials, concatenate
+from anabranch.operators.partials import Partials, concatenate, sort_as_run
 
 
 class RunningAggregate:
@@ -33,7 +33,6 @@ class RunningAggregate:
         self._ttl_us = ttl_us
         self._partials = Partials(keys, aggregates, time_column)
         self._latest = [pl.col(SEEN).max()] if ttl_us is not None else []
-        self._sorted_by = [HASH, *self._keys]
 
     def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
         """Return the columns that ``advance`` emits."""
@@ -75,14 +74,14 @@ class RunningAggregate:
                 totals = totals.join(arrived, on=self._keys, how="semi", maintain_order="left")
         else:
             totals = arrived
-        totals = totals.sort(self._sorted_by)
+        totals = sort_as_run(totals)
         state.append(totals)
-        compact(state, lambda runs: self._alive(self._newest(runs), time).sort(self._sorted_by))
+        compact(state, lambda runs: sort_as_run(self._alive(self._newest(runs), time)))
         return Fired(self._partials.finish(totals))
 
     def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
         """Return one row a key; what has expired since it was written is among them."""
-        return self._newest(runs).sort(self._sorted_by)
+        return sort_as_run(self._newest(runs))
 
     def values(self, stored: pl.DataFrame) -> pl.DataFrame:
         """Return the values so far."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from anabranch.eventtime import session_numbers
+from anabranch.eventtime import number_sessions
 from anabranch.model import (
     HASH,
     WINDOW,
@@ -22,7 +22,7 @@ from anabranch.model import (
 from anabranch.operators.checks import check_aggregates, describe_aggregates, empty_rows
 from anabranch.operators.compaction import compact
 from anabranch.operators.grouping import group_rows
-from anabranch.operators.partials import Partials, concatenate
+from anabranch.operators.partials import Partials, concatenate, sort_as_run
 
 _START, _END = "__start", "__end"
 """The interval of a fragment, [first row, last row + gap), in microseconds."""
@@ -188,11 +188,11 @@ class SessionAggregate:
 
     def _numbered(self, fragments: pl.DataFrame) -> pl.DataFrame:
         fragments = fragments.sort(*self._keys, _START, maintain_order=True)
-        return fragments.with_columns(session_numbers(self._keys, _START, _END).alias(_SESSION))
+        return fragments.with_columns(number_sessions(fragments, self._keys, _START, _END).alias(_SESSION))
 
     def _merge_fragments(self, numbered: pl.DataFrame) -> pl.DataFrame:
         """Merge the fragments of each session into one."""
-        if numbered.get_column(_SESSION).n_unique() == numbered.height:
+        if not numbered.select((pl.col(_SESSION).diff() == 0).any()).item():
             return numbered
         carried = [*self._keys, *([HASH] if HASH in numbered.columns else [])]
         interval = [pl.col(_START).min(), pl.col(_END).max(), pl.col(_ROWS).sum()]
@@ -204,7 +204,7 @@ class SessionAggregate:
     def _as_run(self, fragments: pl.DataFrame) -> pl.DataFrame:
         segment = pl.col(_CHECK) // self._segment_us * self._segment_us
         placed = fragments.with_columns(segment.alias(WINDOW)).select(self._run_columns)
-        return placed.sort(WINDOW, HASH, *self._keys, _START, maintain_order=True)
+        return sort_as_run(placed)
 
     def _compacted(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
         alive = concatenate(runs).filter(pl.col(_CHECK) > passed_us)

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import polars as pl
 
 from anabranch.errors import FlowError
-from anabranch.model import BATCH, ORDER, TIME, Column, Fired, Kernel, OperatorTime, Prepared, SlotState, TopKSpec
+from anabranch.model import (
+    BATCH,
+    ORDER,
+    TIME,
+    Aggregate,
+    Column,
+    Fired,
+    Kernel,
+    OperatorTime,
+    Prepared,
+    SlotState,
+    TopKSpec,
+)
 
 RANK = "rank"
-_BEST = "best"
+_BEST, _GROUP = "__best", "__group"
 _BY, _TIES = "by", ("time", "batch", "order")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Best:
-    """Keeps the k rows with the largest or smallest value, ties by (event time, batch, order).
+    """Keeps the k rows with the largest or smallest value, ties by (event time, batch, order); in no order itself.
 
     Rows where the value is null do not compete.
     """
@@ -34,27 +46,45 @@ class Best:
         return f"top_{self.k}({self.by}, {'largest' if self.descending else 'smallest'})"
 
     def inputs(self) -> Mapping[str, pl.Expr]:
-        # Structs are compared field by field. When the largest come first, ties are negated so that the earliest is
-        # the largest.
-        sign = -1 if self.descending else 1
-        order = [pl.col(TIME).dt.timestamp("us") * sign, pl.col(BATCH) * sign, pl.col(ORDER) * sign]
-        ties = [part.alias(name) for part, name in zip(order, _TIES, strict=True)]
+        ties = [pl.col(column).alias(name) for column, name in zip((TIME, BATCH, ORDER), _TIES, strict=True)]
         kept = [pl.col(column).alias(f"column.{column}") for column in self.columns]
         by = pl.col(self.by)
         return {"row": pl.when(by.is_not_null()).then(pl.struct(by.alias(_BY), *ties, *kept))}
 
     def partial(self, col: Column) -> Mapping[str, pl.Expr]:
-        return {"rows": self._best(col("row").drop_nulls())}
+        return {"rows": self._per_group(col("row").drop_nulls().implode())}
 
     def merge(self, col: Column) -> Mapping[str, pl.Expr]:
-        return {"rows": self._best(col("rows").explode(empty_as_null=False, keep_nulls=False))}
+        return {"rows": self._per_group(col("rows").implode().list.eval(pl.element().explode()))}
 
     def finish(self, col: Column) -> pl.Expr:
         return col("rows")
 
-    def _best(self, rows: pl.Expr) -> pl.Expr:
-        # Not sort_by: behind explode, in a group_by, Polars 2.1 reads beyond its buffers.
-        return rows.sort(descending=self.descending).head(self.k)
+    def _per_group(self, rows: pl.Expr) -> pl.Expr:
+        # Called once, with the lists of all groups. Sorting within the groups of a group_by is slower, and not safe:
+        # sort_by behind explode makes Polars 2.1 read beyond its buffers.
+        return rows.map_batches(self._cut_groups, return_dtype=pl.self_dtype(), is_elementwise=True)
+
+    def _cut_groups(self, groups: pl.Series) -> pl.Series:
+        too_long = groups.list.len() > self.k
+        if not too_long.any():
+            return groups
+        numbered = pl.DataFrame({_GROUP: pl.int_range(len(groups), eager=True), _BEST: groups})
+        cut = (
+            self.rank_rows(numbered.filter(too_long))
+            .filter(pl.col(RANK) <= self.k)
+            .group_by(_GROUP, maintain_order=True)
+            .agg(_BEST)
+        )
+        return pl.concat([numbered.filter(~too_long), cut]).sort(_GROUP).get_column(_BEST)
+
+    def rank_rows(self, numbered: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows of lists in BEST, best first within each GROUP, with their rank from 1."""
+        ranks = pl.int_ranges(1, pl.col(_BEST).list.len().cast(pl.Int64) + 1)
+        best = pl.col(_BEST).struct
+        order = [pl.col(_GROUP), best.field(_BY), *(best.field(tie) for tie in _TIES)]
+        rows = numbered.explode(_BEST).sort(order, descending=[False, self.descending, False, False, False])
+        return rows.with_columns(numbered.select(ranks.alias(RANK)).to_series().explode())
 
 
 class TopK:
@@ -62,9 +92,11 @@ class TopK:
 
     mergeable = True
 
-    def __init__(self, spec: TopKSpec, inner: Kernel) -> None:
+    def __init__(self, spec: TopKSpec, make_inner: Callable[[Mapping[str, Aggregate]], Kernel]) -> None:
+        """``make_inner`` returns the kernel that keeps the given aggregates per key and window."""
         self._spec = spec
-        self._inner = inner
+        self._best = Best(spec.by, spec.k, spec.descending, spec.columns)
+        self._inner = make_inner({_BEST: self._best})
 
     def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
         """Return the columns that ``advance`` emits."""
@@ -112,16 +144,7 @@ class TopK:
     def _lay_out(self, results: pl.DataFrame) -> pl.DataFrame:
         spec = self._spec
         best = pl.col(_BEST)
+        numbered = results.filter(best.list.len() > 0).with_columns(pl.int_range(pl.len()).alias(_GROUP))
         kept = [best.struct.field(f"column.{column}").alias(column) for column in spec.columns]
-        return (
-            results.filter(best.list.len() > 0)
-            .with_columns(pl.int_ranges(1, best.list.len().cast(pl.Int64) + 1).alias(RANK))
-            .explode(_BEST, RANK)
-            .with_columns(best.struct.field(_BY).alias(spec.by), *kept)
-            .drop(_BEST)
-        )
-
-
-def best_rows(spec: TopKSpec) -> dict[str, Best]:
-    """Return the aggregate that a top-k operator is made of."""
-    return {_BEST: Best(spec.by, spec.k, spec.descending, spec.columns)}
+        ranked = self._best.rank_rows(numbered)
+        return ranked.with_columns(best.struct.field(_BY).alias(spec.by), *kept).drop(_BEST, _GROUP)

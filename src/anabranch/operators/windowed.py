@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
@@ -27,7 +27,10 @@ from anabranch.model import (
 )
 from anabranch.operators.checks import check_aggregates, describe_aggregates, empty_rows
 from anabranch.operators.compaction import compact
-from anabranch.operators.partials import Partials, concatenate
+from anabranch.operators.partials import Partials, concatenate, sort_as_run
+
+_ROWS_SPREAD_AT_ONCE = 4_000_000
+"""Pane rows that are copied to their windows at a time: a drain may fire many windows, each with all its panes."""
 
 
 class WindowedAggregate:
@@ -52,7 +55,7 @@ class WindowedAggregate:
         self._time_column = time_column
         self._partials = Partials(keys, aggregates, time_column)
         self._strides = {WINDOW: pane_us(window)}
-        self._sorted_by = [WINDOW, HASH, *self._keys]
+        self._run_columns = [WINDOW, HASH, *self._keys, *self._partials.plan.partial_columns]
 
     def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
         """Return the columns that ``advance`` emits."""
@@ -92,23 +95,16 @@ class WindowedAggregate:
 
     def advance(self, received: list[pl.DataFrame], combined: bool, state: SlotState, time: OperatorTime) -> Fired:
         """Fire what closed before this batch, take the batch's rows in, fire what they complete."""
-        fired = []
-        closed_limit_us = drop_limit_us(self._window, time.closed_us)
-        if time.closed_us > time.fired_us:
-            # These windows are over for the rows of this batch, even if some of their panes are not.
-            fired += self._fire(state.due(time.closed_us), time.fired_us, time.closed_us)
-            state.drop_due(closed_limit_us)
+        # These windows are over for the rows of this batch, even if some of their panes are not.
+        fired = self._fire(state, None, time.fired_us, time.closed_us)
         rows = self._take(received, combined)
         if time.fire_us > time.closed_us:
-            due_rows = [rows.filter(pl.col(WINDOW) < time.fire_us)] if rows is not None else []
-            after_us = max(time.fired_us, time.closed_us)
-            fired += self._fire([*state.due(time.fire_us), *due_rows], after_us, time.fire_us)
-            fire_limit_us = drop_limit_us(self._window, time.fire_us)
-            state.drop_due(fire_limit_us)
-            # What is over already need not be written.
-            rows = rows.filter(pl.col(WINDOW) >= fire_limit_us) if rows is not None else None
+            fired += self._fire(state, rows, max(time.fired_us, time.closed_us), time.fire_us)
+            if rows is not None:
+                # What is over already need not be written.
+                rows = rows.filter(pl.col(WINDOW) >= drop_limit_us(self._window, time.fire_us))
         if rows is not None and rows.height:
-            state.append(rows)
+            state.append(sort_as_run(rows))
             compact(state, self._compacted)
         return Fired(pl.concat(fired) if fired else pl.DataFrame(), next_due_us=self._next_due_us(state, time))
 
@@ -124,34 +120,47 @@ class WindowedAggregate:
         frames = [frame for frame in received if frame.height]
         if not frames:
             return None
-        if combined:
-            merged = self._partials.merge(frames, [WINDOW], strides=self._strides)
-        else:
-            merged = self._partials.combine(concatenate(frames), [WINDOW], strides=self._strides)
-        return merged.sort(self._sorted_by)
+        rows = self._merge_panes(frames) if combined else self.combine(concatenate(frames))
+        return rows.select(self._run_columns)
 
-    def _fire(self, panes: list[pl.DataFrame], after_us: int, until_us: int) -> list[pl.DataFrame]:
-        """Return the results of the windows that end in (after, until], as one frame or none."""
+    def _fire(self, state: SlotState, arrived: pl.DataFrame | None, after_us: int, until_us: int) -> list[pl.DataFrame]:
+        """Emit the windows that end in (after, until], forget what no later window holds."""
+        limit_us = drop_limit_us(self._window, until_us)
+        if limit_us == drop_limit_us(self._window, after_us):
+            return []
+        # All of a tumbling window fires at once; a sliding one leaves its later panes to the next.
+        panes_until_us = limit_us if self._window.kind == "tumbling" else until_us
+        panes = state.due(panes_until_us)
+        if arrived is not None:
+            panes = [*panes, arrived.filter(pl.col(WINDOW) < panes_until_us)]
         panes = [frame for frame in panes if frame.height]
+        state.drop_due(limit_us)
         if not panes:
             return []
         if self._window.kind == "tumbling":
-            partial_rows = self._partials.merge(panes, [WINDOW], strides=self._strides)
-            partial_rows = partial_rows.filter(pl.col(WINDOW) < drop_limit_us(self._window, until_us))
-        else:
-            partial_rows = self._merge_into_windows(panes, after_us, until_us)
-        return [self._finish(partial_rows)] if partial_rows.height else []
+            return [self._finish(self._merge_panes(panes))]
+        return [self._finish(rows) for rows in self._merge_windows(panes, after_us, until_us)]
 
-    def _merge_into_windows(self, panes: list[pl.DataFrame], after_us: int, until_us: int) -> pl.DataFrame:
-        merged = self._partials.merge(panes, [WINDOW], strides=self._strides)
-        windows = lay_windows_over_panes(merged.get_column(WINDOW), self._window, after_us, until_us)
-        spread = (
-            merged.rename({WINDOW: "pane"})
-            .join(windows, on="pane", how="inner", maintain_order="left_right")
-            .rename({"window": WINDOW})
-            .drop("pane")
-        )
-        return self._partials.merge([spread], [WINDOW], strides={WINDOW: self._window.slide_us})
+    def _merge_panes(self, panes: list[pl.DataFrame]) -> pl.DataFrame:
+        # Within one frame, be it a run or what one local merge made, every pane and key is there only once.
+        return panes[0] if len(panes) == 1 else self._partials.merge(panes, [WINDOW], strides=self._strides)
+
+    def _merge_windows(self, panes: list[pl.DataFrame], after_us: int, until_us: int) -> Iterator[pl.DataFrame]:
+        """Yield the partial rows of the windows that end in (after, until], some windows at a time."""
+        starts = pl.concat([frame.get_column(WINDOW) for frame in panes])
+        windows = lay_windows_over_panes(starts, self._window, after_us, until_us)
+        single = windows.get_column("window").n_unique() == 1
+        # Panes of several windows are merged once for all of them.
+        rows = concatenate(panes) if single else self._merge_panes(panes)
+        rows = rows.rename({WINDOW: "pane"})
+        rows_of_pane = rows.group_by("pane").len()
+        sizes = windows.join(rows_of_pane, on="pane").group_by("window").agg(pl.col("len").sum()).sort("window")
+        chunk = (sizes.get_column("len").cum_sum() - 1) // _ROWS_SPREAD_AT_ONCE
+        for some in sizes.with_columns(chunk.alias("chunk")).partition_by("chunk", maintain_order=True):
+            chosen = windows.join(some, on="window", how="semi", maintain_order="left")
+            spread = rows.join(chosen, on="pane", how="inner", maintain_order="left_right")
+            spread = spread.rename({"window": WINDOW}).drop("pane")
+            yield self._partials.merge([spread], [WINDOW], strides={WINDOW: self._window.slide_us})
 
     def _finish(self, partial_rows: pl.DataFrame, length_us: int | None = None) -> pl.DataFrame:
         start = pl.col(WINDOW).cast(pl.Datetime("us")).alias(WINDOW_START)
@@ -159,7 +168,7 @@ class WindowedAggregate:
         return self._partials.finish(partial_rows, [start, end])
 
     def _compacted(self, frames: list[pl.DataFrame]) -> pl.DataFrame:
-        return self._partials.merge(frames, [WINDOW], strides=self._strides).sort(self._sorted_by)
+        return sort_as_run(self._merge_panes(frames).select(self._run_columns))
 
     def _next_due_us(self, state: SlotState, time: OperatorTime) -> int | None:
         panes = [run.min_window for run in state.runs() if run.min_window is not None]

@@ -69,6 +69,8 @@ class Driver:
         self._stopping = False
         self._started_at = time.time()
         self._finished = threading.Event()
+        self._asking = threading.Lock()
+        self._request = StepRequest()
         self._query: StreamingQuery | None = None
         self.checkpoint = Checkpoint(self.store, settings.kept_batches)
         latest = self.checkpoint.latest()
@@ -112,7 +114,7 @@ class Driver:
         untouched = self.checkpoint.batches() in ([], [INITIAL_BATCH])
         if untouched and any(self._is_static(source) for source in self.graph.sources):
             # A static frame belongs to the first batch, which must come even if no other source has data.
-            self.control.ask(StepRequest(tick_after=BEFORE_FIRST))
+            self._ask(tick_after=BEFORE_FIRST)
         with active_session(self.spark):
             self._query = self._start_query()
         threading.Thread(target=self._keep_lease, daemon=True, name="anabranch-lease").start()
@@ -182,7 +184,7 @@ class Driver:
         )
         manifest, progress = self._runner.run(given)
         if self._runner.due_now(manifest) and not self._drains_at_end:
-            self.control.ask(StepRequest(tick_after=end["entry"]))
+            self._ask(tick_after=end["entry"])
         # A batch takes at most one entry, so this one is older than every batch that can be gone back to.
         self._log.forget(end["entry"] - self.settings.kept_batches - SPARE_ENTRIES)
         self.progress.append(progress)
@@ -217,7 +219,7 @@ class Driver:
                 self._lease.check()
             if self._drains_at_end and self._spark_streams and not self._stopping:
                 # Only the end of the query says that Spark's own sources have no more: the drain comes after it.
-                self.control.ask(StepRequest(drain=True))
+                self._ask(drain=True)
                 with active_session(self.spark):
                     self._query = self._start_query(only_drain=True)
                 self._query.awaitTermination()
@@ -233,12 +235,20 @@ class Driver:
             shutil.rmtree(self.control.path, ignore_errors=True)
             self._finished.set()
 
+    def _ask(self, *, tick_after: int | None = None, drain: bool = False) -> None:
+        """Ask the source for a step; a drain that was asked for stays asked for, whatever else is."""
+        with self._asking:
+            self._request = StepRequest(
+                self._request.tick_after if tick_after is None else tick_after, drain or self._request.drain
+            )
+            self.control.ask(self._request)
+
     def _triggered_at(self, batch: int) -> float:
         # A batch that an earlier driver began counts from the start of this one.
         return max(self._started_at, read_trigger_time(self.store, batch) or 0.0)
 
     def _drain_now(self, timeout_seconds: float) -> None:
-        self.control.ask(StepRequest(drain=True))
+        self._ask(drain=True)
         deadline = time.monotonic() + timeout_seconds
         while self.active and not (self.progress and self.progress[-1].drained):
             if time.monotonic() > deadline:

@@ -36,8 +36,8 @@ WINDOWS = {
 windows = st.sampled_from(list(WINDOWS.values()))
 either = st.booleans()
 clocks = st.lists(st.integers(0, 4), min_size=12, max_size=12)
-thorough = settings(max_examples=120, deadline=None)
-brief = settings(max_examples=60, deadline=None)
+thorough = settings(max_examples=80, deadline=None)
+brief = settings(max_examples=40, deadline=None)
 
 
 def one(rows: list[oracle.Placed]) -> list[dict[str, Any]]:

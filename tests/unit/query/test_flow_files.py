@@ -431,7 +431,7 @@ streams:
         (minimal("[{filter: 3}]"), r"steps\[0\]\.filter: is 3; input should be a valid string"),
         (minimal("[{filter: volt > 0}]"), r"streams\.all\.steps\[0\]: filter volt > 0: no column 'volt'"),
         (minimal("[{key_by: volts}]"), r"streams\.all\.steps\[0\]: key_by: 'volts' is Float64"),
-        (minimal("[{key_by: sensor}, {agg: {x: {avg: volts}}}]"), r"steps\[1\]: unknown aggregate 'avg'; .*count, sum"),
+        (minimal("[{key_by: sensor}, {agg: {x: {avg: volts}}}]"), r"steps\[1\]: unknown aggregate 'avg'; .*'mean'"),
         (
             minimal("[{key_by: sensor}, {agg: {x: {min: {by: volts}}}}]"),
             r"min has no argument 'by'; there are arg",

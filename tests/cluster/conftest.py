@@ -1,0 +1,37 @@
+"""Everything here starts processes of its own; one undisturbed run is the measure for all disturbed ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.drivers import finish, results, write_input
+
+CLUSTER_FOLDER = Path(__file__).parent
+FILES, ROWS, SEED = 12, 200, 7
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(CLUSTER_FOLDER):
+            item.add_marker(pytest.mark.cluster)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the flow writes when nobody kills anything."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    write_input(folder, FILES, ROWS, SEED)
+    finish(folder)
+    found = results(folder)
+    assert all(len(batches) > 3 for batches in found.values())
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the same input as the undisturbed run's."""
+    write_input(tmp_path, FILES, ROWS, SEED)
+    return tmp_path

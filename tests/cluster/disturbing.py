@@ -1,0 +1,42 @@
+"""Ways to disturb a driver."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import psutil
+
+from cluster.drivers import DriverProcess, driver
+
+
+def kill_at(folder: Path, moment: str, batch: int) -> None:
+    """Run until the fault point ends the driver (or, in a slot, ends so many tasks that the flow fails)."""
+    with driver(folder, environment={"ANABRANCH_FAULT": f"{moment}:{batch}"}) as process:
+        code = process.wait()
+        assert code != 0, f"the driver did not reach {moment} in batch {batch}: {process.lines[-3:]}"
+
+
+def kill_at_random(folder: Path, chance: random.Random) -> bool:
+    """Kill the driver, its JVM or both at a random moment; say whether it was still at work then."""
+    victim = chance.choice(["driver", "driver", "jvm", "everything"])
+    with driver(folder) as process:
+        began = process.wait_for("ready") and process.wait_for("batch ")
+        time.sleep(chance.random())
+        process.kill(victim)
+        return process.wait() != 0 and began
+
+
+def put_to_sleep(process: DriverProcess) -> list[psutil.Process]:
+    """Stop the other processes of a driver that stopped itself, as a paused machine would; return them all."""
+    family = process.family()
+    for member in reversed(family[1:]):
+        member.suspend()
+    return family
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """Return every file that readers and later drivers look at, with its bytes."""
+    places = [folder / "out", *(folder / "checkpoint" / name for name in ("commits", "sources", "spark", "state"))]
+    return {str(path): path.read_bytes() for place in places for path in sorted(place.rglob("*")) if path.is_file()}

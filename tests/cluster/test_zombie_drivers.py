@@ -1,0 +1,28 @@
+"""A driver that slept while another one took its place wakes up and changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.disturbing import put_to_sleep, snapshot
+from cluster.drivers import assert_same_results, driver, finish, results
+
+
+@pytest.mark.parametrize("moment", ["in-commit", "after-manifest"])
+def test_a_driver_that_wakes_up_after_another_one_took_over_is_fenced(
+    folder: Path, undisturbed: dict[str, Any], moment: str
+) -> None:
+    with driver(folder, environment={"UNDER_TEST_STOP": f"{moment}:3"}, log="sleeper") as sleeper:
+        assert sleeper.wait_for("stopping")
+        family = put_to_sleep(sleeper)
+        finish(folder)
+        assert_same_results(results(folder), undisturbed)
+        before = snapshot(folder)
+        for member in family:
+            member.resume()
+        assert sleeper.wait() == 3, sleeper.lines[-3:]
+        assert any(line.startswith("failed Fenced") for line in sleeper.lines), sleeper.lines
+    assert snapshot(folder) == before

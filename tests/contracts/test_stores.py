@@ -1,0 +1,101 @@
+"""What a driver relies on, whichever store keeps the checkpoint."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from pathlib import Path
+
+import pytest
+
+from anabranch.errors import CheckpointError, Fenced
+from anabranch.state import AlreadyExists, Checkpoint, Store, open_store
+from anabranch.state.epochs import Owner, take_epoch
+from anabranch.state.manifest import Manifest
+
+
+@pytest.fixture(params=["local", "file-url", "memory"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return {"local": str(tmp_path / "c"), "file-url": f"file://{tmp_path}/c", "memory": f"memory://{tmp_path}/c"}[
+        request.param
+    ]
+
+
+@pytest.fixture
+def store(url: str) -> Store:
+    return open_store(url)
+
+
+def make_manifest(batch: int, epoch: int, end: int | None = None) -> Manifest:
+    return Manifest(
+        flow="test",
+        flow_structure={},
+        batch=batch,
+        epoch=epoch,
+        query_id="query",
+        start_offset={"entry": batch - 1},
+        end_offset={"entry": batch if end is None else end},
+    )
+
+
+def test_opened_again_by_its_url_or_unpickled_it_is_the_same_store(store: Store) -> None:
+    store.write("a/b", b"content")
+    assert open_store(store.url).read("a/b") == b"content"
+    copy: Store = pickle.loads(pickle.dumps(store))
+    assert copy.read("a/b") == b"content"
+
+
+def test_of_many_creators_one_wins_and_its_content_stands(store: Store) -> None:
+    won: list[int] = []
+    barrier = threading.Barrier(8)
+
+    def create(number: int) -> None:
+        barrier.wait()
+        try:
+            store.create("commits/1", f"by {number}".encode())
+        except AlreadyExists:
+            return
+        won.append(number)
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert store.read("commits/1") == f"by {won[0]}".encode()
+
+
+def test_names_that_leave_the_store_are_refused(store: Store) -> None:
+    for name in ("../outside", "/absolute", "", "a/../../b"):
+        with pytest.raises(ValueError, match="relative"):
+            store.write(name, b"")
+
+
+def test_a_batch_is_committed_once_and_replayed_only_with_its_offsets(store: Store) -> None:
+    lease = take_epoch(store, Owner.this_process(), lambda: 0.0)
+    checkpoint = Checkpoint(store)
+    assert checkpoint.latest() is None
+    checkpoint.commit(make_manifest(0, lease.epoch))
+    checkpoint.commit(make_manifest(1, lease.epoch))
+    again = Checkpoint(store)
+    assert again.batches() == [0, 1]
+    assert again.find_replay(1, {"entry": 0}, {"entry": 1}) == make_manifest(1, lease.epoch)
+    assert again.find_replay(2, {"entry": 1}, {"entry": 2}) is None
+    with pytest.raises(CheckpointError, match="offsets"):
+        again.find_replay(1, {"entry": 0}, {"entry": 5})
+
+
+def test_a_driver_of_an_older_epoch_commits_nothing(store: Store) -> None:
+    old = take_epoch(store, Owner.this_process(), lambda: 0.0)
+    sleeper = Checkpoint(store)
+    sleeper.commit(make_manifest(0, old.epoch))
+    new = take_epoch(store, Owner.this_process(), lambda: 0.0, takeover=True)
+    with pytest.raises(Fenced):
+        sleeper.commit(make_manifest(1, old.epoch))
+    with pytest.raises(Fenced):
+        old.check()
+    fresh = Checkpoint(store)
+    assert fresh.batches() == [0]
+    fresh.commit(make_manifest(1, new.epoch))
+    assert Checkpoint(store).latest() == make_manifest(1, new.epoch)

@@ -1,0 +1,37 @@
+"""The Spark session that tests share, as fixtures for the folders that need it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import anabranch as ab
+from spark.running import FlowBench
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One session for all tests of the run: two cores, little memory."""
+    session = ab.local_session(
+        "local[2]",
+        "1g",
+        {
+            "spark.sql.shuffle.partitions": "2",
+            # Short-lived: the optimising compiler would cost more than it gives back.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            # Test flows are many and short: by default Spark keeps the plan of every one of their batches.
+            "spark.sql.ui.retainedExecutions": "2",
+            "spark.sql.streaming.numRecentProgressUpdates": "2",
+        },
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def bench(spark: SparkSession, tmp_path: Path) -> FlowBench:
+    """Runs flows in this test's own folder."""
+    return FlowBench(spark, tmp_path)

@@ -1,0 +1,222 @@
+"""Flows made by chance, with what the oracle says about them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import polars as pl
+from hypothesis import strategies as st
+
+import anabranch as ab
+from anabranch.query.streams import Stream
+from oracle import Answer, Distinct, Running, Sessions, Windows, answer_flow, assert_same_batches, compute
+from oracle.aggregates import best_rows
+from spark.running import START, FlowBench, frames_of
+
+SECOND_US = 1_000_000
+
+KINDS = ("tumbling", "sliding", "session", "running", "distinct", "top_k", "best")
+
+AGGREGATES: dict[str, tuple[str, str | None]] = {
+    "rows": ("count", None),
+    "values": ("count", "real"),
+    "total": ("sum", "whole"),
+    "volume": ("sum", "real"),
+    "lowest": ("min", "real"),
+    "highest": ("max", "whole"),
+    "average": ("mean", "whole"),
+    "spread": ("variance", "real"),
+    "deviation": ("stddev", "whole"),
+    "opening": ("first", "name"),
+    "closing": ("last", "whole"),
+}
+
+_KEY_COLUMNS = (["key"], ["name"], ["key", "name"], ["raw"], ["day", "key"])
+_SCHEMA: dict[str, pl.DataType] = {
+    "key": pl.Int64(),
+    "name": pl.String(),
+    "raw": pl.Binary(),
+    "day": pl.Date(),
+    "ts": pl.Datetime("us"),
+    "whole": pl.Int32(),
+    "real": pl.Float64(),
+}
+
+
+@dataclass(frozen=True)
+class RandomFlow:
+    """One flow, its input and how it is run; everything follows from these values."""
+
+    seed: int
+    batch_rows: tuple[int, ...]
+    key_count: int
+    disorder_seconds: int
+    keys: tuple[str, ...]
+    kind: str
+    size_seconds: int
+    slide_seconds: int
+    offset_seconds: int
+    ttl_seconds: int | None
+    delay_seconds: int
+    aggregates: tuple[str, ...]
+    second_hop: bool
+    drain: bool
+    slots: int
+    local_merge: bool
+    strategy: str
+    frames_per_batch: int
+
+    def batches(self) -> list[list[dict[str, Any]]]:
+        """Return the rows of every frame that the source gets."""
+        chance = random.Random(self.seed)
+        made = []
+        for number, rows in enumerate(self.batch_rows):
+            made.append([self._row(chance, number) for _ in range(rows)])
+        return made
+
+    def _row(self, chance: random.Random, number: int) -> dict[str, Any]:
+        seconds = number * 9 + chance.randrange(-4 * self.disorder_seconds, 40) / 4
+        # A few keys are much hotter than the rest.
+        key = min(chance.randrange(self.key_count), chance.randrange(self.key_count))
+        return {
+            "key": key,
+            "name": f"{'äλ' if key % 3 else ''}{key % 4}",
+            "raw": bytes([key % 5, 0]),
+            "day": (START + timedelta(days=key % 3)).date(),
+            "ts": START + timedelta(seconds=seconds),
+            "whole": chance.choice([None, chance.randrange(-5, 5), chance.randrange(-(2**31), 2**31)]),
+            "real": chance.choice([None, chance.randrange(-64, 64) / 8, 0.0]),
+        }
+
+    # -- as a flow -------------------------------------------------------------------------------------------------
+
+    def build(self, stream: Stream) -> Stream:
+        """Write the flow."""
+        keyed = stream.watermark("ts", delay=f"{self.delay_seconds}s").key_by(*self.keys)
+        ttl = None if self.ttl_seconds is None else f"{self.ttl_seconds}s"
+        if self.kind == "distinct":
+            first = keyed.distinct(ttl=ttl)
+        elif self.kind == "running":
+            first = keyed.agg(ttl=ttl, **self._specs())
+        elif self.kind == "top_k":
+            first = keyed.top_k(2, "whole", columns=["real"], ttl=ttl)
+        else:
+            windowed = self._windowed(keyed)
+            first = (
+                windowed.top_k(2, "real", columns=["whole"]) if self.kind == "best" else windowed.agg(**self._specs())
+            )
+        if not self.second_hop or not self._is_windowed():
+            return first
+        again = first.key_by(self.keys[0]).window("25s", every="12s")
+        return again.agg(results=ab.count(), name="again")
+
+    def _windowed(self, keyed: Stream) -> Stream:
+        if self.kind == "session":
+            return keyed.session(f"{self.size_seconds}s")
+        slide = self.size_seconds if self.kind in ("tumbling", "best") else self.slide_seconds
+        return keyed.window(f"{self.size_seconds}s", every=f"{slide}s", offset=f"{self.offset_seconds}s")
+
+    def _specs(self) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        for name in self.aggregates:
+            kind, column = AGGREGATES[name]
+            made[name] = ab.count() if column is None else getattr(ab, kind)(column)
+        return made
+
+    def _is_windowed(self) -> bool:
+        return self.kind in ("tumbling", "sliding", "session", "best")
+
+    # -- as the oracle sees it -------------------------------------------------------------------------------------
+
+    def answer(self) -> Answer:
+        """Return what the flow must emit."""
+        operators: list[Any] = [self._operator()]
+        if self.second_hop and self._is_windowed():
+            counted = [self.keys[0]]
+            operators.append(Windows(counted, lambda group: [{"results": len(group)}], 25 * SECOND_US, 12 * SECOND_US))
+        return answer_flow(
+            self._extents(), operators, time="ts", delay_us=self.delay_seconds * SECOND_US, drain=self.drain
+        )
+
+    def _extents(self) -> list[list[dict[str, Any]]]:
+        frames = self.batches()
+        step = self.frames_per_batch
+        return [[row for frame in frames[at : at + step] for row in frame] for at in range(0, len(frames), step)]
+
+    def _operator(self) -> Any:
+        ttl_us = None if self.ttl_seconds is None else self.ttl_seconds * SECOND_US
+        wanted = {name: AGGREGATES[name] for name in self.aggregates}
+
+        def aggregated(group: Sequence[Any]) -> list[dict[str, Any]]:
+            return [compute(group, wanted)]
+
+        size_us = self.size_seconds * SECOND_US
+        offset_us = self.offset_seconds * SECOND_US
+        if self.kind == "distinct":
+            return Distinct(self.keys, ttl_us)
+        if self.kind == "running":
+            return Running(self.keys, aggregated, ttl_us)
+        if self.kind == "top_k":
+            return Running(self.keys, lambda group: best_rows(group, 2, "whole", ["real"]), ttl_us)
+        if self.kind == "session":
+            return Sessions(self.keys, aggregated, size_us)
+        if self.kind == "best":
+            return Windows(self.keys, lambda group: best_rows(group, 2, "real", ["whole"]), size_us, size_us, offset_us)
+        slide_us = size_us if self.kind == "tumbling" else self.slide_seconds * SECOND_US
+        return Windows(self.keys, aggregated, size_us, slide_us, offset_us)
+
+
+def check(bench: FlowBench, case: RandomFlow) -> None:
+    """Run a flow and fail unless every batch emits what the oracle says."""
+    flow, sink = ab.Flow("random"), ab.to_memory()
+    source = ab.memory(*frames_of(case.batches(), _SCHEMA), max_frames=case.frames_per_batch)
+    case.build(flow.read(source)).write(sink)
+    got = bench.run_flow(
+        flow,
+        [sink],
+        drain=case.drain,
+        slots=case.slots,
+        local_merge=case.local_merge,
+        strategy=case.strategy,
+        buckets=64,
+    )
+    expected = case.answer()
+    assert_same_batches(sink.batches(), expected.batches)
+    assert got.late_rows == expected.late_rows
+
+
+def make_random_flow(kind: str, seed: int) -> RandomFlow:
+    """Return the flow that a seed stands for.
+
+    Hypothesis draws the seed only: what it draws by itself is small at first, and every example costs a whole run.
+    """
+    chance = random.Random(f"{kind} {seed}")
+    size = chance.randint(2, 20)
+    has_ttl = kind in ("running", "distinct", "top_k") and chance.random() < 0.7
+    return RandomFlow(
+        seed=chance.getrandbits(32),
+        batch_rows=tuple(chance.randint(1, 60) for _ in range(chance.randint(2, 4))),
+        key_count=chance.randint(1, 25),
+        disorder_seconds=chance.randint(0, 25),
+        keys=tuple(chance.choice(_KEY_COLUMNS)),
+        kind=kind,
+        size_seconds=size,
+        slide_seconds=chance.randint(1, size),
+        offset_seconds=chance.randint(0, 3),
+        ttl_seconds=chance.randint(1, 20) if has_ttl else None,
+        delay_seconds=chance.randint(0, 10),
+        aggregates=tuple(chance.sample(sorted(AGGREGATES), chance.randint(2, 7))),
+        second_hop=chance.random() < 0.5,
+        drain=chance.random() < 0.85,
+        slots=chance.randint(1, 4),
+        local_merge=chance.random() < 0.5,
+        strategy=chance.choice(["operator-set", "operator-set", "operator", "query"]),
+        frames_per_batch=chance.choice([1, 1, 2]),
+    )
+
+
+SEEDS = st.integers(0, 2**63)

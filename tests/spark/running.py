@@ -1,0 +1,109 @@
+"""Run small flows to their end and look at what they wrote."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pyspark.sql import SparkSession
+
+import anabranch as ab
+from anabranch.model import BatchProgress
+from anabranch.query.streams import Stream
+
+START = datetime(2026, 1, 1)
+
+SCHEMA: dict[str, pl.DataType] = {
+    "key": pl.Int64(),
+    "ts": pl.Datetime("us"),
+    "whole": pl.Int64(),
+    "real": pl.Float64(),
+}
+
+WAIT_SECONDS = 120.0
+
+Batches = Sequence[Sequence[Mapping[str, Any]]]
+
+
+def reading(key: Any, seconds: float, whole: int | None = 1, real: float | None = 0.5) -> dict[str, Any]:
+    """Return a row of the usual schema, so many seconds after the start of the stream."""
+    return {"key": key, "ts": START + timedelta(seconds=seconds), "whole": whole, "real": real}
+
+
+def frames_of(batches: Batches, schema: Mapping[str, pl.DataType] | None = None) -> list[pl.DataFrame]:
+    """Return each batch as a frame."""
+    return [pl.DataFrame(list(rows), schema=dict(schema or SCHEMA), orient="row") for rows in batches]
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Wait, but not for ever."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {WAIT_SECONDS} s for {what}"
+        time.sleep(0.05)
+
+
+@dataclass
+class Outcome:
+    """What a flow wrote and said."""
+
+    sinks: list[Any]
+    progress: list[BatchProgress] = field(default_factory=list)
+
+    @property
+    def batches(self) -> list[tuple[int, pl.DataFrame]]:
+        """(batch, rows) of the first sink."""
+        found: list[tuple[int, pl.DataFrame]] = self.sinks[0].batches()
+        return found
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows of the first sink."""
+        return [row for _, frame in self.batches for row in frame.to_dicts()]
+
+    @property
+    def late_rows(self) -> int:
+        return sum(entry.late_rows for entry in self.progress)
+
+    @property
+    def dead_rows(self) -> int:
+        return sum(entry.dead_rows for entry in self.progress)
+
+
+@dataclass
+class FlowBench:
+    """A session and a folder to run flows in; each run has a checkpoint of its own unless it is named."""
+
+    spark: SparkSession
+    folder: Path
+    runs: int = 0
+
+    def new_checkpoint(self) -> str:
+        """Return a checkpoint folder that no run has used."""
+        self.runs += 1
+        return str(self.folder / f"checkpoint-{self.runs}")
+
+    def run(
+        self,
+        batches: Batches,
+        build: Callable[[Stream], Stream],
+        *,
+        schema: Mapping[str, pl.DataType] | None = None,
+        **settings: Any,
+    ) -> Outcome:
+        """Run one stream over batches, available now, drained unless told not to, into one sink."""
+        flow = ab.Flow("test")
+        sink = ab.to_memory(self.folder / f"results-{self.runs + 1}")
+        build(flow.read(ab.memory(*frames_of(batches, schema)))).write(sink)
+        return self.run_flow(flow, [sink], **settings)
+
+    def run_flow(self, flow: ab.Flow, sinks: Sequence[Any], **settings: Any) -> Outcome:
+        """Run a flow to its end."""
+        given = {"checkpoint": None, "trigger": "available-now", "drain": True, "slots": 2, **settings}
+        checkpoint = given.pop("checkpoint") or self.new_checkpoint()
+        return Outcome(list(sinks), flow.run(checkpoint, spark=self.spark, **given))

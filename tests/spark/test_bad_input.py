@@ -1,0 +1,232 @@
+"""Bad rows are set apart and counted; bad flows fail before the first batch and name the alternatives."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import anabranch as ab
+from anabranch.errors import EngineError, FlowError, SinkError, SourceError
+from spark.running import START, FlowBench, frames_of, reading
+
+SCHEMA = {"key": pl.Int64, "ts": pl.Datetime("ms"), "whole": pl.Int64}
+
+
+def write_lines(folder: Path, name: str, lines: list[str]) -> Path:
+    folder.mkdir(exist_ok=True)
+    hidden = folder / f".{name}"
+    hidden.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return hidden.rename(folder / name)
+
+
+def line(key: Any, seconds: int, whole: Any = 1) -> str:
+    return json.dumps({"key": key, "ts": f"2026-01-01T00:00:{seconds:02d}.000", "whole": whole})
+
+
+def test_malformed_rows_and_null_keys_and_times_go_to_the_dead_letter_sink(bench: FlowBench, tmp_path: Path) -> None:
+    write_lines(
+        tmp_path / "in",
+        "a.json",
+        [
+            line(1, 1),
+            '{"key": 1, "ts": "2026-01-01T00:00',
+            line("not a number", 2),
+            line(2, 3),
+            line(None, 4),
+            '{"key": 3, "whole": 1}',
+            "",
+            line(1, 5),
+        ],
+    )
+    flow, sink, dead = ab.Flow("test"), ab.to_memory(), ab.to_memory()
+    flow.dead_letter(dead)
+    stream = flow.read(ab.files(tmp_path / "in", format="json", schema=SCHEMA))
+    stream.watermark("ts").key_by("key").window("10s").agg(rows=ab.count()).write(sink)
+    got = bench.run_flow(flow, [sink])
+
+    assert sorted((row["key"], row["rows"]) for row in got.rows) == [(1, 2), (2, 1)]
+    assert got.dead_rows == 4
+    assert got.progress[0].rows_in == 7
+    letters = dead.frame()
+    assert letters.columns == ["source", "reason", "payload"]
+    reasons = letters.get_column("reason").to_list()
+    assert len(reasons) == 4
+    assert sum("null key key" in reason for reason in reasons) == 1
+    assert sum("null event time ts" in reason for reason in reasons) == 1
+    payloads = " ".join(letters.get_column("payload").to_list())
+    assert "not a number" in payloads
+    assert '{"key": 1, "ts": "2026-01-01T00:00' in payloads
+
+
+def test_dead_letters_lie_in_the_checkpoint_unless_a_sink_is_named(bench: FlowBench) -> None:
+    checkpoint = bench.new_checkpoint()
+    flow, sink = ab.Flow("test"), ab.to_memory()
+    rows = [[reading(1, 0), reading(None, 1), reading(2, 2), reading(None, 3)]]
+    flow.read(ab.memory(*frames_of(rows))).key_by("key").agg(rows=ab.count()).write(sink)
+    got = bench.run_flow(flow, [sink], checkpoint=checkpoint)
+    letters = [
+        json.loads(text)
+        for path in sorted(Path(checkpoint, "dead-letter").glob("part-*"))
+        for text in path.read_text().splitlines()
+    ]
+    assert got.dead_rows == len(letters) == 2
+    assert all("null key key" in letter["reason"] for letter in letters)
+
+
+def test_a_file_that_vanishes_before_it_is_read_stops_the_flow_and_nothing_is_lost(
+    bench: FlowBench, tmp_path: Path
+) -> None:
+    first = write_lines(tmp_path / "in", "a.json", [line(1, 1), line(2, 2)])
+    second = write_lines(tmp_path / "in", "b.json", [line(1, 3)])
+    os.utime(first, ns=(1, 1))
+    text = second.read_bytes()
+
+    def lose_the_other_file(frame: pl.DataFrame) -> pl.DataFrame:
+        second.unlink(missing_ok=True)
+        return frame
+
+    def make_flow(*, losing: bool) -> ab.Flow:
+        flow = ab.Flow("test")
+        stream = flow.read(ab.files(tmp_path / "in", format="json", schema=SCHEMA))
+        stream = stream.map_batches(
+            lose_the_other_file if losing else lambda frame: frame,
+            schema={k: v() if isinstance(v, type) else v for k, v in SCHEMA.items()},
+        )
+        stream.key_by("key").agg(rows=ab.count()).write(sink)
+        return flow
+
+    sink = ab.to_memory(tmp_path / "out")
+    checkpoint = bench.new_checkpoint()
+    with pytest.raises((EngineError, SourceError), match=r"b\.json"):
+        bench.run_flow(make_flow(losing=True), [sink], checkpoint=checkpoint, read_tasks=1)
+    assert sink.batches() == []
+    second.write_bytes(text)
+    got = bench.run_flow(make_flow(losing=False), [sink], checkpoint=checkpoint, read_tasks=1)
+    assert sorted((row["key"], row["rows"]) for row in got.rows) == [(1, 2), (2, 1)]
+
+
+def test_a_file_that_grows_after_it_was_planned_is_reported_and_its_new_rows_are_left(
+    bench: FlowBench, tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path / "in", "a.json", [line(1, 1), line(2, 2)])
+    flow, sink = ab.Flow("test"), ab.to_memory()
+    flow.read(ab.files(tmp_path / "in", format="json", schema=SCHEMA)).key_by("key").agg(rows=ab.count()).write(sink)
+    checkpoint = bench.new_checkpoint()
+    bench.run_flow(flow, [sink], checkpoint=checkpoint, drain=False)
+    with path.open("a") as file:
+        file.write(line(1, 3) + "\n")
+    write_lines(tmp_path / "in", "b.json", [line(3, 4)])
+    got = bench.run_flow(flow, [sink], checkpoint=checkpoint, drain=False)
+    assert any("a.json" in problem for entry in got.progress for problem in entry.problems)
+    assert sorted((row["key"], row["rows"]) for row in got.rows) == [(1, 1), (2, 1), (3, 1)]
+
+
+def test_a_failing_function_stops_the_flow_with_its_own_words(bench: FlowBench) -> None:
+    def refuse(frame: pl.DataFrame) -> pl.DataFrame:
+        if frame.height:
+            raise ValueError("this value is cursed")
+        return frame
+
+    with pytest.raises(EngineError, match="this value is cursed"):
+        bench.run([[reading(1, 0)]], lambda stream: stream.map_batches(refuse), job_attempts=1)
+
+
+def test_a_task_that_fails_once_is_run_again_and_nothing_counts_twice(bench: FlowBench, tmp_path: Path) -> None:
+    marker = tmp_path / "failed-once"
+
+    def fail_once(frame: pl.DataFrame) -> pl.DataFrame:
+        if frame.height and not marker.exists():
+            marker.touch()
+            raise OSError("the cable was pulled")
+        return frame
+
+    batches = [[reading(1, 0), reading(2, 1)], [reading(1, 2)]]
+    flow, early, sink = ab.Flow("test"), ab.to_memory(), ab.to_memory()
+    keyed = flow.read(ab.memory(*frames_of(batches))).write(early).key_by("key")
+    keyed.agg(rows=ab.count()).map_batches(fail_once).write(sink)
+    got = bench.run_flow(flow, [sink])
+    assert marker.exists()
+    assert [(row["key"], row["rows"]) for row in sorted(got.rows, key=lambda row: (row["rows"], row["key"]))] == [
+        (1, 1),
+        (2, 1),
+        (1, 2),
+    ]
+    assert early.frame().height == 3
+
+
+class TestBeforeTheFirstBatch:
+    """No checkpoint is made and no query started."""
+
+    @pytest.fixture
+    def stream(self) -> Any:
+        return ab.Flow("test").read(ab.memory(*frames_of([[reading(1, 0)]])))
+
+    def test_a_missing_column_names_the_columns_that_exist(self, stream: Any) -> None:
+        for wrong in (
+            lambda: stream.key_by("sensor"),
+            lambda: stream.filter(pl.col("volts") > 1),
+            lambda: stream.filter("volts > 1"),
+            lambda: stream.key_by("key").agg(total=ab.sum("volts")),
+            lambda: stream.watermark("time"),
+            lambda: stream.key_by("key").top_k(3, "volts"),
+        ):
+            with pytest.raises(FlowError, match="whole"):
+                wrong()
+
+    def test_a_wrong_type_says_what_was_found(self, stream: Any) -> None:
+        with pytest.raises(FlowError, match="Int64"):
+            stream.watermark("whole")
+        with pytest.raises(FlowError, match="Float64"):
+            stream.key_by("real")
+        with pytest.raises(FlowError, match=r"ts.*Datetime|Datetime.*ts"):
+            stream.key_by("key").agg(total=ab.sum("ts"))
+
+    def test_an_unreadable_directory_names_what_lies_beside_it(self, bench: FlowBench, tmp_path: Path) -> None:
+        (tmp_path / "readings").mkdir()
+        flow = ab.Flow("test")
+        flow.read(ab.files(tmp_path / "raedings", format="json", schema=SCHEMA)).write(ab.to_memory())
+        checkpoint = bench.new_checkpoint()
+        with pytest.raises(SourceError, match="readings"):
+            bench.run_flow(flow, [], checkpoint=checkpoint)
+        assert not Path(checkpoint).exists()
+
+    def test_a_parquet_file_with_another_type_is_refused(self, bench: FlowBench, tmp_path: Path) -> None:
+        (tmp_path / "in").mkdir()
+        pl.DataFrame({"key": ["a"], "ts": [START]}).write_parquet(tmp_path / "in" / "a.parquet")
+        flow = ab.Flow("test")
+        schema = {"key": pl.Int64, "ts": pl.Datetime("us")}
+        flow.read(ab.files(tmp_path / "in", format="parquet", schema=schema)).write(ab.to_memory())
+        checkpoint = bench.new_checkpoint()
+        with pytest.raises(FlowError, match="String"):
+            bench.run_flow(flow, [], checkpoint=checkpoint)
+        assert not Path(checkpoint).exists()
+
+    def test_a_sink_that_holds_another_flows_results_is_refused(self, bench: FlowBench, tmp_path: Path) -> None:
+        sink = ab.parquet(tmp_path / "out")
+        for name in ("first", "second"):
+            flow = ab.Flow(name)
+            flow.read(ab.memory(*frames_of([[reading(1, 0)]]))).write(sink)
+            if name == "first":
+                bench.run_flow(flow, [sink])
+                continue
+            with pytest.raises(SinkError, match="first"):
+                bench.run_flow(flow, [sink])
+
+    def test_an_unknown_setting_and_an_unknown_trigger_name_the_known_ones(self, bench: FlowBench) -> None:
+        flow = ab.Flow("test")
+        flow.read(ab.memory(*frames_of([[reading(1, 0)]]))).write(ab.to_memory())
+        with pytest.raises(FlowError, match="available-now"):
+            bench.run_flow(flow, [], trigger="sometimes")
+        with pytest.raises(FlowError, match="local_merge"):
+            bench.run_flow(flow, [], parallelism=3)
+
+    def test_a_flow_without_a_sink_is_refused(self, bench: FlowBench) -> None:
+        flow = ab.Flow("test")
+        flow.read(ab.memory(*frames_of([[reading(1, 0)]])))
+        with pytest.raises(FlowError, match="writes nothing"):
+            bench.run_flow(flow, [])

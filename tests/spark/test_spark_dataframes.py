@@ -1,0 +1,104 @@
+"""Spark DataFrames as sources, and Spark as a sink."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+import anabranch as ab
+from oracle import Windows, answer_flow, assert_same_batches, assert_same_rows, compute
+from spark.running import FlowBench, frames_of, reading
+
+SECOND_US = 1_000_000
+BATCHES = [[reading(1, 0), reading(2, 4)], [reading(1, 11), reading(3, 12)], [reading(2, 25)]]
+
+
+def tens() -> Windows:
+    def shape(group: Any) -> list[dict[str, Any]]:
+        return [compute(group, {"rows": ("count", None), "total": ("sum", "real")})]
+
+    return Windows(["key"], shape, 10 * SECOND_US, 10 * SECOND_US)
+
+
+def make_flow(source: Any) -> tuple[ab.Flow, Any]:
+    flow, sink = ab.Flow("test"), ab.to_memory()
+    windows = flow.read(source).watermark("ts").key_by("key").window("10s")
+    windows.agg(rows=ab.count(), total=ab.sum("real")).write(sink)
+    return flow, sink
+
+
+def write_parquet_files(folder: Path) -> None:
+    folder.mkdir()
+    for number, frame in enumerate(frames_of(BATCHES)):
+        path = folder / f"{number}.parquet"
+        frame.with_columns(pl.col("ts").dt.replace_time_zone("UTC")).write_parquet(path)
+        # Spark reads the oldest file first, to the millisecond.
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+
+
+def test_a_spark_stream_is_read_batch_by_batch_and_goes_on_after_a_restart(bench: FlowBench, tmp_path: Path) -> None:
+    write_parquet_files(tmp_path / "in")
+    schema = bench.spark.read.parquet(str(tmp_path / "in")).schema
+    stream = bench.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
+    flow, sink = make_flow(ab.from_spark(stream))
+    checkpoint = bench.new_checkpoint()
+    first = bench.run_flow(flow, [sink], checkpoint=checkpoint, drain=False)
+    assert sum(entry.rows_in for entry in first.progress) == 5
+    bench.run_flow(flow, [sink], checkpoint=checkpoint)
+    assert_same_rows(sink.frame().to_dicts(), answer_flow(BATCHES, [tens()], time="ts", drain=True).rows)
+
+
+def test_a_static_dataframe_gives_the_answers_of_a_stream(bench: FlowBench, tmp_path: Path) -> None:
+    write_parquet_files(tmp_path / "in")
+    flow, sink = make_flow(ab.from_spark(bench.spark.read.parquet(str(tmp_path / "in"))))
+    got = bench.run_flow(flow, [sink])
+    assert sum(entry.rows_in for entry in got.progress) == 5
+    everything = [[row for batch in BATCHES for row in batch]]
+    assert_same_rows(got.rows, answer_flow(everything, [tens()], time="ts", drain=True).rows)
+
+
+def test_a_spark_stream_and_a_source_of_our_own_unite(bench: FlowBench, tmp_path: Path) -> None:
+    write_parquet_files(tmp_path / "in")
+    stream = bench.spark.read.parquet(str(tmp_path / "in"))
+    schema = stream.schema
+    stream = bench.spark.readStream.schema(schema).parquet(str(tmp_path / "in"))
+    flow, sink = ab.Flow("test"), ab.to_memory()
+    spark_rows = flow.read(ab.from_spark(stream)).select("key", "whole")
+    own_rows = flow.read(ab.memory(*frames_of(BATCHES))).select("key", "whole")
+    spark_rows.union(own_rows).key_by("key").agg(rows=ab.count()).write(sink)
+    got = bench.run_flow(flow, [sink])
+    final = {row["key"]: row["rows"] for row in got.rows}
+    assert final == {1: 4, 2: 4, 3: 2}
+
+
+def test_a_callback_gets_every_batch_as_a_spark_dataframe_with_its_id(bench: FlowBench) -> None:
+    seen: dict[int, list[dict[str, Any]]] = {}
+
+    def keep(frame: Any, batch: int) -> None:
+        seen[batch] = [row.asDict() for row in frame.collect()]
+
+    flow = ab.Flow("test")
+    windows = flow.read(ab.memory(*frames_of(BATCHES))).watermark("ts").key_by("key").window("10s")
+    windows.agg(rows=ab.count(), total=ab.sum("real")).write(ab.foreach(keep))
+    bench.run_flow(flow, [])
+    expected = answer_flow(BATCHES, [tens()], time="ts", drain=True)
+    assert sorted(batch for batch, rows in seen.items() if rows) == sorted(expected.batches)
+    for batch, rows in expected.batches.items():
+        assert_same_rows(seen[batch], rows)
+
+
+def test_file_sinks_hold_the_same_rows_and_read_back(bench: FlowBench, tmp_path: Path) -> None:
+    flow = ab.Flow("test")
+    windows = flow.read(ab.memory(*frames_of(BATCHES))).watermark("ts").key_by("key").window("10s")
+    memory = ab.to_memory()
+    results = windows.agg(rows=ab.count(), total=ab.sum("real"))
+    results.write(ab.parquet(tmp_path / "parquet")).write(ab.json_lines(tmp_path / "json")).write(memory)
+    bench.run_flow(flow, [memory])
+    expected = answer_flow(BATCHES, [tens()], time="ts", drain=True)
+    assert_same_batches(memory.batches(), expected.batches)
+    assert_same_rows(pl.read_parquet(tmp_path / "parquet" / "*.parquet").to_dicts(), expected.rows)
+    json_rows = pl.read_ndjson(tmp_path / "json" / "*.json", schema=memory.frame().schema).to_dicts()
+    assert_same_rows(json_rows, expected.rows)

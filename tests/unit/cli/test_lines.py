@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from anabranch.cli.lines import describe_batch, describe_run
+from anabranch.metrics import RunHistory
+from unit.cli.builders import batch, history_of
+
+
+def pairs_of(line: str) -> dict[str, str]:
+    return dict(pair.split("=", 1) for pair in line.split(" "))
+
+
+def test_a_line_is_made_of_pairs_that_programs_can_split() -> None:
+    pairs = pairs_of(describe_batch(batch(12, late_rows=3, dead_rows=1), now_seconds=1_760_000_002.5))
+    assert pairs == {
+        "batch": "12",
+        "rows": "100000",
+        "seconds": "0.500",
+        "rows_per_second": "200000",
+        "out": "120",
+        "late": "3",
+        "dead": "1",
+        "watermark": "2025-10-09T08:53:20Z",
+        "lag_seconds": "2.5",
+        "state_rows": "20000",
+        "state_bytes": "1234567",
+        "slots": "2",
+        "max_over_mean": "1.10",
+    }
+
+
+def test_what_does_not_apply_is_left_out() -> None:
+    pairs = pairs_of(describe_batch(batch(watermark_us=None, slot_rows=(), replayed=True, drained=True), 0.0))
+    assert not {"watermark", "lag_seconds", "slots", "max_over_mean"} & set(pairs)
+    assert (pairs["replayed"], pairs["drained"]) == ("yes", "yes")
+
+
+def test_the_closing_line_adds_the_batches_up() -> None:
+    history = history_of(batch(7, late_rows=2), batch(8, dead_rows=5))
+    line = describe_run(history, ended_seconds=83.0)
+    assert line == ("2 batches in 83.0 s, 200,000 rows in, 240 out, 2 late, 5 dead, committed up to batch 8")
+
+
+def test_a_run_without_batches_says_that_there_was_nothing_to_read() -> None:
+    assert "nothing new to read" in describe_run(RunHistory(0.0), ended_seconds=2.0)

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from anabranch.cli.screen import ProgressPanel
+from anabranch.metrics import RunHistory
+from unit.cli.builders import batch, history_of
+
+
+def draw(history: RunHistory, width: int = 100) -> str:
+    panel = ProgressPanel("low-voltage", history, monotonic=lambda: 10.0, wall_clock=lambda: 1_760_000_003.0)
+    screen = io.StringIO()
+    Console(file=screen, width=width, force_terminal=False).print(panel)
+    return screen.getvalue()
+
+
+def line_of(drawing: str, label: str) -> str:
+    return next(line for line in drawing.splitlines() if line.startswith(f"│ {label} "))
+
+
+def test_before_the_first_batch_the_panel_says_that_it_waits() -> None:
+    drawing = draw(RunHistory(0.0))
+    assert "waiting for the first batch" in drawing
+    assert "low-voltage" in drawing and "Ctrl-C" in drawing
+
+
+def test_the_panel_shows_rates_batch_watermark_rows_and_state() -> None:
+    drawing = draw(history_of(*(batch(n) for n in range(10))))
+    assert "100,000" in line_of(drawing, "rows/s") and "1,000,000 since the start" in drawing
+    assert "500 ms, median 500 ms" in line_of(drawing, "batch")
+    assert "2025-10-09 08:53:20Z  3.0 s behind the clock" in line_of(drawing, "watermark")
+    assert "1,200 results" in line_of(drawing, "rows")
+    assert "20,000 rows, 1.2 MB" in line_of(drawing, "state")
+
+
+def test_every_slot_has_a_bar_and_the_fullest_the_longest() -> None:
+    lines = draw(history_of(batch(slot_rows=(500, 1000)))).splitlines()
+    bars = [line.count("█") for line in lines if "█" in line and " ms" in line and "rows/s" not in line]
+    assert bars == [25, 50]
+    assert any("max/mean 1.33" in line for line in lines)
+
+
+def test_many_slots_become_one_column_each() -> None:
+    drawing = draw(history_of(batch(slot_rows=tuple(range(1, 41)))))
+    assert "40 slots, max/mean 1.95, the fullest is 39 with 40 rows" in drawing
+
+
+def test_a_watermark_ahead_of_the_clock_is_named_so() -> None:
+    assert "2.0 s ahead" in draw(history_of(batch(watermark_us=1_760_000_005_000_000)))
+
+
+def test_flows_without_time_or_state_have_their_panel_too() -> None:
+    drawing = draw(history_of(batch(watermark_us=None, slot_rows=(), slot_seconds=(), phase_seconds={})))
+    assert "none" in line_of(drawing, "watermark")
+    assert "max/mean" not in drawing
+
+
+def test_problems_stand_below_with_brackets_as_they_are() -> None:
+    assert "! [b]a.json[/b] grew" in draw(history_of(batch(problems=("[b]a.json[/b] grew",))))
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+@pytest.mark.parametrize("slots", [0, 2, 8, 100])
+def test_no_line_is_wider_than_the_terminal(width: int, slots: int) -> None:
+    history = history_of(*(batch(n, slot_rows=tuple(range(slots)), problems=("x" * 150,)) for n in range(3)))
+    assert max(len(line) for line in draw(history, width).splitlines()) <= width

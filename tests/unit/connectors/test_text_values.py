@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import datetime
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anabranch.connectors.text_values import convert_text
+
+UTC = datetime.UTC
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-01-31", datetime.datetime(2026, 1, 31)),
+        ("2026-01-31T23:59", datetime.datetime(2026, 1, 31, 23, 59)),
+        ("2026-01-31 23:59:58", datetime.datetime(2026, 1, 31, 23, 59, 58)),
+        ("2026-01-31T23:59:58.123", datetime.datetime(2026, 1, 31, 23, 59, 58, 123_000)),
+        ("2026-01-31T23:59:58.123456789Z", datetime.datetime(2026, 1, 31, 23, 59, 58, 123_456)),
+        ("2026-01-31T23:59:58+02:00", datetime.datetime(2026, 1, 31, 21, 59, 58)),
+        ("2026-01-31T23:59:58.5-0230", datetime.datetime(2026, 2, 1, 2, 29, 58, 500_000)),
+        ("2024-02-29T00:00:00", datetime.datetime(2024, 2, 29)),
+        ("1700000000000000", datetime.datetime(2023, 11, 14, 22, 13, 20)),
+        ("-1", datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999)),
+        ("0001-01-01T00:00:00", datetime.datetime(1, 1, 1)),
+    ],
+)
+def test_time_is_read_alone_and_beside_other_forms(text: str, expected: datetime.datetime) -> None:
+    alone = convert_text(pl.Series([text, None]), pl.Datetime("us"))
+    beside = convert_text(pl.Series(["2026-01-31", text, "5", None]), pl.Datetime("us"))
+    assert alone is not None and alone.to_list() == [expected, None]
+    assert beside is not None and beside.to_list()[1] == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "junk", "2026-13-01", "2026-02-30", "2025-02-29T00:00:00", "1900-02-29T00:00:00", "2026-01-31T24:00:00",
+        "2026-01-31T23:60:00", "2026-01-31T23:59:60", "2026-1-1", "12026-01-01T0:00:00", "2026-01-31T23:59:58.",
+        "2026-01-31T23:59:58.1234567891", "2026-01-31T23:59:58.+5", "99999999999999999999", "+5", "2026/01/31",
+        "2026-00-10T00:00:00", "2026-01-00T00:00:00",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_text_that_is_no_time_is_refused_alone_and_beside_others(text: str, unit: str) -> None:
+    kind = pl.Datetime(unit)  # type: ignore[arg-type]
+    assert convert_text(pl.Series([text]), kind) is None
+    assert convert_text(pl.Series(["2026-01-31", text]), kind) is None
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2200, 1, 1)), min_size=1, max_size=5),
+    st.sampled_from(["auto", "seconds", "milliseconds", "microseconds"]),
+    st.sampled_from(["", "Z", "+00:00"]),
+)
+def test_times_written_by_python_are_read_back(times: list[datetime.datetime], precision: str, zone: str) -> None:
+    text = pl.Series([time.isoformat(timespec=precision) + zone for time in times])
+    expected = [datetime.datetime.fromisoformat(time.isoformat(timespec=precision)) for time in times]
+    read = convert_text(text, pl.Datetime("us"))
+    assert read is not None
+    assert read.to_list() == expected
+
+
+def test_time_zone_of_the_column_is_kept() -> None:
+    read = convert_text(pl.Series(["2026-01-31T10:00:00Z"]), pl.Datetime("ms", "Europe/Berlin"))
+    assert read is not None
+    assert read.dtype == pl.Datetime("ms", "Europe/Berlin")
+    assert read[0].astimezone(UTC) == datetime.datetime(2026, 1, 31, 10, tzinfo=UTC)
+
+
+def test_dates_times_of_day_and_decimals_are_read() -> None:
+    assert convert_text(pl.Series(["2026-01-31"]), pl.Date()).to_list() == [datetime.date(2026, 1, 31)]  # type: ignore[union-attr]
+    assert convert_text(pl.Series(["10:00:00.5"]), pl.Time()).to_list() == [datetime.time(10, 0, 0, 500_000)]  # type: ignore[union-attr]
+    assert str(convert_text(pl.Series(["1.25"]), pl.Decimal(10, 2))[0]) == "1.25"  # type: ignore[index]
+    assert convert_text(pl.Series(["2026-1-31"]), pl.Date()) is None
+    assert convert_text(pl.Series(["x"]), pl.Decimal(10, 2)) is None

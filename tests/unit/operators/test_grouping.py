@@ -1,0 +1,69 @@
+"""Packed grouping is grouping, for every type of key and at the ends of the number range."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anabranch.operators.grouping import group_rows
+
+TOTAL = [pl.col("x").sum().alias("total"), pl.len().cast(pl.Int64).alias("rows")]
+
+
+def plain(frame: pl.DataFrame, by: list[str]) -> list[tuple[object, ...]]:
+    return frame.group_by(by, maintain_order=True).agg(TOTAL).rows()
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pl.Series([-(2**63), 2**63 - 1, -(2**63), 0], dtype=pl.Int64),
+        pl.Series([2**63 - 1, 2**63 - 3, 2**63 - 1, 2**63 - 2], dtype=pl.Int64),
+        pl.Series([-128, 127, -128, 0], dtype=pl.Int8),
+        pl.Series([0, 2**32 - 1, 0, 1], dtype=pl.UInt32),
+        pl.Series([0, 2**64 - 1, 0, 1], dtype=pl.UInt64),
+        pl.Series([0, 2**100, 0, 1], dtype=pl.Int128),
+        pl.Series([True, False, True, False]),
+        pl.Series([date(1, 1, 1), date(9999, 12, 31), date(1, 1, 1), date(1970, 1, 1)]),
+        pl.Series([datetime(2024, 1, 1), datetime(1960, 1, 1), datetime(2024, 1, 1), datetime(1970, 1, 1)]),
+        pl.Series([timedelta(1), timedelta(2), timedelta(1), timedelta(3)]),
+        pl.Series([time(1), time(2), time(1), time(3)]),
+        pl.Series(["a", "", "a", "ü"]),
+        pl.Series([b"a", b"", b"a", b"\xff"]),
+        pl.Series(["a", "b", "a", "c"], dtype=pl.Categorical),
+        pl.Series(["a", "b", "a", "c"], dtype=pl.Enum(["c", "b", "a"])),
+        pl.Series([0.5, -0.5, 0.5, 1e300]),
+        pl.Series([Decimal("1.5"), Decimal("2.5"), Decimal("1.5"), Decimal("0.5")]),
+    ],
+    ids=lambda series: f"{series.dtype} {series[1]}",
+)
+def test_keys_of_every_type_are_grouped(keys: pl.Series) -> None:
+    frame = pl.DataFrame({"w": [10, 10, 10, 20], "key": keys, "x": [1, 2, 4, 8]})
+    grouped = group_rows(frame, ["w", "key"], TOTAL, strides={"w": 10})
+    assert grouped.schema == {"w": pl.Int64(), "key": keys.dtype, "total": pl.Int64(), "rows": pl.Int64()}
+    assert grouped.rows() == plain(frame, ["w", "key"])
+    assert grouped["total"].to_list() == [5, 2, 8]
+
+
+@settings(deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1) | st.integers(0, 3), st.integers(-128, 127)),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_packed_grouping_equals_plain_grouping(rows: list[tuple[int, int, int]]) -> None:
+    frame = pl.DataFrame(rows, schema={"w": pl.Int64, "a": pl.Int64, "b": pl.Int8}, orient="row")
+    frame = frame.with_columns(pl.col("w") * 7 + 3, pl.int_range(pl.len()).alias("x"))
+    assert group_rows(frame, ["w", "a", "b"], TOTAL, strides={"w": 7}).rows() == plain(frame, ["w", "a", "b"])
+
+
+def test_grouping_no_rows_gives_the_columns() -> None:
+    frame = pl.DataFrame(schema={"key": pl.Int64, "x": pl.Int64})
+    assert group_rows(frame, ["key"], TOTAL).schema == {"key": pl.Int64(), "total": pl.Int64(), "rows": pl.Int64()}
