@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,10 +11,13 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from anabranch.connectors.rejects import sieve_lines
-from anabranch.connectors.text_values import TEXT_TYPES, convert_text
+from anabranch.connectors.text_values import TEXT_TYPES, convert_text, may_be_time
 from anabranch.errors import FlowError, SourceError
 from anabranch.model import ReadOutcome
 
+# Characters that no number has, whatever else the parser lets pass (signs, blanks, exponents, inf and nan).
+_NO_INTEGER = re.compile(r"[^0-9+\- \t]")
+_NO_NUMBER = re.compile(r"[^0-9+\-.,eEinfatyINFATY \t]")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _REFUSED_TYPES = (pl.Duration, pl.Binary, pl.List, pl.Array, pl.Struct, pl.Null, pl.Object, pl.Unknown)
 
@@ -82,7 +86,7 @@ def parse_csv_lines(
     frame = rows.parse(text)
     if frame is not None:
         return ReadOutcome(frame)
-    return sieve_lines(rows.split(text), rows.parse, rows.has_other_width, rows.explain)
+    return sieve_lines(rows.split(text), rows.parse, rows.find_fault, rows.explain)
 
 
 class _Rows:
@@ -136,7 +140,9 @@ class _Rows:
         separator, quote = self._dialect.separator.encode(), (self._dialect.quote or "").encode()
         if self._width > 1 and (not quote or quote not in text):
             return text.count(separator) != rows * (self._width - 1)
-        return any(self.has_other_width(record) for record in self.split(text))
+        return any(_is_blank(line) for line in text.split(b"\n")[:-1]) or any(
+            len(self._fields(record)) != self._width for record in self.split(text)
+        )
 
     def split(self, text: bytes) -> list[bytes]:
         """Cut text into records, without blank lines: lines, or several of them where quotes span line ends."""
@@ -155,27 +161,59 @@ class _Rows:
             is_open ^= bool(record.count(quote) % 2)
         return joined
 
-    def has_other_width(self, record: bytes) -> bool:
-        """Say whether a record is blank, or has more or fewer fields than the file has columns."""
-        return _is_blank(record) or len(_split_fields(_decode(record), self._dialect)) != self._width
+    def find_fault(self, record: bytes) -> str | None:
+        """Return why the parser would surely reject a record, None if it may accept it."""
+        if not self._is_well_quoted(record):
+            return None
+        fields = self._fields(record)
+        if len(fields) != self._width:
+            return self._blame_width(fields)
+        for column, field in zip(self._file_columns, fields, strict=True):
+            kind = self._schema.get(column)
+            if kind is not None and field and field not in self._dialect.null_values and not _may_hold(kind, field):
+                return self._blame(column, field)
+        return None
 
     def explain(self, record: bytes) -> str:
         """Say why a record was rejected."""
-        fields = _split_fields(_decode(record), self._dialect)
+        fields = self._fields(record)
         if len(fields) != self._width:
-            return f"{len(fields)} fields where there should be {self._width}"
+            return self._blame_width(fields)
         for column, field in zip(self._file_columns, fields, strict=True):
             if column not in self._schema or not field or field in self._dialect.null_values:
                 continue
             alone = _Rows({column: self._schema[column]}, [column], CsvDialect(header=False, quoted_newlines=True))
             quoted = '"' + field.replace('"', '""') + '"\n'
             if alone.parse(quoted.encode("utf-8", "surrogatepass")) is None:
-                return f"column {column!r} is declared as {self._schema[column]}, found {field[:200]!r}"
+                return self._blame(column, field)
         try:
             record.decode("utf-8")
         except UnicodeDecodeError as error:
             return f"not UTF-8: {error.reason} at byte {error.start}"
         return "not CSV that the parser accepts: check its quotes"
+
+    def _is_well_quoted(self, record: bytes) -> bool:
+        """Say whether quotes stand around whole fields only, so that no two readers cut the record differently."""
+        if self._dialect.quote is None or self._dialect.quote.encode() not in record:
+            return True
+        separator, quote = re.escape(self._dialect.separator.encode()), re.escape(self._dialect.quote.encode())
+        field = b"(?:[^%b%b]*|%b(?:[^%b]|%b%b)*%b)" % (separator, quote, quote, quote, quote, quote, quote)
+        return re.fullmatch(b"%b(?:%b%b)*\r?\n?" % (field, separator, field), record) is not None
+
+    def _fields(self, record: bytes) -> list[str]:
+        return _split_fields(record.decode("utf-8", "replace").rstrip("\r\n"), self._dialect)
+
+    def _blame_width(self, fields: Sequence[str]) -> str:
+        return f"{len(fields)} fields where there should be {self._width}"
+
+    def _blame(self, column: str, field: str) -> str:
+        return f"column {column!r} is declared as {self._schema[column]}, found {field[:200]!r}"
+
+
+def _may_hold(kind: pl.DataType, field: str) -> bool:
+    if kind.is_numeric():
+        return not (_NO_INTEGER if kind.is_integer() else _NO_NUMBER).search(field)
+    return may_be_time(field, kind)
 
 
 def _count_lines(text: bytes) -> int:
@@ -185,10 +223,6 @@ def _count_lines(text: bytes) -> int:
 
 def _is_blank(record: bytes) -> bool:
     return not record.strip(b"\r\n")
-
-
-def _decode(record: bytes) -> str:
-    return record.decode("utf-8", "replace").rstrip("\r\n")
 
 
 def _split_fields(text: str, dialect: CsvDialect) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from anabranch.connectors.json_rows import parse_json_lines
 from anabranch.connectors.line_ranges import (
     CompressedDamage,
     compression_of,
+    decompress,
     decompress_lines,
     open_planned,
     read_lines_starting_in,
@@ -23,7 +25,7 @@ from anabranch.errors import FlowError, SourceError
 from anabranch.model import ReadOutcome, Split
 
 _HEADER_LIMIT_BYTES = 1 << 20
-_INFERRED_ROWS = 1000
+_SAMPLED_ROWS = 1000
 
 
 def read_split(
@@ -89,22 +91,9 @@ def _parser_for(
         return lambda text: parse_json_lines(text, schema)
     file_columns = list(schema)
     if dialect.header:
-        file_columns = read_header(_first_line(split["path"], split["size"]), dialect)
+        file_columns = read_header(_read_head(split["path"], split["size"]).split(b"\n", 1)[0], dialect)
         check_header(split["path"], file_columns, schema)
     return lambda text: parse_csv_lines(text, schema, file_columns, dialect)
-
-
-def _first_line(path: str, size_bytes: int) -> bytes:
-    with open_planned(path, size_bytes) as file:
-        compression = compression_of(path)
-        if compression is None:
-            head = file.read(min(_HEADER_LIMIT_BYTES, size_bytes))
-        else:
-            try:
-                head = next(decompress_lines(file, compression, size_bytes), b"")
-            except CompressedDamage:
-                head = b""
-    return head.split(b"\n", 1)[0]
 
 
 def _read_text(
@@ -138,16 +127,10 @@ def _drop_first_line(text: bytes) -> bytes:
 def check_against_file(path: str, format: str, schema: Mapping[str, pl.DataType], dialect: CsvDialect) -> None:
     """Raise ``FlowError`` if a file lacks a declared column or has it with another type.
 
-    JSON has no columns to compare; CSV only a header, if it has one.
+    JSON and CSV show their types only row by row: they are refused if not one of the first rows fits.
     """
-    if format == "json":
-        return
-    if format == "csv":
-        if dialect.header:
-            try:
-                check_header(path, read_header(_first_line(path, os.path.getsize(path)), dialect), schema)
-            except SourceError as error:
-                raise FlowError(str(error)) from error
+    if format in ("json", "csv"):
+        _check_first_rows(path, format, schema, dialect)
         return
     try:
         found = pl.read_parquet_schema(path) if format == "parquet" else pl.read_ipc_schema(path)
@@ -155,6 +138,38 @@ def check_against_file(path: str, format: str, schema: Mapping[str, pl.DataType]
         msg = f"{path} cannot be read as {format}: {error}; replace it, or give a pattern that leaves it out"
         raise FlowError(msg) from error
     _check_types(path, found, schema, FlowError)
+
+
+def _check_first_rows(path: str, format: str, schema: Mapping[str, pl.DataType], dialect: CsvDialect) -> None:
+    split: Split = {"path": path, "size": os.path.getsize(path), "from": 0}
+    try:
+        parse = _parser_for(split, format, schema, dialect)
+        head = _read_head(path, split["size"])
+    except SourceError as error:
+        raise FlowError(str(error)) from error
+    rows = _drop_first_line(head) if format == "csv" and dialect.header else head
+    outcome = parse(b"".join(rows.splitlines(keepends=True)[:_SAMPLED_ROWS]))
+    if outcome.rejected and not outcome.frame.height:
+        msg = (
+            f"none of the first {len(outcome.rejected)} rows of {path} fits the schema: {outcome.rejected[0][0]}; "
+            f"correct the schema or the format"
+        )
+        raise FlowError(msg)
+
+
+def _read_head(path: str, size_bytes: int) -> bytes:
+    """Return whole lines from a file's beginning, about a megabyte of them."""
+    compression = compression_of(path)
+    with open_planned(path, size_bytes) as file:
+        if compression is None:
+            return read_lines_starting_in(file, 0, _HEADER_LIMIT_BYTES, size_bytes)
+        head = b""
+        with contextlib.suppress(CompressedDamage):
+            for chunk in decompress(file, compression, size_bytes):
+                head += chunk
+                if len(head) >= _HEADER_LIMIT_BYTES:
+                    return head[: head.rfind(b"\n") + 1]
+        return head
 
 
 def infer_schema(
@@ -172,25 +187,20 @@ def infer_schema(
             return entries[0].name, dict(pl.read_parquet_schema(path))
         if format == "arrow":
             return entries[0].name, dict(pl.read_ipc_schema(path))
-        with open_planned(path, entries[0].size_bytes) as file:
-            compression = compression_of(path)
-            if compression is None:
-                head = read_lines_starting_in(file, 0, _HEADER_LIMIT_BYTES, entries[0].size_bytes)
-            else:
-                head = next(decompress_lines(file, compression, entries[0].size_bytes), b"")
+        head = _read_head(path, entries[0].size_bytes)
         if format == "json":
-            lines = head.split(b"\n")[:_INFERRED_ROWS]
+            lines = head.split(b"\n")[:_SAMPLED_ROWS]
             return entries[0].name, dict(pl.read_ndjson(b"\n".join(lines), infer_schema_length=None).schema)
         frame = pl.read_csv(
             head,
             has_header=dialect.header,
             separator=dialect.separator,
             quote_char=dialect.quote,
-            n_rows=_INFERRED_ROWS,
-            infer_schema_length=_INFERRED_ROWS,
+            n_rows=_SAMPLED_ROWS,
+            infer_schema_length=_SAMPLED_ROWS,
             try_parse_dates=True,
         )
         return entries[0].name, dict(frame.schema)
-    except (OSError, PolarsError, CompressedDamage) as error:
+    except (OSError, PolarsError) as error:
         msg = f"no schema can be taken from {path} as {format}: {error}; declare it: schema={{'key': pl.Int64, …}}"
         raise FlowError(msg) from error

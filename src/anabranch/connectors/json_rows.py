@@ -11,7 +11,7 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from anabranch.connectors.rejects import shorten_raw, sieve_lines
-from anabranch.connectors.text_values import TEXT_TYPES, convert_text
+from anabranch.connectors.text_values import TEXT_TYPES, convert_text, may_be_time
 from anabranch.connectors.uniform_json import parse_uniform_lines
 from anabranch.errors import FlowError
 from anabranch.model import ReadOutcome
@@ -56,7 +56,7 @@ def parse_json_lines(text: bytes, schema: Mapping[str, pl.DataType]) -> ReadOutc
     return sieve_lines(
         text.splitlines(keepends=True) if b"\r" not in text else _split_at_newlines(text),
         partial(_parse_strictly, schema=schema),
-        _is_no_json,
+        partial(_find_fault, schema=schema),
         partial(_explain, schema=schema),
     )
 
@@ -88,33 +88,60 @@ def _parse_strictly(text: bytes, schema: Mapping[str, pl.DataType]) -> pl.DataFr
         return None
 
 
-def _is_no_json(line: bytes) -> bool:
+def _find_fault(line: bytes, schema: Mapping[str, pl.DataType]) -> str | None:
+    """Return why the parser would surely reject a line, None if it may accept it."""
     try:
-        return not isinstance(json.loads(line), dict)
+        # Of a key that comes twice the parser takes the first value.
+        value: Any = json.loads(line.rstrip(b"\r\n"), object_pairs_hook=lambda pairs: dict(reversed(pairs)))
+    except UnicodeDecodeError as error:
+        return f"not UTF-8: {error.reason} at byte {error.start}"
+    except json.JSONDecodeError as error:
+        return f"not JSON: {error.msg} at character {error.pos}" if line.strip() else None
     except (ValueError, RecursionError):
-        return bool(line.strip())
+        return None
+    if not isinstance(value, dict):
+        return f"not a JSON object: found the {_name_kind(value)} {shorten_raw(line)[:200]}"
+    for column, kind in schema.items():
+        found = value.get(column)
+        if found is not None and not _may_hold(kind, found):
+            return _blame(column, kind, found)
+    return None
+
+
+def _may_hold(kind: pl.DataType, value: Any) -> bool:
+    if kind.is_integer():
+        return type(value) is int and -(2**127) <= value < 2**128
+    if kind.is_float():
+        return type(value) in (int, float)
+    if isinstance(kind, pl.Boolean):
+        return type(value) is bool
+    if isinstance(kind, pl.Datetime | pl.Date):
+        # The parser writes 5.0 as the text 5, which then is a whole number.
+        return type(value) is float or (type(value) in (int, str) and may_be_time(str(value), kind))
+    return True
 
 
 def _explain(line: bytes, schema: Mapping[str, pl.DataType]) -> str:
     """Say why a line was rejected, in words that name the column where one is to blame."""
+    fault = _find_fault(line, schema)
+    if fault is not None:
+        return fault
     try:
-        value: Any = json.loads(line.rstrip(b"\r\n"))
-    except UnicodeDecodeError as error:
-        return f"not UTF-8: {error.reason} at byte {error.start}"
-    except json.JSONDecodeError as error:
-        return f"not JSON: {error.msg} at character {error.pos}"
+        value: dict[str, Any] = json.loads(line.rstrip(b"\r\n"))
     except (ValueError, RecursionError) as error:
         return f"not JSON: {error}"
-    if not isinstance(value, dict):
-        return f"not a JSON object: found the {_name_kind(value)} {shorten_raw(line)[:200]}"
     for column, kind in schema.items():
-        if column not in value or value[column] is None:
+        if value.get(column) is None:
             continue
         alone = json.dumps({column: value[column]}).encode()
         if _parse_strictly(alone, {column: kind}) is None:
-            found = shorten_raw(json.dumps(value[column], ensure_ascii=False).encode("utf-8", "replace"))[:200]
-            return f"column {column!r} is declared as {kind}, found the {_name_kind(value[column])} {found}"
+            return _blame(column, kind, value[column])
     return "not JSON that the parser accepts"
+
+
+def _blame(column: str, kind: pl.DataType, value: Any) -> str:
+    found = shorten_raw(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))[:200]
+    return f"column {column!r} is declared as {kind}, found the {_name_kind(value)} {found}"
 
 
 def _name_kind(value: Any) -> str:

@@ -23,45 +23,53 @@ def shorten_raw(line: bytes) -> str:
 def sieve_lines(
     lines: Sequence[bytes],
     parse: Callable[[bytes], pl.DataFrame | None],
-    looks_bad: Callable[[bytes], bool],
+    find_fault: Callable[[bytes], str | None],
     explain: Callable[[bytes], str],
 ) -> ReadOutcome:
     """Parse what ``parse`` accepts and reject the rest line by line, in order.
 
-    Blocks that fail are halved until single lines are left, so ``parse`` alone decides what is malformed, and the
-    slow way accepts exactly what the fast one does. ``looks_bad`` only saves time, by setting suspects apart.
+    Blocks that fail are halved until single lines are left, so ``parse`` decides what is malformed, and the slow way
+    accepts exactly what the fast one does. ``find_fault`` saves time where most lines are bad: it returns the reason
+    for a line that ``parse`` would surely reject, and None when in doubt. ``explain`` finds the reason in any case.
     """
     frames: list[pl.DataFrame] = []
     rejected: list[tuple[str, str]] = []
-    waiting: list[tuple[int, int]] = [(0, len(lines))]
+    waiting: list[tuple[int, int, str | None]] = [(0, len(lines), None)]
     while waiting:
-        first, last = waiting.pop()
+        first, last, fault = waiting.pop()
         if first >= last:
             continue
-        frame = parse(b"".join(lines[first:last]))
+        frame = None if fault else parse(b"".join(lines[first:last]))
         if frame is not None:
             frames.append(frame)
         elif last - first == 1:
-            rejected.append((explain(lines[first]), shorten_raw(lines[first])))
+            rejected.append((fault or explain(lines[first]), shorten_raw(lines[first])))
         elif last - first > _SIEVE_LINES:
             middle = (first + last) // 2
-            waiting += [(middle, last), (first, middle)]
+            waiting += [(middle, last, None), (first, middle, None)]
         else:
-            # Bad lines stand alone, the stretches between them are tried whole.
-            pieces: list[tuple[int, int]] = []
-            start = first
-            for index in range(first, last):
-                if looks_bad(lines[index]):
-                    pieces += [(start, index), (index, index + 1)]
-                    start = index + 1
-            if start == first:
-                middle = (first + last) // 2
-                pieces = [(first, middle), (middle, last)]
-            else:
-                pieces.append((start, last))
-            waiting += reversed(pieces)
-    good = pl.concat(frames, how="vertical") if frames else None
-    if good is None:
-        good = parse(b"")
-        assert good is not None  # Nothing at all is never malformed.
-    return ReadOutcome(good, tuple(rejected))
+            waiting += reversed(_set_faults_apart(lines, first, last, find_fault))
+    return ReadOutcome(pl.concat(frames) if frames else _parse_nothing(parse), tuple(rejected))
+
+
+def _set_faults_apart(
+    lines: Sequence[bytes], first: int, last: int, find_fault: Callable[[bytes], str | None]
+) -> list[tuple[int, int, str | None]]:
+    """Cut a block at its faulty lines; at its middle if none is found."""
+    pieces: list[tuple[int, int, str | None]] = []
+    start = first
+    for index in range(first, last):
+        fault = find_fault(lines[index])
+        if fault is not None:
+            pieces += [(start, index, None), (index, index + 1, fault)]
+            start = index + 1
+    if not pieces:
+        middle = (first + last) // 2
+        return [(first, middle, None), (middle, last, None)]
+    return [*pieces, (start, last, None)]
+
+
+def _parse_nothing(parse: Callable[[bytes], pl.DataFrame | None]) -> pl.DataFrame:
+    empty = parse(b"")
+    assert empty is not None  # Nothing at all is never malformed.
+    return empty

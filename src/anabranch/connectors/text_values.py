@@ -6,6 +6,8 @@ goes at 15 million a second.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -20,6 +22,9 @@ _ISO = (
     r"(?:[T ](?<minute>[0-9]{2}:[0-9]{2})(?::(?<second>[0-9]{2})(?:\.(?<fraction>[0-9]{1,9}))?)?"
     r"(?<zone>Z|[+-][0-9]{2}:?[0-9]{2})?)?$"
 )
+_ISO_ALONE = re.compile(_ISO.replace("(?<", "(?P<"))
+_EPOCH_ALONE = re.compile(_EPOCH)
+_DATE_ALONE = re.compile(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
 
 _Ints = NDArray[np.int32]
 
@@ -42,6 +47,13 @@ def convert_text(text: pl.Series, kind: pl.DataType) -> pl.Series | None:
     else:
         converted = text.cast(kind, strict=False)
     return converted if converted.null_count() == text.null_count() else None
+
+
+def may_be_time(text: str, kind: pl.DataType) -> bool:
+    """Say whether a single text could be of a type for times; if not, ``convert_text`` would refuse it, too."""
+    if isinstance(kind, pl.Datetime):
+        return bool(_ISO_ALONE.match(text) or _EPOCH_ALONE.match(text))
+    return bool(_DATE_ALONE.match(text)) if isinstance(kind, pl.Date) else True
 
 
 def to_datetime(ticks: pl.Series, kind: pl.Datetime) -> pl.Series:

@@ -353,6 +353,20 @@ def test_wrong_type_is_found_before_the_first_batch(tmp_path: Path, format: str)
         files(tmp_path, format=format, schema={"sensor": int}).check()  # type: ignore[arg-type]
 
 
+def test_json_of_which_no_row_fits_is_found_before_the_first_batch(tmp_path: Path, write: Write) -> None:
+    write("a.json", '{"k":"one"}\n' * 5000)
+    expected = r"none of the first 1000 rows of .*a\.json fits the schema: column 'k' is declared as Int64"
+    with pytest.raises(FlowError, match=expected):
+        files(tmp_path, schema=SCHEMA).check()
+
+
+def test_csv_of_which_no_row_fits_is_found_before_the_first_batch(tmp_path: Path, write: Write) -> None:
+    write("a.csv.gz", gzip.compress(b"k;v\n" + b"1;2\n" * 10))
+    with pytest.raises(FlowError, match=r"has no column 'k'; its header has \['k;v'\]"):
+        files(tmp_path, format="csv", schema=SCHEMA).check()
+    files(tmp_path, format="csv", schema=SCHEMA, separator=";").check()
+
+
 def test_later_file_without_a_declared_column_stops_the_flow(tmp_path: Path) -> None:
     pl.DataFrame({"other": [1]}).write_parquet(tmp_path / "a.parquet")
     source = files(tmp_path, format="parquet", schema=SCHEMA)

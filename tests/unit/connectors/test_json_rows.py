@@ -137,12 +137,13 @@ values = st.one_of(
     st.lists(st.integers(-5, 5), max_size=2),
     st.sampled_from(["2026-01-31", "2026-01-31T10:00:00Z", "1700000000000", "x"]),
 )
+twice = st.tuples(values, values).map(lambda pair: f'{{"i":{json.dumps(pair[0])},"i":{json.dumps(pair[1])}}}')
 rows = st.dictionaries(st.sampled_from([*SCHEMA, "unknown"]), values, max_size=4).map(json.dumps)
 garbage = st.sampled_from(["", "{", "junk", "[]", '{"i":01}', '{"i":1}}', "\x00", '{"i":1,}', "  "])
 
 
 @settings(deadline=None)
-@given(st.lists(st.one_of(rows, garbage), max_size=12))
+@given(st.lists(st.one_of(rows, twice, garbage), max_size=12))
 def test_row_is_accepted_alone_exactly_when_it_is_accepted_among_others(lines: list[str]) -> None:
     together = parse_json_lines("\n".join(lines).encode(), SCHEMA)
     alone = [parse_json_lines(line.encode(), SCHEMA) for line in lines]
