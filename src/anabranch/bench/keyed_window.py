@@ -99,7 +99,7 @@ class _KeyedWindow:
 
     def run_system(self, system: str, file_format: str) -> SystemRun:
         """Run one system on one format and check its answers."""
-        files_per_batch = count_files_per_batch(self._workload)
+        files_per_batch = count_files_per_batch(self._workload, system)
         name = f"{NAMES[system]} on {file_format}"
         return self._run(name, system, file_format, self._workload, files_per_batch)
 
@@ -197,7 +197,10 @@ def _describe_workload(workload: Workload) -> dict[str, Any]:
         "name": "keyed-window",
         "rows": workload.rows,
         "rows_per_file": workload.rows_per_file,
-        "files_per_batch": count_files_per_batch(workload),
+        "files_per_batch": {
+            "ours": count_files_per_batch(workload, OURS),
+            "others": count_files_per_batch(workload, ""),
+        },
         "keys": workload.keys,
         "zipf_exponent": ZIPF_EXPONENT,
         "window_ms": WINDOW_MS,

@@ -155,7 +155,7 @@ def follow_flow(flow: Flow, settings: dict[str, Any], session: SessionOptions, c
                 handle = flow.start(spark=spark, on_progress=display.take, **settings)
                 watch(handle, interrupts, settings, display.announce_end)
     except KeyboardInterrupt:
-        print_note("ended at once: the running batch is not committed, and the next run does it again")
+        print_note("ended at once: the running batch was not committed; the next run does it again")
         sys.stdout.flush()
         # A clean exit would wait for the batch; the JVM and its workers end when this process does.
         os._exit(INTERRUPTED)

@@ -16,8 +16,8 @@ from anabranch.errors import FlowError, SourceError
 from anabranch.model import ReadOutcome
 
 # Characters that no number has, whatever else the parser lets pass (signs, blanks, exponents, inf and nan).
-_NO_INTEGER = re.compile(r"[^0-9+\- \t]")
-_NO_NUMBER = re.compile(r"[^0-9+\-.,eEinfatyINFATY \t]")
+_NO_INTEGER = re.compile(r"[^0-9+\-\s]")
+_NO_NUMBER = re.compile(r"[^0-9+\-.,eEinfatyINFATY\s]")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _REFUSED_TYPES = (pl.Duration, pl.Binary, pl.List, pl.Array, pl.Struct, pl.Null, pl.Object, pl.Unknown)
 

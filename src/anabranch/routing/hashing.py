@@ -44,4 +44,3 @@ def _normalised(dtype: pl.DataType, key: str) -> pl.Expr:
     if isinstance(dtype, pl.Time):
         return column.cast(pl.Int64).cast(pl.String)
     return column.cast(pl.String)
-
