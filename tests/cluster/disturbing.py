@@ -39,4 +39,6 @@ def put_to_sleep(process: DriverProcess) -> list[psutil.Process]:
 def snapshot(folder: Path) -> dict[str, bytes]:
     """Return every file that readers and later drivers look at, with its bytes."""
     places = [folder / "out", *(folder / "checkpoint" / name for name in ("commits", "sources", "spark", "state"))]
-    return {str(path): path.read_bytes() for place in places for path in sorted(place.rglob("*")) if path.is_file()}
+    files = [path for place in places for path in sorted(place.rglob("*")) if path.is_file()]
+    # A file is named so until it is complete: nobody looks at it, and its writer takes it away when it wakes up.
+    return {str(path): path.read_bytes() for path in files if not path.name.startswith(".tmp-")}

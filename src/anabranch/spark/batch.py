@@ -16,7 +16,7 @@ from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from anabranch.errors import EngineError, StateDamaged
+from anabranch.errors import EngineError, SinkError, StateDamaged
 from anabranch.model import BatchProgress, BucketMap, OperatorTime, RunRef, Split
 from anabranch.query.nodes import Stateful, Watermark
 from anabranch.query.plan import Plan
@@ -99,7 +99,7 @@ class BatchRunner:
             if given.frame is not None:
                 # Spark's own state, if the sources have any, wants every batch to be evaluated once.
                 given.frame.write.format("noop").mode("overwrite").save()
-            self._publisher.publish(committed)
+            self._publish(committed)
             return committed, self._progress(committed, None, time.perf_counter() - began, {}, given)
         before = self._checkpoint.latest()
         times = self._times(before, given)
@@ -113,7 +113,7 @@ class BatchRunner:
         standing = self._checkpoint.commit(manifest)
         reach("after-manifest", given.batch)
         commit_seconds = time.perf_counter() - began - job_seconds
-        self._publisher.publish(standing)
+        self._publish(standing)
         reach("after-publish", given.batch)
         self._retention.advance(standing)
         total = time.perf_counter() - began
@@ -124,6 +124,15 @@ class BatchRunner:
             "publish": total - job_seconds - commit_seconds,
         }
         return standing, self._progress(standing, report, total, phases, given)
+
+    def _publish(self, manifest: Manifest) -> None:
+        """Publish, unless another driver has taken over: then it does that, and may move the files meanwhile."""
+        self._lease.check()
+        try:
+            self._publisher.publish(manifest)
+        except SinkError:
+            self._lease.check()
+            raise
 
     def commit_initial_state(self, given: Mapping[str, pl.DataFrame]) -> None:
         """Commit given state as the batch before the first."""
