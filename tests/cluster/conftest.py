@@ -13,10 +13,14 @@ CLUSTER_FOLDER = Path(__file__).parent
 FILES, ROWS, SEED = 12, 200, 7
 
 
+# First, because pytest drops what `-m` leaves out in the same hook.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(CLUSTER_FOLDER):
             item.add_marker(pytest.mark.cluster)
+            # Every test here starts Spark several times; one of them eleven times.
+            item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture(scope="session")

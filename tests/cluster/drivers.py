@@ -86,9 +86,9 @@ class DriverProcess:
                 assert remaining > 0, f"waited {PATIENCE_SECONDS} s for {what!r}; it said {self.lines[-5:]}"
                 self._changed.wait(min(remaining, 0.5))
 
-    def wait(self) -> int:
+    def wait(self, patience_seconds: float = PATIENCE_SECONDS) -> int:
         """Wait for the end and return how it ended."""
-        code = self.process.wait(PATIENCE_SECONDS)
+        code = self.process.wait(patience_seconds)
         self._errors.close()
         return code
 
@@ -143,10 +143,10 @@ def driver(folder: Path, *arguments: str, **more: Any) -> Iterator[DriverProcess
         process.end()
 
 
-def finish(folder: Path, *arguments: str, **more: Any) -> None:
+def finish(folder: Path, *arguments: str, patience_seconds: float = PATIENCE_SECONDS) -> None:
     """Run the flow to its end, which must be a good one."""
-    with driver(folder, *arguments, **more) as process:
-        code = process.wait()
+    with driver(folder, *arguments) as process:
+        code = process.wait(patience_seconds)
         assert code == 0, f"the driver ended with {code}: {process.lines[-3:]}"
 
 

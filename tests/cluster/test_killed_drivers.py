@@ -6,8 +6,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from anabranch.spark.faults import MOMENTS
 from cluster.disturbing import kill_at, kill_at_random
 from cluster.drivers import assert_same_results, committed, finish, results
@@ -28,7 +26,6 @@ COMMITTED = ("after-manifest", "between-sinks", "after-publish")
 """The moments at which the batch is there already."""
 
 
-@pytest.mark.timeout(900)  # Eleven starts of Spark and as many ends.
 def test_a_driver_killed_at_every_fault_point_and_at_random_moments_leaves_the_undisturbed_output(
     folder: Path, undisturbed: dict[str, Any]
 ) -> None:

@@ -13,6 +13,7 @@ from cluster.drivers import assert_same_results, driver, finish, results, write_
 
 KILLS = int(os.environ.get("ANABRANCH_SOAK_KILLS", "300"))
 KILLS_A_RUN = 30
+PATIENCE_SECONDS = 3600.0
 SEED = int(os.environ.get("ANABRANCH_SOAK_SEED", random.SystemRandom().randrange(2**32)))
 
 
@@ -28,8 +29,8 @@ def test_a_driver_killed_again_and_again_leaves_the_undisturbed_output(tmp_path:
         write_input(folder, files, rows, seed)
     for _ in range(kills):
         kill_at_random(disturbed, chance)
-    finish(disturbed)
-    finish(undisturbed)
+    finish(disturbed, patience_seconds=PATIENCE_SECONDS)
+    finish(undisturbed, patience_seconds=PATIENCE_SECONDS)
     assert_same_results(results(disturbed), results(undisturbed))
 
 
