@@ -13,7 +13,7 @@ from rich.console import Console
 from anabranch.bench import BENCHES, BenchError, BenchOptions
 from anabranch.bench.answers import AnswerCheck
 from anabranch.bench.figures import SystemRun, compute_figures
-from anabranch.bench.launch import count_files_per_batch, list_systems
+from anabranch.bench.launch import FORMATS_BY_SYSTEM, count_files_per_batch, list_systems
 from anabranch.bench.picture import draw_comparison, draw_curves
 from anabranch.bench.process import run_measured
 from anabranch.bench.report import Report, print_report, write_json
@@ -101,8 +101,9 @@ def test_ours_runs_first_and_spark_with_both_stores() -> None:
 def test_every_run_has_batches_enough_for_a_steady_half() -> None:
     for rows in (1_000, 200_000, 24_000_000, 36_000_000, 100_000_000):
         workload = plan_workload(rows)
-        assert workload.file_count // count_files_per_batch(workload, "spark-memory") >= 6
-        assert workload.file_count // count_files_per_batch(workload, "anabranch") >= 3
+        for system, formats in FORMATS_BY_SYSTEM.items():
+            for file_format in formats:
+                assert workload.file_count // count_files_per_batch(workload, system, file_format) >= 4
 
 
 def test_registry_holds_the_keyed_window() -> None:
