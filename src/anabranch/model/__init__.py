@@ -10,11 +10,12 @@ from anabranch.model.operations import (
     Kernel,
     OperatorSpec,
     Prepared,
+    Standing,
     TopKSpec,
     WindowSpec,
 )
 from anabranch.model.progress import BatchProgress
-from anabranch.model.routes import BucketMap
+from anabranch.model.routes import BucketMap, RouteError, RoutingTable, Share
 from anabranch.model.runs import RunReader, RunRef, RunWriter, SlotState
 from anabranch.model.splits import Admission, PlannedSplits, ReadOutcome, Sink, Source, Split, SplitPlanner, StagedFile
 from anabranch.model.times import BEGINNING_OF_TIME, END_OF_TIME, OperatorTime
@@ -45,15 +46,19 @@ __all__ = [
     "PlannedSplits",
     "Prepared",
     "ReadOutcome",
+    "RouteError",
+    "RoutingTable",
     "RunReader",
     "RunRef",
     "RunWriter",
+    "Share",
     "Sink",
     "SlotState",
     "Source",
     "Split",
     "SplitPlanner",
     "StagedFile",
+    "Standing",
     "TopKSpec",
     "WindowSpec",
 ]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import polars as pl
 
-from anabranch.model.runs import SlotState
+from anabranch.model.runs import RunRef, SlotState
 from anabranch.model.times import OperatorTime
 
 Column = Callable[[str], pl.Expr]
@@ -113,6 +113,25 @@ class Fired:
     late_rows: int = 0
     next_due_us: int | None = None
     """The smallest event time at which something still held here becomes due (None: nothing waits)."""
+    shared: pl.DataFrame | None = None
+    """Partial rows of keys that other slots have, too: they must meet before they are results."""
+
+
+class Standing(Protocol):
+    """What one slot is to the keys that it holds, in one batch."""
+
+    @property
+    def split_hashes(self) -> pl.Series | None:
+        """The hashes of all keys that several slots share, sorted; None if that cannot be listed."""
+        ...
+
+    def shares(self, hashes: pl.Series, windows: pl.Series | None) -> pl.Series:
+        """Say of each row whether other slots may hold parts of the same result."""
+        ...
+
+    def lacks(self, hashes: pl.Series, windows: pl.Series) -> pl.Series | None:
+        """Say of each row whether its window is another slot's; None if none is."""
+        ...
 
 
 class Kernel(Protocol):
@@ -124,6 +143,9 @@ class Kernel(Protocol):
 
     mergeable: bool
     """Whether ``combine`` may run before the exchange."""
+
+    splittable: bool
+    """Whether several slots may share a key: then ``meet`` makes results of what they fire."""
 
     def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
         """Return the columns that ``advance`` emits; raise ``FlowError`` naming the alternatives if a column is missing
@@ -144,18 +166,39 @@ class Kernel(Protocol):
         """Aggregate prepared rows into partial rows: one a key and window (the local merge)."""
         ...
 
-    def advance(self, received: list[pl.DataFrame], combined: bool, state: SlotState, time: OperatorTime) -> Fired:
+    def advance(
+        self,
+        received: list[pl.DataFrame],
+        combined: bool,
+        state: SlotState,
+        time: OperatorTime,
+        standing: Standing | None = None,
+    ) -> Fired:
         """Take what arrived (prepared rows, or combined ones), update the state, emit.
+
+        ``standing`` is None while every key is on one slot; what is shared is fired unfinished.
 
         Each frame is what one call of ``prepare`` or ``combine`` returned, or a part of it, with HASH added: so a
         combined frame has every key and window at most once. A result without rows may come without columns.
         Called on every slot in every batch, with an empty list where nothing arrived."""
         ...
 
+    def meet(self, shared: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return the results of what several slots fired of the keys that they share in one batch."""
+        ...
+
+    def absorb(self, handed: Sequence[RunRef], state: SlotState) -> None:
+        """Take in state that other slots handed over, before anything else of the batch."""
+        ...
+
     def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
         """Return the state in these runs (at least one, oldest first) as one sorted frame that could be a run itself.
 
         ``passed_us`` is the watermark up to which everything has fired."""
+        ...
+
+    def unite(self, stored: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return what ``stored`` gave for several slots as the state of one; the parts of a shared key meet."""
         ...
 
     def values(self, stored: pl.DataFrame) -> pl.DataFrame:

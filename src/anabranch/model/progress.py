@@ -24,10 +24,20 @@ class BatchProgress:
     state_rows: int
     state_bytes: int
     exchanged_bytes: int
+    moved_bytes: int = 0
+    """State that was handed to other slots at the end of the batch."""
+    changes: tuple[str, ...] = ()
+    """What changes about routes from the next batch on, and why."""
     phase_seconds: dict[str, float] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     replayed: bool = False
     drained: bool = False
+
+    @property
+    def max_over_mean(self) -> float | None:
+        """The fullest slot's rows over the mean; 1 is even. None without rows."""
+        total = sum(self.slot_rows)
+        return max(self.slot_rows) * len(self.slot_rows) / total if total else None
 
     @property
     def rows_per_second(self) -> float:

@@ -15,7 +15,8 @@ class RunRef:
 
     ``first_live`` is the number of leading rows that are gone already (their windows fired):
     runs are sorted by (window, hash), so what fired is always a prefix. ``min_window`` is that of the first live row.
-    ``made_from`` names the runs that a compaction merged, while they can still rebuild this one.
+    ``made_from`` names the runs that a compaction merged, while they can still rebuild this one. ``gone`` has the
+    ranges of hashes, first and last, whose rows were handed to another slot: they lie in the file, and do not count.
     """
 
     file: str
@@ -27,9 +28,11 @@ class RunRef:
     min_window: int | None = None
     max_window: int | None = None
     made_from: tuple[RunRef, ...] = ()
+    gone: tuple[tuple[int, int], ...] = ()
 
     @property
     def live_rows(self) -> int:
+        """The rows that have not fired; those that are gone are among them until the run is merged with others."""
         return self.rows - self.first_live
 
     def to_json(self) -> dict[str, Any]:
@@ -47,6 +50,9 @@ class RunRef:
             data["windows"] = [self.min_window, self.max_window]
         if self.made_from:
             data["made_from"] = [ref.to_json() for ref in self.made_from]
+        if self.gone:
+            # JSON numbers end at 2**53 in many readers.
+            data["gone"] = [[f"{first:016x}", f"{last:016x}"] for first, last in self.gone]
         return data
 
     @classmethod
@@ -63,11 +69,13 @@ class RunRef:
             min_window=windows[0],
             max_window=windows[1],
             made_from=tuple(cls.from_json(ref) for ref in data.get("made_from", ())),
+            gone=tuple((int(first, 16), int(last, 16)) for first, last in data.get("gone", ())),
         )
 
 
 class RunReader(Protocol):
-    """Reads a run's live rows; raises ``StateDamaged`` when the bytes are not those of the manifest."""
+    """Reads a run's live rows, without those that are gone; raises ``StateDamaged`` when the bytes are not those of
+    the manifest."""
 
     def read(self, ref: RunRef) -> pl.DataFrame: ...
 
@@ -103,6 +111,14 @@ class SlotState(Protocol):
 
     def append(self, frame: pl.DataFrame) -> None:
         """Add one run; an empty frame adds none. The frame must be sorted."""
+        ...
+
+    def read(self, run: RunRef) -> pl.DataFrame:
+        """Return the live rows of any run."""
+        ...
+
+    def adopt(self, runs: Sequence[RunRef]) -> None:
+        """Add runs that other slots wrote, as the newest ones."""
         ...
 
     def newest(self, count: int) -> list[pl.DataFrame]:

@@ -1,5 +1,75 @@
-"""Key → hash → bucket → slot."""
+"""Key → hash → slot: base routes, the routing table over them, row splitters, and the strategies that choose."""
 
+from anabranch.routing.bases import (
+    BaseRoute,
+    BucketRoute,
+    ModuloRoute,
+    RingRoute,
+    WeightRoute,
+    base_from_json,
+    base_route,
+    base_to_json,
+)
+from anabranch.routing.choices import DChoices, PartialKeyGrouping, WChoices
+from anabranch.routing.coordinated import LeastCount, LeastKey, WeightRandom
 from anabranch.routing.hashing import buckets_of, hash_keys, slots_of
+from anabranch.routing.keys import KeyBatch, KeySample
+from anabranch.routing.ranges import RangeRoute
+from anabranch.routing.ring import resize_map, ring_map
+from anabranch.routing.routes import Routes
+from anabranch.routing.scores import Score, Scores, StrategyScore, score_all, score_loads
+from anabranch.routing.splitters import ChoiceSplitter, RowSplitter, row_splitter
+from anabranch.routing.strategies import (
+    ConsistentHash,
+    Hash,
+    Modulo,
+    Ranges,
+    Strategy,
+    WeightHash,
+    make_strategy,
+    strategy,
+    strategy_names,
+)
 
-__all__ = ["buckets_of", "hash_keys", "slots_of"]
+__all__ = [
+    "BaseRoute",
+    "BucketRoute",
+    "ChoiceSplitter",
+    "ConsistentHash",
+    "DChoices",
+    "Hash",
+    "KeyBatch",
+    "KeySample",
+    "LeastCount",
+    "LeastKey",
+    "Modulo",
+    "ModuloRoute",
+    "PartialKeyGrouping",
+    "RangeRoute",
+    "Ranges",
+    "RingRoute",
+    "Routes",
+    "RowSplitter",
+    "Score",
+    "Scores",
+    "Strategy",
+    "StrategyScore",
+    "WChoices",
+    "WeightHash",
+    "WeightRandom",
+    "WeightRoute",
+    "base_from_json",
+    "base_route",
+    "base_to_json",
+    "buckets_of",
+    "hash_keys",
+    "make_strategy",
+    "resize_map",
+    "ring_map",
+    "row_splitter",
+    "score_all",
+    "score_loads",
+    "slots_of",
+    "strategy",
+    "strategy_names",
+]

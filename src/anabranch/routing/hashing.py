@@ -11,6 +11,9 @@ import polars_hash as plh
 
 from anabranch.model import BucketMap
 
+GOLDEN_RATIO_64 = np.uint64(0x9E3779B97F4A7C15)
+"""2⁶⁴ divided by the golden ratio, made odd: its multiples fill the circle as evenly as a sequence can."""
+
 
 def hash_keys(frame: pl.DataFrame, keys: Sequence[str]) -> pl.Series:
     """Return the UInt64 hash of each row's key.
@@ -22,15 +25,37 @@ def hash_keys(frame: pl.DataFrame, keys: Sequence[str]) -> pl.Series:
     return frame.select(plh.concat_str(whole).nchash.xxhash64()).to_series()
 
 
-def buckets_of(hashes: pl.Series, buckets: int) -> npt.NDArray[np.int32]:
+def buckets_of(hashes: pl.Series | npt.NDArray[np.uint64], buckets: int) -> npt.NDArray[np.int32]:
     """Return each hash's bucket; it rises with the hash, so that what is sorted by hash is sorted by bucket."""
-    top = hashes.to_numpy() >> np.uint64(40)
+    top = (hashes.to_numpy() if isinstance(hashes, pl.Series) else hashes) >> np.uint64(40)
     return ((top * np.uint64(buckets)) >> np.uint64(24)).astype(np.int32)
 
 
-def slots_of(hashes: pl.Series, routes: BucketMap) -> npt.NDArray[np.int32]:
+def slots_of(hashes: pl.Series | npt.NDArray[np.uint64], routes: BucketMap) -> npt.NDArray[np.int32]:
     """Return the slot that owns each hash."""
     return np.asarray(routes.slot_of, dtype=np.int32)[buckets_of(hashes, routes.buckets)]
+
+
+def mix(hashes: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
+    """Return other hashes of the same keys, one family a seed; equal numbers give equal hashes for ever.
+
+    The steps are those that finish a SplitMix64 generator, a bijection: different hashes stay different.
+    """
+    offset = np.uint64((seed + 1) * int(GOLDEN_RATIO_64) % 2**64)
+    mixed = hashes + offset
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def spread_over(hashes: npt.NDArray[np.uint64], choices: int) -> npt.NDArray[np.int32]:
+    """Return for each hash a number below ``choices``, all of them equally likely."""
+    return (((hashes >> np.uint64(32)) * np.uint64(choices)) >> np.uint64(32)).astype(np.int32)
+
+
+def unit_interval(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    """Return each hash as a number in [0, 1), in the same order."""
+    return (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _normalised(dtype: pl.DataType, key: str) -> pl.Expr:

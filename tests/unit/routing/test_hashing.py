@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from anabranch.model import BucketMap
 from anabranch.routing import buckets_of, hash_keys, slots_of
+from anabranch.routing.hashing import mix, spread_over, unit_interval
 
 BUCKETS = 512
 
@@ -113,3 +114,32 @@ def test_slot_is_that_of_the_bucket() -> None:
     hashes = hash_keys(pl.DataFrame({"key": np.arange(1_000)}), ["key"])
     routes = BucketMap(3, tuple((bucket * 7) % 3 for bucket in range(BUCKETS)))
     assert slots_of(hashes, routes).tolist() == [routes.slot_of[b] for b in buckets_of(hashes, BUCKETS)]
+
+
+# Rings, second choices and the turns of split keys come from these. The first is SplitMix64's first number for seed 0.
+def test_golden_mixed_hashes() -> None:
+    pairs = [(0, 0), (1, 0), (2**64 - 1, 0), (0, 201)]
+    assert [int(mix(np.array([number], np.uint64), seed)[0]) for number, seed in pairs] == [
+        0xE220A8397B1DCDAF,
+        10451216379200822465,
+        16490336266968443936,
+        14447574544851515937,
+    ]
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), unique=True, max_size=50), st.integers(0, 2**40))
+def test_different_hashes_stay_different_when_mixed(hashes: list[int], seed: int) -> None:
+    assert len(set(mix(np.array(hashes, np.uint64), seed).tolist())) == len(hashes)
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=50), st.integers(1, 1000))
+def test_hash_spreads_over_all_choices_and_no_more(hashes: list[int], choices: int) -> None:
+    spread = spread_over(np.array([0, 2**64 - 1, *hashes], np.uint64), choices).tolist()
+    assert (min(spread), max(spread)) == (0, choices - 1)
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=2, max_size=50))
+def test_unit_interval_keeps_the_order_and_stays_below_1(hashes: list[int]) -> None:
+    points = unit_interval(np.array([*sorted(hashes), 2**64 - 1], np.uint64))
+    assert np.all(np.diff(points) >= 0)
+    assert points[0] >= 0 and points[-1] < 1

@@ -1,0 +1,167 @@
+"""Strategies that place keys one by one: LeastKey, LeastCount and random Weight.
+
+The driver decides them, and the routing table carries the decision to where rows are routed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch.model import RoutingTable
+from anabranch.routing.bases import slots_at
+from anabranch.routing.keys import KeySample
+from anabranch.routing.lookup import find_keys
+from anabranch.routing.routes import Routes
+from anabranch.routing.strategies import choose_weights, strategy
+
+
+@strategy("least-key")
+@dataclass(frozen=True, slots=True)
+class LeastKey:
+    """Every key that has to move goes to the slot with the fewest keys: for keys that are equally hot.
+
+    A slot gives away only what it has above its fair number. ``sticky`` is the rule as published: what was decided
+    stays, and only new keys are placed.
+    """
+
+    sticky: bool = False
+    splits_keys: ClassVar[bool] = False
+
+    def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
+        return _place_least(sample, np.ones(len(sample)), 1.0, current, self.sticky)
+
+
+@strategy("least-count")
+@dataclass(frozen=True, slots=True)
+class LeastCount:
+    """Every key that has to move goes to the slot with the fewest rows, hottest keys first.
+
+    Published, the rule places a key when its first row comes, by the *past* rows of the keys that each slot has
+    already: it counts on a key's part of the stream changing slowly, and without a past it is no better than
+    LeastKey. Here a sample is at hand before keys are placed. Without history, its counts are all that is known,
+    and the many keys that a sample sees once or never are placed by chance. With history, the counts of all samples
+    so far are added up.
+    """
+
+    with_history: bool = False
+    sticky: bool = False
+    splits_keys: ClassVar[bool] = False
+
+    def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
+        past = sample.history if self.with_history and sample.history is not None else np.zeros(len(sample))
+        return _place_least(sample, sample.counts + past, 0.0, current, self.sticky)
+
+
+@strategy("least-count-history")
+def least_count_with_history(sticky: bool = False) -> LeastCount:
+    """Return LeastCount that adds up the counts of all samples so far."""
+    return LeastCount(with_history=True, sticky=sticky)
+
+
+@strategy("weight-random")
+@dataclass(frozen=True, slots=True)
+class WeightRandom:
+    """A new key is drawn a slot, each as likely as its weight says; decided keys stay.
+
+    For slots of different power whose keys are not evenly spread by their hash.
+    """
+
+    weights: tuple[float, ...] | None = None
+    sticky: bool = True
+    splits_keys: ClassVar[bool] = False
+
+    def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
+        weights = choose_weights(self.weights, sample, current.slots)
+        places = _current_slots(sample, current)
+        undecided = np.flatnonzero(~_decided(sample, current)) if self.sticky else np.arange(len(sample))
+        places[undecided] = slots_at(rng.uniform(0, 100, len(undecided)), weights)
+        return _placed(sample, places, current)
+
+
+def _place_least(
+    sample: KeySample, loads: NDArray[np.float64], silent_load: float, current: Routes, sticky: bool
+) -> Routes:
+    """Move keys to the least loaded slots; ``silent_load`` is that of a key in the table which the sample missed."""
+    powers = sample.slot_powers(current.slots)
+    places = _current_slots(sample, current)
+    fixed = _decided(sample, current) if sticky else np.zeros(len(sample), np.bool_)
+    silent = current.table.without(sample.keys)
+    slot_loads = np.bincount(places[fixed], loads[fixed], minlength=current.slots) + np.bincount(
+        silent.slots, silent.shares * silent_load, minlength=current.slots
+    )
+    free = np.flatnonzero(~fixed)
+    places[free] = place_on_least(loads[free], places[free], slot_loads.astype(np.float64), powers)
+    return _placed(sample, places, current)
+
+
+def place_on_least(
+    loads: NDArray[np.float64],
+    places: NDArray[np.int32],
+    slot_loads: NDArray[np.float64],
+    powers: NDArray[np.float64],
+) -> NDArray[np.int32]:
+    """Return a new place for each key: its own while that slot has room, else the least loaded slot of all.
+
+    A slot's room is its fair share of all load, by its power. The hottest keys stay first, then the others are placed
+    hottest first; ties by position, and to the lower slot.
+    """
+    fair = (slot_loads.sum() + loads.sum()) * powers / powers.sum()
+    order = np.lexsort((np.arange(len(loads)), -loads, places))
+    by_slot, ordered = places[order], loads[order]
+    running = np.cumsum(ordered)
+    firsts = np.searchsorted(by_slot, np.arange(len(powers)))
+    before_slot = np.concatenate(([0.0], running))[firsts]
+    used = slot_loads[by_slot] + running - before_slot[by_slot]
+    # A hair of room more, or rounding in the sums would move keys that fit.
+    room = (fair * (1 + 1e-9))[by_slot]
+    # A key too hot for any slot stays where it is if it is the slot's first: elsewhere it would be too hot as well.
+    alone = (used - ordered <= slot_loads[by_slot] + 1e-9) & (slot_loads[by_slot] < room)
+    stays = (used <= room) | alone
+    new_places = places.copy()
+    kept = slot_loads + np.bincount(by_slot[stays], ordered[stays], minlength=len(powers))
+    movers = order[~stays]
+    movers = movers[np.lexsort((movers, -loads[movers]))]
+    # A slot without power never comes first.
+    heap = [(kept[slot] / powers[slot], slot) for slot in range(len(powers)) if powers[slot] > 0]
+    heapq.heapify(heap)
+    steps = loads[movers].tolist()
+    power_of = powers.tolist()
+    chosen = []
+    for step in steps:
+        level, slot = heap[0]
+        chosen.append(slot)
+        heapq.heapreplace(heap, (level + step / power_of[slot], slot))
+    new_places[movers] = chosen
+    return new_places
+
+
+def _current_slots(sample: KeySample, current: Routes) -> NDArray[np.int32]:
+    """Return the slot of each sampled key now; that of its largest part, if it is split."""
+    places = current.home_slots(sample.batch)
+    table = current.table
+    # By key, then rising share, the higher slot first among equals: the last row of a key is its largest part.
+    order = np.lexsort((-table.slots, table.shares, table.keys))
+    lasts = table.first_rows() + table.parts_a_key() - 1
+    rows, positions = find_keys(sample.keys, table.keys[table.first_rows()])
+    places[rows] = table.slots[order[lasts[positions]]]
+    return places
+
+
+def _decided(sample: KeySample, current: Routes) -> NDArray[np.bool_]:
+    """Return which sampled keys were placed before: those in the table, and those with a past."""
+    decided = np.zeros(len(sample), np.bool_) if sample.history is None else sample.history > 0
+    rows, _ = find_keys(sample.keys, np.unique(current.table.keys))
+    decided[rows] = True
+    return decided
+
+
+def _placed(sample: KeySample, places: NDArray[np.int32], current: Routes) -> Routes:
+    """Return the routes in which each sampled key is at its place; entries of unseen keys stay."""
+    away = places != current.home_slots(sample.batch)
+    moved = RoutingTable.assemble(sample.keys[away], places[away])
+    return Routes(current.base, current.table.without(sample.keys).overlaid(moved))

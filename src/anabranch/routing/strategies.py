@@ -1,0 +1,137 @@
+"""Strategies by name: from a sample of keys to the routes of the next batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from anabranch.model import RouteError
+from anabranch.model.routes import DEFAULT_BUCKETS
+from anabranch.routing.bases import (
+    BaseRoute,
+    BucketRoute,
+    ModuloRoute,
+    RingRoute,
+    WeightRoute,
+    check_weights,
+    has_modulo,
+    weights_of,
+)
+from anabranch.routing.keys import KeySample
+from anabranch.routing.ranges import RangeRoute
+from anabranch.routing.registry import Registry
+from anabranch.routing.ring import DEFAULT_POINTS_A_SLOT
+from anabranch.routing.routes import Routes
+
+
+class Strategy(Protocol):
+    """A way to spread keys over slots, decided by the driver at a batch boundary.
+
+    Keys that the sample did not see go by the base route until a later sample sees them.
+    """
+
+    @property
+    def splits_keys(self) -> bool:
+        """Whether one key may end up in several slots, so that its partial results must be merged."""
+
+    def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
+        """Return the routes of the next batch; equal arguments, and an equal generator, give equal routes."""
+
+
+_strategies: Registry[Callable[..., Strategy]] = Registry("strategy")
+strategy = _strategies.register
+"""Enter a class or factory as a strategy: ``@routing.strategy("name")``."""
+
+
+def make_strategy(name: str, **options: Any) -> Strategy:
+    """Return the strategy of a name; an unknown name or option is refused with those that exist."""
+    factory = _strategies.find(name)
+    try:
+        return factory(**options)
+    except TypeError as error:
+        msg = f"the strategy {name!r} can't be made with options {options}: {error}"
+        raise RouteError(msg) from error
+
+
+def strategy_names() -> tuple[str, ...]:
+    """Return the names of all strategies, the user's own included."""
+    return _strategies.names()
+
+
+@strategy("hash")
+@dataclass(frozen=True, slots=True)
+class Hash:
+    """Buckets of hashes dealt to the slots in turn: what needs no knowledge, and helps against no skew."""
+
+    splits_keys: ClassVar[bool] = False
+
+    def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
+        return Routes(BucketRoute.even(current.slots, _buckets_of(current.base)))
+
+
+@strategy("consistent-hash")
+@dataclass(frozen=True, slots=True)
+class ConsistentHash:
+    """Buckets on a ring: less even than hash, but a slot more or less moves only its own share of the keys."""
+
+    points_a_slot: int = DEFAULT_POINTS_A_SLOT
+    splits_keys: ClassVar[bool] = False
+
+    def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
+        return Routes(RingRoute.over(current.slots, _buckets_of(current.base), self.points_a_slot))
+
+
+@strategy("ranges")
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Ranges of key values cut at the sample's quantiles: evens out rows as far as no single key is too hot."""
+
+    splits_keys: ClassVar[bool] = False
+
+    def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
+        return Routes(RangeRoute.from_sample(sample, current.slots))
+
+
+@strategy("modulo")
+@dataclass(frozen=True, slots=True)
+class Modulo:
+    """Key modulo slots: for integer keys that are evenly spread and equally hot; others go by their hash."""
+
+    splits_keys: ClassVar[bool] = False
+
+    def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
+        of_values = sample.values is not None and has_modulo(sample.values.dtype)
+        return Routes(ModuloRoute(current.slots, of_values))
+
+
+@strategy("weight-hash")
+@dataclass(frozen=True, slots=True)
+class WeightHash:
+    """Keys by hash, as many a slot as its weight says; without weights given, those of the sample's powers."""
+
+    weights: tuple[float, ...] | None = None
+    splits_keys: ClassVar[bool] = False
+
+    def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
+        return Routes(WeightRoute(choose_weights(self.weights, sample, current.slots)))
+
+
+def choose_weights(given: tuple[float, ...] | None, sample: KeySample, slots: int) -> tuple[float, ...]:
+    """Return the given weights, or else those of the sample's powers, or else equal ones; one a slot."""
+    if given is None:
+        return weights_of(sample.slot_powers(slots).tolist())
+    check_weights(given)
+    if len(given) != slots:
+        msg = f"{len(given)} weights for {slots} slots; give one a slot, in the order of the slots"
+        raise RouteError(msg)
+    return tuple(given)
+
+
+def _buckets_of(base: BaseRoute) -> int:
+    """Return the number of buckets to go on with: it is fixed for a flow's life."""
+    if isinstance(base, BucketRoute | RingRoute):
+        return base.bucket_map.buckets
+    return max(DEFAULT_BUCKETS, base.slots)
