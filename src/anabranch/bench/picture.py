@@ -43,7 +43,7 @@ def draw_comparison(runs: Sequence[SystemRun], rows: int, folder: Path, name: st
         fontsize=10.5,
         color=_INK,
     )
-    return _save(figure, folder, name)
+    return save_figure(figure, folder, name)
 
 
 def _draw_panel(panel: Axes, runs: Sequence[SystemRun], title: str) -> None:
@@ -104,10 +104,11 @@ def draw_curves(points: Sequence[Mapping[str, Any]], folder: Path, name: str = "
     panels[0][0].set_ylabel("million rows a second")
     panels[1][0].set_ylabel("peak memory, GiB")
     panels[1][0].legend(frameon=False, fontsize=8)
-    return _save(figure, folder, name)
+    return save_figure(figure, folder, name)
 
 
-def _save(figure: Figure, folder: Path, name: str) -> list[Path]:
+def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write the picture as PNG and SVG and return both paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]
     for path in paths:

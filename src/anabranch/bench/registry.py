@@ -6,12 +6,9 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from anabranch.errors import AnabranchError
-
-if TYPE_CHECKING:
-    from anabranch.bench.report import Report
 
 
 class BenchError(AnabranchError):
@@ -34,6 +31,26 @@ class BenchOptions:
     seed: int = 7
     curves: bool = False
     """Also measure how speed and memory change with rows and keys; takes several minutes more."""
+    keys: int | None = None
+    """Keys to plan for; the bench has its own default."""
+    slots: int | None = None
+    exponents: tuple[float, ...] | None = None
+    """Zipf exponents; the bench has its own defaults."""
+    data_dir: Path | None = None
+    """A folder with real data; nothing is read from it when it is not given."""
+
+
+class Outcome(Protocol):
+    """What a bench found, with its answers checked."""
+
+    @property
+    def answers_equal(self) -> bool:
+        """Whether all answers were right: without that, no speed is a claim."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON data: workload, figures, systems, and what they were measured on."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +59,18 @@ class Bench:
 
     name: str
     summary: str
-    run: Callable[[BenchOptions], Report]
+    run: Callable[[BenchOptions], Outcome]
 
 
-def _run_keyed_window(options: BenchOptions) -> Report:
+def _run_keyed_window(options: BenchOptions) -> Outcome:
     # Imported when it runs: listing the benches must not load Polars and Matplotlib.
     from anabranch.bench.keyed_window import run
+
+    return run(options)
+
+
+def _run_planners(options: BenchOptions) -> Outcome:
+    from anabranch.bench.planners import run
 
     return run(options)
 
@@ -59,6 +82,11 @@ BENCHES: dict[str, Bench] = {
             name="keyed-window",
             summary="10 s windows, count and sum over 100,000 zipf keys, beside native Spark, Flink and plain Polars",
             run=_run_keyed_window,
+        ),
+        Bench(
+            name="planners",
+            summary="plans for 1 and 10 million skewed keys: time, routing table, state moved, load split",
+            run=_run_planners,
         ),
     )
 }

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from anabranch.bench.figures import OURS, SystemRun
+from anabranch.bench.registry import Outcome
 from anabranch.bench.workload import write_atomically
 
 NAMES = {
@@ -62,7 +63,7 @@ class Report:
         }
 
 
-def write_json(report: Report, path: Path) -> None:
+def write_json(report: Outcome, path: Path) -> None:
     """Write the report as JSON, whole or not at all."""
     text = json.dumps(report.to_json(), indent=2)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +88,7 @@ def print_report(report: Report, console: Console) -> None:
                 f"[yellow]Busy machine[/]: other programs took {run.other_cpu_share:.0%} of it during {name}."
             )
     console.print(_build_table(report.systems))
-    figures = ", ".join(f"{name} [bold]{_format_figure(value)}[/]" for name, value in report.figures.items())
+    figures = ", ".join(f"{name} [bold]{format_figure(value)}[/]" for name, value in report.figures.items())
     console.print(figures)
     if report.curves:
         console.print(_build_curve_table(report.curves))
@@ -146,7 +147,8 @@ def _format_bytes(count: int) -> str:
     return f"{count / 2**30:.2f}"
 
 
-def _format_figure(value: float) -> str:
+def format_figure(value: float) -> str:
+    """Return a figure with as many digits as say something."""
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2f}"
 
 

@@ -6,11 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from anabranch.bench import BENCHES, BenchOptions
 from anabranch.cli.reporting import FAILED, DebugOption, explained_errors, open_console, print_error
-from anabranch.query.labels import name_alternatives
 
 
 def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOptions has
@@ -37,6 +34,22 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the generated input.", show_default=False)] = None,
     curves: Annotated[bool, typer.Option("--curves", help="Also measure over rows and keys: minutes more.")] = False,
+    keys: Annotated[
+        int | None, typer.Option(metavar="N", min=2, help="Keys to plan for (planners).", show_default=False)
+    ] = None,
+    slots: Annotated[
+        int | None, typer.Option(metavar="N", min=2, help="Slots to plan for (planners).", show_default=False)
+    ] = None,
+    z: Annotated[
+        str | None,
+        typer.Option("--z", metavar="A,B", help="Zipf exponents of the keys (planners).", show_default=False),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", envvar="ANABRANCH_BENCH_DATA", help="Real data to plan for, too.", show_default=False
+        ),
+    ] = None,
     debug: DebugOption = False,
 ) -> None:
     """Compare Anabranch with other systems on the same input; answers are compared before speed.
@@ -46,7 +59,14 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
       anabranch bench
 
       anabranch bench keyed-window --rows 2000000 --peers spark-memory,flink --json figures.json
+
+      anabranch bench planners --keys 1000000 --slots 100 --z 0.8,1.5
     """
+    from rich.table import Table
+
+    from anabranch.bench import BENCHES, BenchOptions
+    from anabranch.query.labels import name_alternatives
+
     if name is None:
         table = Table.grid(padding=(0, 2))
         for known in BENCHES.values():
@@ -63,6 +83,10 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
         "cache_dir": cache_dir,
         "seed": seed,
         "curves": curves,
+        "keys": keys,
+        "slots": slots,
+        "exponents": _read_exponents(z),
+        "data_dir": data,
     }
     with explained_errors(debug):
         options = BenchOptions(**{option: value for option, value in given.items() if value is not None})
@@ -76,3 +100,17 @@ def _read_peers(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
     return () if text == "none" else tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _read_exponents(text: str | None) -> tuple[float, ...] | None:
+    if text is None:
+        return None
+    try:
+        exponents = tuple(float(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        exponents = ()
+    if not exponents or not all(0 <= exponent < 10 for exponent in exponents):
+        raise typer.BadParameter(
+            f"{text!r} are no exponents; give numbers from 0 on, such as 0.8,1.5", param_hint="--z"
+        )
+    return exponents

@@ -1,0 +1,38 @@
+"""Loads in, moves out: planners that bring every slot near its fair share, and when to ask them."""
+
+from anabranch.balancing.buckets import balance_buckets
+from anabranch.balancing.cooling import plan_cooling
+from anabranch.balancing.goals import Goal
+from anabranch.balancing.level import BUCKETS_ONLY, LevelLoads, LevelPlan, plan_level
+from anabranch.balancing.mnrt import plan_mnrt
+from anabranch.balancing.outcome import Clock
+from anabranch.balancing.qmmp import plan_qmmp
+from anabranch.balancing.readj import plan_readj
+from anabranch.balancing.registry import PLANNERS, PlanKeys, Planner, find_planner, register_planner
+from anabranch.balancing.triggers import Decision, Reading, TriggerState, decide_to_apply, decide_to_plan
+from anabranch.model.balance import Trigger
+
+__all__ = [
+    "BUCKETS_ONLY",
+    "PLANNERS",
+    "Clock",
+    "Decision",
+    "Goal",
+    "LevelLoads",
+    "LevelPlan",
+    "PlanKeys",
+    "Planner",
+    "Reading",
+    "Trigger",
+    "TriggerState",
+    "balance_buckets",
+    "decide_to_apply",
+    "decide_to_plan",
+    "find_planner",
+    "plan_cooling",
+    "plan_level",
+    "plan_mnrt",
+    "plan_qmmp",
+    "plan_readj",
+    "register_planner",
+]

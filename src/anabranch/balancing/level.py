@@ -1,0 +1,157 @@
+"""Keys and buckets of one level together: what an engine asks for that watches buckets and hot keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch.balancing.buckets import balance_buckets
+from anabranch.balancing.columns import sum_by
+from anabranch.balancing.goals import ROUNDING, Goal
+from anabranch.balancing.outcome import Change, Clock, make_plan
+from anabranch.balancing.registry import find_planner
+from anabranch.model.loads import BucketLoads, KeyLoads, LoadError, locate_parts
+from anabranch.model.moves import Plan, find_imbalance
+from anabranch.model.routes import BucketMap, RoutingTable
+
+BUCKETS_ONLY = "balance-load"
+"""The name of the planner that moves whole buckets and leaves the routing table alone."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LevelLoads:
+    """What was measured at one level: every bucket, and the keys that were watched one by one."""
+
+    buckets: BucketLoads
+    """All load of each bucket's keys, watched ones included, wherever they are."""
+    keys: KeyLoads
+    key_buckets: NDArray[np.int32]
+    """The bucket of each watched key."""
+
+    def __post_init__(self) -> None:
+        if len(self.key_buckets) != len(self.keys):
+            msg = f"key_buckets has {len(self.key_buckets)} rows for {len(self.keys)} keys; give one a key"
+            raise LoadError(msg)
+        if (self.buckets.slots_of[self.key_buckets] != self.keys.homes).any():
+            msg = "keys have homes other than their buckets' slots; take the homes from the bucket map"
+            raise LoadError(msg)
+        if self.keys.unlisted is not None or self.buckets.settled is not None:
+            msg = "unlisted and settled loads are found from buckets and keys here; leave them out"
+            raise LoadError(msg)
+
+    def find_rest(self) -> BucketLoads:
+        """Return the load and state of each bucket without its watched keys."""
+        count = self.buckets.buckets.buckets
+        # Keys may be counted by another sample than buckets, so the difference may be a little below nothing.
+        return BucketLoads(
+            self.buckets.buckets,
+            np.maximum(self.buckets.loads - sum_by(self.key_buckets, self.keys.loads, count), 0.0),
+            np.maximum(self.buckets.state_bytes - sum_by(self.key_buckets, self.keys.state_bytes, count), 0.0),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LevelPlan:
+    """The next bucket map and routing table of a level, and the plans that lead there, buckets first."""
+
+    bucket_map: BucketMap
+    table: RoutingTable
+    bucket_plan: Plan | None
+    """None where buckets stay; watched keys that follow their bucket are its business."""
+    key_plan: Plan
+    loads_before: NDArray[np.float64]
+
+    @property
+    def loads_after(self) -> NDArray[np.float64]:
+        """By slot, the slots included that come or go."""
+        return self.key_plan.loads_after
+
+    @property
+    def imbalance_before(self) -> float:
+        """The busiest slot's load over its fair share, before the plan."""
+        return find_imbalance(self.loads_before, self.key_plan.means)
+
+    @property
+    def imbalance_after(self) -> float:
+        """The busiest slot's load over its fair share, after the plan."""
+        return self.key_plan.imbalance_after
+
+    @property
+    def shortfall(self) -> str:
+        """Why some slot stays above its limit; empty when none does."""
+        return self.key_plan.shortfall
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything moves."""
+        return bool(len(self.key_plan.moves)) or (self.bucket_plan is not None and bool(len(self.bucket_plan.moves)))
+
+
+def plan_level(
+    planner: str, loads: LevelLoads, table: RoutingTable, goal: Goal, *, clock: Clock | None = None
+) -> LevelPlan:
+    """Let the named planner place the watched keys around the rest; move buckets only where that is not enough.
+
+    Buckets move when slots come or go, or when keys alone cannot reach the goal. They are then evened out without
+    their watched keys, which follow their buckets and are placed last. A plan that misses the limits and makes it worse
+    is dropped.
+    """
+    rest = loads.find_rest()
+    if planner != BUCKETS_ONLY:
+        plan_keys = find_planner(planner).plan
+        if goal.slots_later == goal.slots:
+            alone = plan_keys(_around(loads.keys, rest, goal), table, goal, clock=clock)
+            if alone.meets_limits:
+                return LevelPlan(rest.buckets, alone.table, None, alone, alone.loads_before)
+    bucket_plan = balance_buckets(
+        _keep_settled(loads, rest, table, goal) if planner == BUCKETS_ONLY else rest, goal, table=table, clock=clock
+    )
+    bucket_map = bucket_plan.bucket_map or rest.buckets
+    moved = replace(rest, buckets=bucket_map)
+    owners = np.asarray(bucket_map.slot_of, np.int32)
+    # Keys follow their buckets into new slots, so those are there by now.
+    key_goal = replace(goal, slots=goal.slots_in_all, slots_after=goal.slots_later)
+    keys = _around(replace(loads.keys, homes=owners[loads.key_buckets]), moved, goal)
+    if planner == BUCKETS_ONLY:
+        key_plan = make_plan(BUCKETS_ONLY, lambda _: Change.nothing(), keys, table, key_goal, clock)
+    else:
+        key_plan = plan_keys(keys, table, key_goal, clock=clock)
+    before = _find_loads(loads, rest, table, goal)
+    made = LevelPlan(bucket_map, key_plan.table, bucket_plan, key_plan, before)
+    stays = goal.slots_later == goal.slots
+    if stays and made.shortfall and made.imbalance_after > made.imbalance_before * (1 + ROUNDING):
+        still = _around(loads.keys, rest, goal)
+        stay = make_plan(planner, lambda _: Change.nothing(), still, table, goal, clock)
+        return LevelPlan(rest.buckets, stay.table, None, stay, before)
+    return made
+
+
+def _around(keys: KeyLoads, rest: BucketLoads, goal: Goal) -> KeyLoads:
+    """Return the watched keys with the rest of the buckets as the load that does not move key by key."""
+    return replace(keys, unlisted=sum_by(rest.slots_of, rest.loads, goal.slots_in_all), next_homes=None)
+
+
+def _find_loads(loads: LevelLoads, rest: BucketLoads, table: RoutingTable, goal: Goal) -> NDArray[np.float64]:
+    parts = locate_parts(loads.keys, table)
+    count = goal.slots_in_all
+    return sum_by(parts.slots, parts.loads, count) + sum_by(rest.slots_of, rest.loads, count)
+
+
+def _keep_settled(loads: LevelLoads, rest: BucketLoads, table: RoutingTable, goal: Goal) -> BucketLoads:
+    """Return buckets with the watched keys that follow them; keys of the routing table stay where it puts them."""
+    parts = locate_parts(loads.keys, table)
+    settled = sum_by(parts.slots[parts.listed], parts.loads[parts.listed], goal.slots_in_all)
+    if (settled[goal.slots_later :] > 0).any():
+        msg = f"{BUCKETS_ONLY} moves no keys, and the routing table has some on slots that go; take mnrt"
+        raise LoadError(msg)
+    follows = np.ones(len(loads.keys), np.bool_)
+    follows[parts.key_rows[parts.listed]] = False
+    count = rest.buckets.buckets
+    return BucketLoads(
+        rest.buckets,
+        rest.loads + sum_by(loads.key_buckets[follows], loads.keys.loads[follows], count),
+        rest.state_bytes + sum_by(loads.key_buckets[follows], loads.keys.state_bytes[follows], count),
+        settled=settled,
+    )
