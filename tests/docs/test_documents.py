@@ -170,7 +170,7 @@ def test_the_guide_names_every_setting_of_a_run() -> None:
 
 def test_the_guide_names_every_public_function() -> None:
     text = GUIDE.read_text(encoding="utf-8")
-    public = [name for name, value in vars(ab).items() if name[0] != "_" and callable(value)]
+    public = [name for name in ab.__all__ if callable(getattr(ab, name))]
     assert len(public) > 10
     assert [name for name in public if f"ab.{name}" not in text] == []
 

@@ -159,6 +159,27 @@ def test_a_task_that_fails_once_is_run_again_and_nothing_counts_twice(bench: Flo
     assert early.frame().height == 3
 
 
+def test_a_sum_beyond_int64_stops_the_flow_and_names_the_key(bench: FlowBench) -> None:
+    batches = [[reading(1, 0, 1), reading(2, 0, 2**63 - 1)], [reading(2, 1, 5)]]
+    with pytest.raises(FlowError, match=r"total=sum: for key=2 whole numbers add up to .*Decimal"):
+        bench.run(batches, lambda stream: stream.key_by("key").agg(total=ab.sum("whole")))
+
+
+def test_a_start_that_a_sink_refuses_leaves_the_checkpoint_free(bench: FlowBench, tmp_path: Path) -> None:
+    frames = frames_of([[reading(1, 0)]])
+    other = ab.Flow("other")
+    other.read(ab.memory(*frames)).write(ab.parquet(tmp_path / "taken"))
+    bench.run_flow(other, [])
+    checkpoint = bench.new_checkpoint()
+    refused = ab.Flow("test")
+    refused.read(ab.memory(*frames)).write(ab.parquet(tmp_path / "taken"))
+    with pytest.raises(SinkError, match="other"):
+        bench.run_flow(refused, [], checkpoint=checkpoint)
+    mended, sink = ab.Flow("test"), ab.to_memory()
+    mended.read(ab.memory(*frames)).write(sink)
+    assert len(bench.run_flow(mended, [sink], checkpoint=checkpoint).rows) == 1
+
+
 class TestBeforeTheFirstBatch:
     """No checkpoint is made and no query started."""
 
@@ -230,3 +251,53 @@ class TestBeforeTheFirstBatch:
         flow.read(ab.memory(*frames_of([[reading(1, 0)]])))
         with pytest.raises(FlowError, match="writes nothing"):
             bench.run_flow(flow, [])
+
+    def test_two_sinks_in_one_directory_are_refused_and_named(self, bench: FlowBench, tmp_path: Path) -> None:
+        flow = ab.Flow("test")
+        stream = flow.read(ab.memory(*frames_of([[reading(1, 0)]])))
+        stream.write(ab.parquet(tmp_path / "out"))
+        stream.key_by("key").agg(rows=ab.count()).write(ab.json_lines(tmp_path / "out"))
+        checkpoint = bench.new_checkpoint()
+        with pytest.raises(SinkError, match=r"sink 0 and sink 1 \(parquet .*out and json .*out\)"):
+            bench.run_flow(flow, [], checkpoint=checkpoint)
+        assert not Path(checkpoint).exists() and not (tmp_path / "out").exists()
+
+    def test_a_sink_in_the_folder_of_the_dead_letters_is_refused(self, bench: FlowBench) -> None:
+        checkpoint = bench.new_checkpoint()
+        flow = ab.Flow("test")
+        flow.read(ab.memory(*frames_of([[reading(1, 0)]]))).write(ab.parquet(Path(checkpoint, "dead-letter")))
+        with pytest.raises(SinkError, match="sink 0 and the dead-letter sink"):
+            bench.run_flow(flow, [], checkpoint=checkpoint)
+
+    @pytest.mark.parametrize("trigger", ["available-now", "once"])
+    def test_an_endless_generator_is_refused_where_a_run_must_end(self, bench: FlowBench, trigger: str) -> None:
+        flow = ab.Flow("test")
+        flow.read(ab.generate(100)).write(ab.to_memory())
+        checkpoint = bench.new_checkpoint()
+        with pytest.raises(FlowError, match=r"set generate\(total_rows=…\)"):
+            bench.run_flow(flow, [], checkpoint=checkpoint, trigger=trigger)
+        with pytest.raises(FlowError, match=r"set generate\(total_rows=…\)"):
+            flow.backfill(checkpoint, spark=bench.spark)
+        assert not Path(checkpoint).exists()
+
+    def test_a_spark_connect_session_is_refused_with_the_reason(self, bench: FlowBench) -> None:
+        def make(name: str) -> Any:
+            return type("SparkSession", (), {"__module__": name})()
+
+        flow = ab.Flow("test")
+        flow.read(ab.memory(*frames_of([[reading(1, 0)]]))).write(ab.to_memory())
+        checkpoint = bench.new_checkpoint()
+        # Databricks' sessions are Connect sessions of another module.
+        for session in (make("pyspark.sql.connect.session"), make("databricks.connect.session")):
+            with pytest.raises(EngineError, match=r"its driver is another process.*without \.remote\(\)"):
+                flow.start(checkpoint, spark=session)
+        assert not Path(checkpoint).exists()
+
+    def test_a_real_spark_connect_session_is_refused(self, bench: FlowBench) -> None:
+        pytest.importorskip("grpc", reason="pyspark[connect] is not installed")
+        connect = pytest.importorskip("pyspark.sql.connect.session")
+        flow = ab.Flow("test")
+        flow.read(ab.memory(*frames_of([[reading(1, 0)]]))).write(ab.to_memory())
+        # Made without a server: what refuses it must not need one either.
+        with pytest.raises(EngineError, match="Spark Connect session"):
+            flow.start(bench.new_checkpoint(), spark=object.__new__(connect.SparkSession))

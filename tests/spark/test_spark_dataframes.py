@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 
 import anabranch as ab
+from anabranch.errors import SinkError
 from oracle import Windows, answer_flow, assert_same_batches, assert_same_rows, compute
 from spark.running import FlowBench, frames_of, reading
 
@@ -88,6 +90,28 @@ def test_a_callback_gets_every_batch_as_a_spark_dataframe_with_its_id(bench: Flo
     assert sorted(batch for batch, rows in seen.items() if rows) == sorted(expected.batches)
     for batch, rows in expected.batches.items():
         assert_same_rows(seen[batch], rows)
+
+
+def test_a_callback_that_fails_gets_the_same_batch_again_at_the_next_start(bench: FlowBench) -> None:
+    calls: list[tuple[int, list[tuple[int, int]]]] = []
+
+    def fail_first(frame: Any, batch: int) -> None:
+        calls.append((batch, sorted((row["key"], row["rows"]) for row in frame.collect())))
+        if len(calls) == 1:
+            raise ConnectionError("the database is away")
+
+    flow = ab.Flow("test")
+    flow.read(ab.memory(*frames_of(BATCHES))).key_by("key").agg(rows=ab.count()).write(ab.foreach(fail_first))
+    checkpoint = bench.new_checkpoint()
+    with pytest.raises(SinkError, match="fail_first failed at batch 0: ConnectionError: the database is away"):
+        bench.run_flow(flow, [], checkpoint=checkpoint)
+    bench.run_flow(flow, [], checkpoint=checkpoint)
+    assert calls == [
+        (0, [(1, 1), (2, 1)]),
+        (0, [(1, 1), (2, 1)]),
+        (1, [(1, 2), (3, 1)]),
+        (2, [(2, 2)]),
+    ]
 
 
 def test_file_sinks_hold_the_same_rows_and_read_back(bench: FlowBench, tmp_path: Path) -> None:

@@ -134,3 +134,14 @@ def test_a_flow_that_is_stopped_at_any_moment_loses_nothing(bench: FlowBench) ->
     wanted = {"rows": ("count", None), "total": ("sum", "whole")}
     expected = answer_flow(batches, [Running(["key"], lambda group: [compute(group, wanted)])], drain=True)
     assert_same_batches(sink.batches(), expected.batches)
+
+
+def test_the_first_batch_of_a_generator_has_rows(bench: FlowBench) -> None:
+    flow, sink = ab.Flow("test"), ab.to_memory()
+    flow.read(ab.generate(1000, keys=5)).key_by("key").agg(rows=ab.count()).write(sink)
+    handle = flow.start(bench.new_checkpoint(), spark=bench.spark, slots=2)
+    try:
+        wait_until(lambda: len(handle.progress) >= 2, "two batches")
+    finally:
+        handle.stop()
+    assert all(entry.rows_in for entry in handle.progress)

@@ -3,6 +3,8 @@
 from anabranch.eventtime.durations import parse_duration
 from anabranch.eventtime.windows import (
     drop_limit_us,
+    first_window_us,
+    last_window_us,
     lay_windows_over_panes,
     next_window_end_us,
     number_sessions,
@@ -12,6 +14,8 @@ from anabranch.eventtime.windows import (
 
 __all__ = [
     "drop_limit_us",
+    "first_window_us",
+    "last_window_us",
     "lay_windows_over_panes",
     "next_window_end_us",
     "number_sessions",

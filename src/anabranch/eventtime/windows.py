@@ -27,6 +27,18 @@ def pane_start(time_us: pl.Expr, window: WindowSpec) -> pl.Expr:
     return (time_us - window.offset_us) // length_us * length_us + window.offset_us
 
 
+def first_window_us(pane: pl.Expr, window: WindowSpec) -> pl.Expr:
+    """Return the start of the first window that holds a pane."""
+    return (pane - window.size_us - window.offset_us) // window.slide_us * window.slide_us + (
+        window.slide_us + window.offset_us
+    )
+
+
+def last_window_us(pane: pl.Expr, window: WindowSpec) -> pl.Expr:
+    """Return the start of the last window that holds a pane."""
+    return (pane - window.offset_us) // window.slide_us * window.slide_us + window.offset_us
+
+
 def drop_limit_us(window: WindowSpec, watermark_us: int) -> int:
     """Return the limit below which every pane's last window has ended at or before the watermark.
 

@@ -70,12 +70,12 @@ class Count:
 class Sum:
     """Adds up: whole numbers in Int64, floats in Float64, decimals exactly.
 
-    A total beyond Int64 wraps around in silence: cast what may grow that large to a decimal or a float.
+    A total of whole numbers beyond Int64, even if only that of a part of the rows, is an error.
     """
 
     argument: pl.Expr
     accepts: Literal["numbers"] = "numbers"
-    sums_inputs: bool = True
+    sums_into: str = "sum"
 
     @property
     def kind(self) -> str:
@@ -128,7 +128,7 @@ class Mean:
 
     argument: pl.Expr
     accepts: Literal["numbers"] = "numbers"
-    sums_inputs: bool = True
+    sums_into: str = "sum"
 
     @property
     def kind(self) -> str:

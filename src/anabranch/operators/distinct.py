@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from anabranch.model import BATCH, HASH, ORDER, SEEN, TIME, Fired, OperatorTime, Prepared, SlotState
+from anabranch.model import BATCH, HASH, ORDER, SEEN, TIME, Fired, OperatorTime, Prepared, RunRef, SlotState, Standing
 from anabranch.operators.checks import check_columns
 from anabranch.operators.compaction import compact
 from anabranch.operators.grouping import group_rows
@@ -25,6 +25,7 @@ class Distinct:
     """
 
     mergeable = True
+    splittable = False
 
     def __init__(self, keys: Sequence[str], time_column: str | None = None, ttl_us: int | None = None) -> None:
         self._keys = tuple(keys)
@@ -59,7 +60,14 @@ class Distinct:
         firsts = group_rows(prepared.with_row_index(_PLACE), self._keys, [pl.col(_PLACE).min_by(rank)])
         return prepared[firsts.get_column(_PLACE).sort()]
 
-    def advance(self, received: list[pl.DataFrame], combined: bool, state: SlotState, time: OperatorTime) -> Fired:
+    def advance(
+        self,
+        received: list[pl.DataFrame],
+        combined: bool,
+        state: SlotState,
+        time: OperatorTime,
+        standing: Standing | None = None,
+    ) -> Fired:
         """Emit the first row of every key that is not known, and remember the key."""
         frames = [frame for frame in received if frame.height]
         if not frames:
@@ -75,9 +83,21 @@ class Distinct:
         compact(state, lambda runs: self._compacted(runs, time))
         return Fired(arrived.drop(_ENGINE_COLUMNS, strict=False))
 
+    def meet(self, shared: list[pl.DataFrame]) -> pl.DataFrame:
+        """Never called: no two slots share a key."""
+        raise NotImplementedError
+
+    def absorb(self, handed: Sequence[RunRef], state: SlotState) -> None:
+        """Add what other slots kept of keys that come here whole."""
+        state.adopt(handed)
+
     def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
         """Return one row a known key; what has expired since it was written is among them."""
         return sort_as_run(self._newest(runs))
+
+    def unite(self, stored: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return the rows of all slots: each key is on one."""
+        return sort_as_run(concatenate(stored))
 
     def values(self, stored: pl.DataFrame) -> pl.DataFrame:
         """Return the known keys, and when the row that passed was seen."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
+from anabranch.errors import FlowError
 from anabranch.model import BATCH, HASH, TIME, WINDOW, Aggregate, OperatorTime
 from anabranch.operators.grouping import group_rows
 from anabranch.operators.plan import plan_aggregates
+
+SMALLEST_INT64, LARGEST_INT64 = -(2**63), 2**63 - 1
 
 
 class Partials:
@@ -46,7 +50,8 @@ class Partials:
     ) -> pl.DataFrame:
         """Aggregate rows into one partial row per place and key; HASH is kept if it is there."""
         aggregations = [*_first_hash(rows), *extra, *self.plan.partials]
-        return group_rows(rows, [*places, *self.keys], aggregations, strides)
+        sums = {column.partial_column: column.input_column for column in self.plan.sums}
+        return self._group(rows, [*places, *self.keys], aggregations, sums, strides)
 
     def merge(
         self,
@@ -57,12 +62,64 @@ class Partials:
     ) -> pl.DataFrame:
         """Merge partial rows into one per place and key."""
         rows = concatenate(partial_rows)
-        aggregations = [*_first_hash(rows), *extra, *self.plan.merges]
-        return group_rows(rows, [*places, *self.keys], aggregations, strides)
+        return self.merge_groups(rows, [*places, *self.keys], [*_first_hash(rows), *extra], strides)
+
+    def merge_groups(
+        self,
+        partial_rows: pl.DataFrame,
+        by: Sequence[str],
+        extra: Sequence[pl.Expr] = (),
+        strides: Mapping[str, int] | None = None,
+    ) -> pl.DataFrame:
+        """Merge partial rows into one per group of the given columns."""
+        sums = {column.partial_column: column.partial_column for column in self.plan.sums}
+        return self._group(partial_rows, by, [*extra, *self.plan.merges], sums, strides)
 
     def finish(self, partial_rows: pl.DataFrame, carried: Sequence[pl.Expr] = ()) -> pl.DataFrame:
         """Turn partial rows into results."""
         return partial_rows.select(*carried, *(pl.col(key) for key in self.keys), *self.plan.finishes)
+
+    def _group(
+        self,
+        rows: pl.DataFrame,
+        by: Sequence[str],
+        aggregations: Sequence[pl.Expr],
+        sums: Mapping[str, str],
+        strides: Mapping[str, int] | None,
+    ) -> pl.DataFrame:
+        """Group rows; ``sums`` names the columns that are added up, by the column of their total.
+
+        Polars lets sums of Int64 wrap around in silence. Where they might, they are made in Int128 and looked at.
+        """
+        risky = {column for column in sums.values() if may_overflow(rows.get_column(column))}
+        if not risky:
+            return group_rows(rows, by, aggregations, strides)
+        wide_rows = rows.with_columns(pl.col(column).cast(pl.Int128) for column in sorted(risky))
+        grouped = group_rows(wide_rows, by, aggregations, strides)
+        wide_totals = [total for total, column in sums.items() if column in risky]
+        for total in wide_totals:
+            beyond = grouped.filter(~pl.col(total).is_between(SMALLEST_INT64, LARGEST_INT64))
+            if beyond.height:
+                raise self._overflow(total, beyond.row(0, named=True))
+        return grouped.with_columns(pl.col(total).cast(pl.Int64) for total in wide_totals)
+
+    def _overflow(self, total: str, row: Mapping[str, Any]) -> FlowError:
+        name = next(column.aggregate for column in self.plan.sums if column.partial_column == total)
+        key = ", ".join(f"{key}={row[key]!r}" for key in self.keys if key in row)
+        return FlowError(
+            f"{name}={self.aggregates[name].kind}: for {key} whole numbers add up to {row[total]}, beyond the range of "
+            f"Int64; cast what is added up, to pl.Decimal(38) or pl.Float64, and start with a new checkpoint"
+        )
+
+
+def may_overflow(column: pl.Series) -> bool:
+    """Say whether some of these numbers could add up beyond Int64: a look at the largest costs next to nothing."""
+    if column.dtype != pl.Int64:
+        return False
+    lowest, highest = column.min(), column.max()
+    if lowest is None or highest is None:
+        return False
+    return len(column) * max(-int(lowest), int(highest)) > LARGEST_INT64  # type: ignore[arg-type]
 
 
 def concatenate(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:

@@ -14,6 +14,15 @@ _ENGINE_COLUMNS = frozenset({BATCH, ORDER, TIME})
 
 
 @dataclass(frozen=True, slots=True)
+class SummedColumn:
+    """An input column, and the partial column that it is added up into."""
+
+    aggregate: str
+    input_column: str
+    partial_column: str
+
+
+@dataclass(frozen=True, slots=True)
 class AggregatePlan:
     """What to compute before, while and after rows are grouped; made once per kernel by ``plan_aggregates``."""
 
@@ -21,6 +30,8 @@ class AggregatePlan:
     """One expression per input column; equal expressions of several aggregates share one."""
     wide_inputs: tuple[str, ...]
     """Input columns that are summed: narrow numbers among them are widened, because Polars sums Int32 in Int32."""
+    sums: tuple[SummedColumn, ...]
+    """The sums among the partials."""
     partials: tuple[pl.Expr, ...]
     merges: tuple[pl.Expr, ...]
     finishes: tuple[pl.Expr, ...]
@@ -48,10 +59,12 @@ def plan_aggregates(aggregates: Mapping[str, Aggregate]) -> AggregatePlan:
     partials: list[pl.Expr] = []
     merges: list[pl.Expr] = []
     finishes: list[pl.Expr] = []
+    sums: list[SummedColumn] = []
     input_columns_of: dict[str, dict[str, str]] = {}
     shared: list[tuple[pl.Expr, bool, str]] = []
     for name, aggregate in aggregates.items():
-        wide = bool(getattr(aggregate, "sums_inputs", False))
+        sums_into: str | None = getattr(aggregate, "sums_into", None)
+        wide = sums_into is not None
         columns: dict[str, str] = {}
         for short, expression in aggregate.inputs().items():
             column = next((c for e, w, c in shared if w == wide and e.meta.eq(expression)), None)
@@ -65,6 +78,8 @@ def plan_aggregates(aggregates: Mapping[str, Aggregate]) -> AggregatePlan:
         input_columns_of[name] = columns
         partial = aggregate.partial(_by_name(columns))
         partial_columns = {short: f"__{name}.{short}" for short in partial}
+        if sums_into is not None:
+            sums += [SummedColumn(name, column, partial_columns[sums_into]) for column in columns.values()]
         merge = aggregate.merge(_by_name(partial_columns))
         if set(merge) != set(partial):
             msg = (
@@ -79,6 +94,7 @@ def plan_aggregates(aggregates: Mapping[str, Aggregate]) -> AggregatePlan:
     return AggregatePlan(
         inputs=tuple(inputs),
         wide_inputs=tuple(wide_inputs),
+        sums=tuple(sums),
         partials=tuple(partials),
         merges=tuple(merges),
         finishes=tuple(finishes),

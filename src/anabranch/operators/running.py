@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from anabranch.model import HASH, SEEN, Aggregate, Fired, OperatorTime, Prepared, SlotState
+from anabranch.model import HASH, SEEN, Aggregate, Fired, OperatorTime, Prepared, RunRef, SlotState, Standing
 from anabranch.operators.checks import check_aggregates, describe_aggregates, empty_rows
 from anabranch.operators.compaction import compact
 from anabranch.operators.partials import Partials, concatenate, sort_as_run
+
+_TOUCHED = "__touched"
 
 
 class RunningAggregate:
@@ -28,6 +30,8 @@ class RunningAggregate:
         time_column: str | None = None,
         ttl_us: int | None = None,
     ) -> None:
+        # A part that is silent must not expire while the key lives on in others.
+        self.splittable = ttl_us is None
         self._keys = tuple(keys)
         self._time_column = time_column
         self._ttl_us = ttl_us
@@ -56,11 +60,18 @@ class RunningAggregate:
         """Aggregate rows into one partial row per key."""
         return self._partials.combine(prepared, extra=self._latest)
 
-    def advance(self, received: list[pl.DataFrame], combined: bool, state: SlotState, time: OperatorTime) -> Fired:
+    def advance(
+        self,
+        received: list[pl.DataFrame],
+        combined: bool,
+        state: SlotState,
+        time: OperatorTime,
+        standing: Standing | None = None,
+    ) -> Fired:
         """Merge the batch into the totals of its keys, and emit these."""
         frames = [frame for frame in received if frame.height]
         if not frames:
-            return Fired(pl.DataFrame())
+            return Fired(pl.DataFrame(), shared=self._parts(None, state, standing))
         if combined:
             arrived = self._partials.merge(frames, extra=self._latest)
         else:
@@ -77,11 +88,34 @@ class RunningAggregate:
         totals = sort_as_run(totals)
         state.append(totals)
         compact(state, lambda runs: sort_as_run(self._alive(self._newest(runs), time)))
-        return Fired(self._partials.finish(totals))
+        shared = self._parts(totals, state, standing)
+        if standing is not None and shared is not None:
+            totals = totals.filter(~standing.shares(totals[HASH], None))
+        return Fired(self._partials.finish(totals), shared=shared)
+
+    def meet(self, shared: list[pl.DataFrame]) -> pl.DataFrame:
+        """Merge the parts of each key that at least one slot touched."""
+        whole = self._partials.merge(shared, extra=[pl.col(_TOUCHED).any()])
+        return self._partials.finish(whole.filter(_TOUCHED))
+
+    def absorb(self, handed: Sequence[RunRef], state: SlotState) -> None:
+        """Add what other slots kept to what is here of the same keys: totals replace each other, they do not meet."""
+        frames = [state.read(run) for run in handed]
+        hashes = pl.concat([frame[HASH] for frame in frames]).unique().sort()
+        found = state.lookup(hashes)
+        if len(handed) == 1 and not found:
+            state.adopt(handed)
+            return
+        known = [self._newest(found)] if found else []
+        state.append(sort_as_run(self._partials.merge([*known, *frames], extra=self._latest)))
 
     def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
         """Return one row a key; what has expired since it was written is among them."""
         return sort_as_run(self._newest(runs))
+
+    def unite(self, stored: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return one row a key."""
+        return sort_as_run(self._partials.merge(stored, extra=self._latest))
 
     def values(self, stored: pl.DataFrame) -> pl.DataFrame:
         """Return the values so far."""
@@ -93,6 +127,20 @@ class RunningAggregate:
         if self._time_column is None:
             return [pl.lit(time.now_us, dtype=pl.Int64).alias(SEEN)]
         return [pl.col(self._time_column).dt.timestamp("us").alias(SEEN)]
+
+    def _parts(self, touched: pl.DataFrame | None, state: SlotState, standing: Standing | None) -> pl.DataFrame | None:
+        """Return the totals of all shared keys that are held here: each part counts if any of them was touched."""
+        if standing is None or standing.split_hashes is None:
+            return None
+        found = state.lookup(standing.split_hashes)
+        if not found:
+            return None
+        parts = self._newest(found)
+        if touched is None:
+            return parts.with_columns(pl.lit(False).alias(_TOUCHED))
+        mark = touched.select(*self._keys, pl.lit(True).alias(_TOUCHED))
+        joined = parts.join(mark, on=self._keys, how="left", maintain_order="left", nulls_equal=True)
+        return joined.with_columns(pl.col(_TOUCHED).fill_null(False))
 
     def _newest(self, runs: list[pl.DataFrame]) -> pl.DataFrame:
         return concatenate(runs).unique(self._keys, keep="last", maintain_order=True)

@@ -16,12 +16,13 @@ from anabranch.model import (
     Fired,
     OperatorTime,
     Prepared,
+    RunRef,
     SlotState,
+    Standing,
     WindowSpec,
 )
 from anabranch.operators.checks import check_aggregates, describe_aggregates, empty_rows
 from anabranch.operators.compaction import compact
-from anabranch.operators.grouping import group_rows
 from anabranch.operators.partials import Partials, concatenate, sort_as_run
 
 _START, _END = "__start", "__end"
@@ -47,6 +48,7 @@ class SessionAggregate:
     """
 
     mergeable = True
+    splittable = False
 
     def __init__(
         self,
@@ -96,7 +98,14 @@ class SessionAggregate:
         cells = self._partials.combine(prepared, [_CELL], extra=interval).drop(_CELL)
         return self._merge_fragments(self._numbered(cells)).drop(_SESSION)
 
-    def advance(self, received: list[pl.DataFrame], combined: bool, state: SlotState, time: OperatorTime) -> Fired:
+    def advance(
+        self,
+        received: list[pl.DataFrame],
+        combined: bool,
+        state: SlotState,
+        time: OperatorTime,
+        standing: Standing | None = None,
+    ) -> Fired:
         """Fire the sessions that closed before this batch, take its rows in, fire what they complete."""
         fired: list[pl.DataFrame] = []
         held: list[pl.DataFrame] = []
@@ -115,9 +124,21 @@ class SessionAggregate:
         results = pl.concat(fired) if fired else pl.DataFrame()
         return Fired(results, late_rows, self._next_due_us(state, passed_us))
 
+    def meet(self, shared: list[pl.DataFrame]) -> pl.DataFrame:
+        """Never called: no two slots share a key."""
+        raise NotImplementedError
+
+    def absorb(self, handed: Sequence[RunRef], state: SlotState) -> None:
+        """Add what other slots kept of keys that come here whole."""
+        state.adopt(handed)
+
     def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
         """Return one row an open session."""
         return self._compacted(runs, passed_us)
+
+    def unite(self, stored: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return the rows of all slots: each key is on one."""
+        return sort_as_run(concatenate(stored))
 
     def values(self, stored: pl.DataFrame) -> pl.DataFrame:
         """Return the sessions that are open, as they stand."""
@@ -199,7 +220,7 @@ class SessionAggregate:
         if _CHECK in numbered.columns:
             interval.append(pl.col(_CHECK).max())
         first = [pl.col(column).first() for column in carried]
-        return group_rows(numbered, [_SESSION], [*first, *interval, *self._partials.plan.merges])
+        return self._partials.merge_groups(numbered, [_SESSION], [*first, *interval])
 
     def _as_run(self, fragments: pl.DataFrame) -> pl.DataFrame:
         segment = pl.col(_CHECK) // self._segment_us * self._segment_us

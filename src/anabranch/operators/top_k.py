@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -19,7 +19,9 @@ from anabranch.model import (
     Kernel,
     OperatorTime,
     Prepared,
+    RunRef,
     SlotState,
+    Standing,
     TopKSpec,
 )
 
@@ -97,6 +99,7 @@ class TopK:
         self._spec = spec
         self._best = Best(spec.by, spec.k, spec.descending, spec.columns)
         self._inner = make_inner({_BEST: self._best})
+        self.splittable = self._inner.splittable
 
     def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
         """Return the columns that ``advance`` emits."""
@@ -126,16 +129,35 @@ class TopK:
         """Keep the best rows of each key (and window)."""
         return self._inner.combine(prepared)
 
-    def advance(self, received: list[pl.DataFrame], combined: bool, state: SlotState, time: OperatorTime) -> Fired:
+    def advance(
+        self,
+        received: list[pl.DataFrame],
+        combined: bool,
+        state: SlotState,
+        time: OperatorTime,
+        standing: Standing | None = None,
+    ) -> Fired:
         """Let the inner kernel work, and emit its best rows one by one."""
-        fired = self._inner.advance(received, combined, state, time)
+        fired = self._inner.advance(received, combined, state, time, standing)
         if fired.frame.is_empty():
             return fired
         return replace(fired, frame=self._lay_out(fired.frame))
 
+    def meet(self, shared: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return the best rows of what several slots kept."""
+        return self._lay_out(self._inner.meet(shared))
+
+    def absorb(self, handed: Sequence[RunRef], state: SlotState) -> None:
+        """Let the inner kernel take in what other slots kept."""
+        self._inner.absorb(handed, state)
+
     def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
         """Return what the aggregating kernel keeps."""
         return self._inner.stored(runs, passed_us)
+
+    def unite(self, stored: list[pl.DataFrame]) -> pl.DataFrame:
+        """Let the aggregating kernel unite them."""
+        return self._inner.unite(stored)
 
     def values(self, stored: pl.DataFrame) -> pl.DataFrame:
         """Return the best rows so far, one by one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import polars as pl
 
@@ -22,7 +22,9 @@ from anabranch.model import (
     Fired,
     OperatorTime,
     Prepared,
+    RunRef,
     SlotState,
+    Standing,
     WindowSpec,
 )
 from anabranch.operators.checks import check_aggregates, describe_aggregates, empty_rows
@@ -42,6 +44,7 @@ class WindowedAggregate:
     """
 
     mergeable = True
+    splittable = True
 
     def __init__(
         self,
@@ -93,24 +96,48 @@ class WindowedAggregate:
         """Aggregate rows into one partial row per pane and key."""
         return self._partials.combine(prepared, [WINDOW], strides=self._strides)
 
-    def advance(self, received: list[pl.DataFrame], combined: bool, state: SlotState, time: OperatorTime) -> Fired:
+    def advance(
+        self,
+        received: list[pl.DataFrame],
+        combined: bool,
+        state: SlotState,
+        time: OperatorTime,
+        standing: Standing | None = None,
+    ) -> Fired:
         """Fire what closed before this batch, take the batch's rows in, fire what they complete."""
         # These windows are over for the rows of this batch, even if some of their panes are not.
-        fired = self._fire(state, None, time.fired_us, time.closed_us)
+        results = _Results(self._finish, standing)
+        self._fire(state, None, time.fired_us, time.closed_us, results)
         rows = self._take(received, combined)
         if time.fire_us > time.closed_us:
-            fired += self._fire(state, rows, max(time.fired_us, time.closed_us), time.fire_us)
+            self._fire(state, rows, max(time.fired_us, time.closed_us), time.fire_us, results)
             if rows is not None:
                 # What is over already need not be written.
                 rows = rows.filter(pl.col(WINDOW) >= drop_limit_us(self._window, time.fire_us))
         if rows is not None and rows.height:
             state.append(sort_as_run(rows))
             compact(state, self._compacted)
-        return Fired(pl.concat(fired) if fired else pl.DataFrame(), next_due_us=self._next_due_us(state, time))
+        return Fired(
+            pl.concat(results.finished) if results.finished else pl.DataFrame(),
+            next_due_us=self._next_due_us(state, time),
+            shared=concatenate(results.shared) if results.shared else None,
+        )
+
+    def meet(self, shared: list[pl.DataFrame]) -> pl.DataFrame:
+        """Merge the windows that several slots have parts of."""
+        return self._finish(self._partials.merge(shared, [WINDOW], strides={WINDOW: self._window.slide_us}))
+
+    def absorb(self, handed: Sequence[RunRef], state: SlotState) -> None:
+        """Add what other slots kept: deltas meet when their window fires, whoever wrote them."""
+        state.adopt(handed)
 
     def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
         """Return one row a pane and key."""
         return self._compacted(runs).filter(pl.col(WINDOW) >= drop_limit_us(self._window, passed_us))
+
+    def unite(self, stored: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return one row a pane and key."""
+        return self._compacted(stored)
 
     def values(self, stored: pl.DataFrame) -> pl.DataFrame:
         """Return the values so far; those of sliding windows are per pane, from which windows are made."""
@@ -123,11 +150,13 @@ class WindowedAggregate:
         rows = self._merge_panes(frames) if combined else self.combine(concatenate(frames))
         return rows.select(self._run_columns)
 
-    def _fire(self, state: SlotState, arrived: pl.DataFrame | None, after_us: int, until_us: int) -> list[pl.DataFrame]:
+    def _fire(
+        self, state: SlotState, arrived: pl.DataFrame | None, after_us: int, until_us: int, results: _Results
+    ) -> None:
         """Emit the windows that end in (after, until], forget what no later window holds."""
         limit_us = drop_limit_us(self._window, until_us)
         if limit_us == drop_limit_us(self._window, after_us):
-            return []
+            return
         # All of a tumbling window fires at once; a sliding one leaves its later panes to the next.
         panes_until_us = limit_us if self._window.kind == "tumbling" else until_us
         panes = state.due(panes_until_us)
@@ -136,10 +165,12 @@ class WindowedAggregate:
         panes = [frame for frame in panes if frame.height]
         state.drop_due(limit_us)
         if not panes:
-            return []
+            return
         if self._window.kind == "tumbling":
-            return [self._finish(self._merge_panes(panes))]
-        return [self._finish(rows) for rows in self._merge_windows(panes, after_us, until_us)]
+            results.take(self._merge_panes(panes))
+            return
+        for rows in self._merge_windows(panes, after_us, until_us):
+            results.take(rows)
 
     def _merge_panes(self, panes: list[pl.DataFrame]) -> pl.DataFrame:
         # Within one frame, be it a run or what one local merge made, every pane and key is there only once.
@@ -174,3 +205,28 @@ class WindowedAggregate:
         panes = [run.min_window for run in state.runs() if run.min_window is not None]
         watermark_us = max(time.closed_us, time.fire_us)
         return next_window_end_us(self._window, min(panes), watermark_us) if panes else None
+
+
+class _Results:
+    """Collects fired windows: finished where the slot has all of them, as they are where others have parts."""
+
+    def __init__(self, finish: Callable[[pl.DataFrame], pl.DataFrame], standing: Standing | None) -> None:
+        self._finish = finish
+        self._standing = standing
+        self.finished: list[pl.DataFrame] = []
+        self.shared: list[pl.DataFrame] = []
+
+    def take(self, rows: pl.DataFrame) -> None:
+        if self._standing is not None:
+            rows = self._keep_own(rows, self._standing)
+        self.finished.append(self._finish(rows))
+
+    def _keep_own(self, rows: pl.DataFrame, standing: Standing) -> pl.DataFrame:
+        lacked = standing.lacks(rows[HASH], rows[WINDOW])
+        if lacked is not None:
+            rows = rows.filter(~lacked)
+        shared = standing.shares(rows[HASH], rows[WINDOW])
+        if not shared.any():
+            return rows
+        self.shared.append(rows.filter(shared))
+        return rows.filter(~shared)

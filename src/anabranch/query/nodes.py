@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import polars as pl
 
 from anabranch.errors import FlowError
 from anabranch.model import OperatorSpec, Sink
+from anabranch.model.balance import Routing
 from anabranch.query.labels import describe_columns, name_alternatives
 
 Expression = pl.Expr | str
@@ -125,6 +126,8 @@ class Stateful:
 
     spec: OperatorSpec
     name: str
+    routing: Routing = field(default_factory=Routing)
+    """Where its keys go; a checkpoint does not depend on it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,6 +12,7 @@ import polars as pl
 from anabranch.errors import FlowError
 from anabranch.eventtime import parse_duration
 from anabranch.model import Aggregate, AggregateSpec, DistinctSpec, OperatorSpec, Sink, TopKSpec, WindowSpec
+from anabranch.model.balance import AUTO, Balance, Routing
 from anabranch.model.columns import HASH, ORDER, SEEN, TIME, WINDOW, WINDOW_END, WINDOW_START
 from anabranch.operators.kernels import make_kernel
 from anabranch.query.labels import describe_columns, describe_duration, describe_window, name_alternatives
@@ -32,12 +33,16 @@ from anabranch.query.nodes import (
     describe,
     dry_run,
 )
+from anabranch.routing.strategies import make_strategy, strategy_names
 
 if TYPE_CHECKING:
     from anabranch.query.graph import FlowGraph
 
 Duration = str | timedelta
 _RESERVED = (HASH, ORDER, SEEN, TIME, WINDOW)
+
+
+_BALANCED = Balance()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +53,7 @@ class Stream:
     node: Node
     keys: tuple[str, ...] = ()
     windowing: WindowSpec | None = None
+    routing: Routing = field(default_factory=Routing)
 
     @property
     def schema(self) -> dict[str, pl.DataType]:
@@ -110,8 +116,12 @@ class Stream:
         time = self.node.time if len(times) == 1 else None
         return replace(self, node=self.graph.add(Union(), inputs, self.schema, f"union of {len(inputs)}", time))
 
-    def key_by(self, *columns: str) -> Stream:
-        """Name the columns whose values belong together. Rows with a null key go to the dead-letter sink."""
+    def key_by(self, *columns: str, routing: str = AUTO, balance: Balance | None = _BALANCED) -> Stream:
+        """Name the columns whose values belong together. Rows with a null key go to the dead-letter sink.
+
+        ``routing`` names a strategy that spreads keys over slots; ``auto`` moves and splits hot keys as needed.
+        ``balance`` says how even slots must be, and when to look again; None leaves keys where they are.
+        """
         if not columns:
             msg = f"key_by needs at least one column; there are {', '.join(self.schema)}"
             raise FlowError(msg)
@@ -121,7 +131,10 @@ class Stream:
                 allowed = "integers, strings, bytes, dates, times, booleans or decimals"
                 msg = f"key_by: {column!r} is {dtype}; keys are {allowed}: cast it first"
                 raise FlowError(msg)
-        return replace(self, keys=columns)
+        if routing != AUTO and routing not in strategy_names():
+            msg = f"key_by: unknown routing {routing!r}; there are {AUTO}, {', '.join(strategy_names())}"
+            raise FlowError(msg)
+        return replace(self, keys=columns, routing=Routing(routing, balance))
 
     def watermark(self, column: str, delay: Duration = "0s") -> Stream:
         """Follow event time by this column; rows more than the delay behind the latest may be late."""
@@ -229,6 +242,10 @@ class Stream:
             msg = f"{name}: the event time got lost after window(); keep its column, or unite streams with the same one"
             raise FlowError(msg)
         kernel = make_kernel(spec)
+        splits = self.routing.strategy != AUTO and make_strategy(self.routing.strategy).splits_keys
+        if splits and not kernel.splittable:
+            msg = f"{name}: {self.routing.strategy} spreads a key over slots, and this operator needs each key whole"
+            raise FlowError(msg)
         schema = kernel.output_schema(self.schema | ({TIME: pl.Datetime("us")} if spec.time_column else {}))
         schema.pop(TIME, None)
         time: EventTime | None = None
@@ -237,7 +254,7 @@ class Stream:
         elif isinstance(spec, DistinctSpec):
             time = self.node.time
         over = f" over {describe_window(self.windowing)}" if self.windowing else ""
-        operation = Stateful(spec, self.graph.unused_name(name))
+        operation = Stateful(spec, self.graph.unused_name(name), self.routing)
         node = self.graph.add(operation, (self.node.id,), schema, f"{label} by {', '.join(self.keys)}{over}", time)
         return Stream(self.graph, node)
 

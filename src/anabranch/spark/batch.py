@@ -7,7 +7,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -17,12 +17,23 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.errors import EngineError, SinkError, StateDamaged
-from anabranch.model import BatchProgress, BucketMap, OperatorTime, RunRef, Split
-from anabranch.query.nodes import Stateful, Watermark
+from anabranch.eventtime.watermarks import FlowTime
+from anabranch.model import BatchProgress, OperatorTime, Split
+from anabranch.query.nodes import Watermark
 from anabranch.query.plan import Plan
 from anabranch.spark.anchors import anchor_frame, executor_locations
 from anabranch.spark.blocks import EXCHANGE_SCHEMA, LEDGER
 from anabranch.spark.faults import reach
+from anabranch.spark.flow_routes import (
+    Change,
+    FlowRoutes,
+    Steering,
+    check_changes,
+    count_slots,
+    load_routes,
+    name_of,
+    store_levels,
+)
 from anabranch.spark.flow_times import load_time, store_time
 from anabranch.spark.publishing import Publisher
 from anabranch.spark.reports import BatchReport, merge_ledgers
@@ -31,7 +42,7 @@ from anabranch.spark.settings import RunSettings
 from anabranch.spark.spec import BatchSpec, FlowProgram
 from anabranch.spark.states import write_initial_state
 from anabranch.spark.task_errors import find_task_error
-from anabranch.spark.tasks import ReadTask, SlotTask
+from anabranch.spark.tasks import MeetTask, ReadTask, SlotTask
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.epochs import Lease
 from anabranch.state.manifest import INITIAL_BATCH, LevelState, Manifest
@@ -61,6 +72,15 @@ class BatchInput:
     problems: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class FlowIdentity:
+    """What every manifest of a run says of the flow."""
+
+    structure: Mapping[str, Any]
+    query_id: Callable[[], str]
+    """Known only once the query has started."""
+
+
 class BatchRunner:
     """Runs batches one after the other, on the driver."""
 
@@ -72,8 +92,8 @@ class BatchRunner:
         checkpoint: Checkpoint,
         lease: Lease,
         publisher: Publisher,
-        structure: Mapping[str, Any],
-        query_id: Callable[[], str],
+        identity: FlowIdentity,
+        steering: Steering,
     ) -> None:
         self._spark = spark
         self._program = program
@@ -82,8 +102,8 @@ class BatchRunner:
         self._checkpoint = checkpoint
         self._lease = lease
         self._publisher = publisher
-        self._structure = structure
-        self._query_id = query_id
+        self._identity = identity
+        self._steering = steering
         self._retention = Retention(checkpoint)
         self._anchors: tuple[tuple[SparkSession, int, tuple[str, ...]], DataFrame] | None = None
         self._pickled: bytes = cloudpickle.dumps(program)  # type: ignore[no-untyped-call]
@@ -103,11 +123,15 @@ class BatchRunner:
             return committed, self._progress(committed, None, time.perf_counter() - began, {}, given)
         before = self._checkpoint.latest()
         times = self._times(before, given)
+        routes = load_routes(self._plan, before, self._settings.buckets)
+        changes = check_changes(self._plan, routes, self._steering.decide(given.batch, routes, before))
         reach("before-job", given.batch)
-        report = self._run_job(given, before, times)
+        report = self._run_job(given, before, times, routes, changes)
         job_seconds = time.perf_counter() - began
         reach("after-job", given.batch)
-        manifest = self._manifest(given, before, report)
+        time_after = self._time_after(given, before, report)
+        levels = store_levels(self._plan, routes, changes, times, time_after, report)
+        manifest = self._manifest(given, before, report, levels, time_after)
         reach("before-manifest", given.batch)
         # A driver that was replaced may have committed the batch just before: then its manifest stands.
         standing = self._checkpoint.commit(manifest)
@@ -116,6 +140,7 @@ class BatchRunner:
         self._publish(standing)
         reach("after-publish", given.batch)
         self._retention.advance(standing)
+        self._steering.observe(standing, report, routes)
         total = time.perf_counter() - began
         phases = {
             "trigger": waited,
@@ -123,7 +148,10 @@ class BatchRunner:
             "commit": commit_seconds,
             "publish": total - job_seconds - commit_seconds,
         }
-        return standing, self._progress(standing, report, total, phases, given)
+        progress = self._progress(standing, report, total, phases, given)
+        moved = sum(operator.handed_bytes for operator in report.operators.values())
+        described = tuple(f"{name_of(self._plan, head)}: {change}" for head, change in changes.items())
+        return standing, replace(progress, moved_bytes=moved, changes=described)
 
     def _publish(self, manifest: Manifest) -> None:
         """Publish, unless another driver has taken over: then it does that, and may move the files meanwhile."""
@@ -142,7 +170,7 @@ class BatchRunner:
         self._checkpoint.commit(
             Manifest(
                 flow=self._plan.flow,
-                flow_structure=self._structure,
+                flow_structure=self._identity.structure,
                 batch=INITIAL_BATCH,
                 epoch=self._lease.epoch,
                 query_id="",
@@ -157,7 +185,7 @@ class BatchRunner:
     def due_now(self, manifest: Manifest) -> bool:
         """Say whether windows are due that only another batch, with or without data, can fire."""
         time_after = load_time(self._plan, manifest)
-        nodes = {self._name(node.id): node.id for node in self._plan.stateful}
+        nodes = {name_of(self._plan, node.id): node.id for node in self._plan.stateful}
         for operator, next_due in manifest.engine["next_due"].items():
             followed = self._plan.watermarks[nodes[operator]]
             ahead = time_after.operator_time(0, followed, lagging=False, draining=False, now_us=0)
@@ -181,7 +209,17 @@ class BatchRunner:
             for node in self._plan.stateful
         }
 
-    def _run_job(self, given: BatchInput, before: Manifest | None, times: Mapping[int, OperatorTime]) -> BatchReport:
+    def _run_job(
+        self,
+        given: BatchInput,
+        before: Manifest | None,
+        times: Mapping[int, OperatorTime],
+        routes: FlowRoutes,
+        changes: Mapping[int, Change],
+    ) -> BatchReport:
+        known = {level.operator: level for level in before.levels} if before is not None else {}
+        states = {node.id: known.get(name_of(self._plan, node.id)) for node in self._plan.stateful}
+        slots = count_slots(self._plan, routes)
         for attempt in range(self._settings.job_attempts):
             spec = BatchSpec(
                 batch=given.batch,
@@ -189,8 +227,12 @@ class BatchRunner:
                 attempt=attempt,
                 job=uuid.uuid4().hex[:12],
                 times=times,
-                routes=self._routes(before),
-                runs=self._runs(before),
+                slots=slots,
+                routes=routes,
+                runs={head: state.runs if state is not None else () for head, state in states.items()},
+                handoffs={head: state.handoffs for head, state in states.items() if state is not None},
+                watches=self._steering.watches(routes),
+                next_routes={head: change.routes for head, change in changes.items() if change.protocol == "state"},
             )
             try:
                 rows = self._job(given, spec).collect()
@@ -206,7 +248,7 @@ class BatchRunner:
                 logger.warning("batch %d failed and is run again (%d): %s", given.batch, attempt + 1, _short(error))
                 self._lease.check()
                 continue
-            slots_of = {node.id: self._slots(node.id) for node in self._plan.stateful}
+            slots_of = {node.id: slots[self._plan.level_of(node.id) - 1] for node in self._plan.stateful}
             return merge_ledgers((bytes(row["block"]) for row in rows if row["head"] == LEDGER), slots_of)
         raise AssertionError
 
@@ -221,7 +263,7 @@ class BatchRunner:
         locations = self._locations(spark)
         with task_environment(spark):
             blocks = rows.mapInArrow(ReadTask(self._digest, self._pickled, spec, given.packs), EXCHANGE_SCHEMA)
-            for level, slots in enumerate(self._plan.slots, start=1):
+            for level, slots in enumerate(spec.slots, start=1):
                 task = SlotTask(self._digest, self._pickled, spec, level)
                 exchanged = blocks.repartitionById(slots, "slot")
                 if locations:
@@ -233,6 +275,10 @@ class BatchRunner:
                     )
                 else:
                     blocks = exchanged.mapInArrow(task, EXCHANGE_SCHEMA)
+                if spec.meets(self._plan.levels[level - 1]):
+                    # Blocks of later levels pass through; Spark takes their slots modulo the partitions.
+                    meeting = MeetTask(self._digest, self._pickled, spec, level)
+                    blocks = blocks.repartitionById(slots, "slot").mapInArrow(meeting, EXCHANGE_SCHEMA)
         return blocks
 
     def _anchor_frame(self, spark: SparkSession, slots: int, locations: tuple[str, ...]) -> DataFrame:
@@ -248,34 +294,7 @@ class BatchRunner:
         locations = executor_locations(spark)
         return locations if self._settings.anchors or len(locations) > 1 else []
 
-    def _routes(self, before: Manifest | None) -> tuple[BucketMap, ...]:
-        if before is not None and before.levels:
-            maps = {level.operator: level.bucket_map for level in before.levels}
-            return tuple(
-                next((maps[name] for head in heads if (name := self._name(head)) in maps), self._even(index))
-                for index, heads in enumerate(self._plan.levels)
-            )
-        return tuple(self._even(index) for index in range(self._plan.hops))
-
-    def _even(self, index: int) -> BucketMap:
-        return BucketMap.even(self._plan.slots[index], max(self._settings.buckets, self._plan.slots[index]))
-
-    def _runs(self, before: Manifest | None) -> dict[int, tuple[tuple[RunRef, ...], ...]]:
-        known = {level.operator: level.runs for level in before.levels} if before is not None else {}
-        return {
-            node.id: known.get(self._name(node.id), tuple(() for _ in range(self._slots(node.id))))
-            for node in self._plan.stateful
-        }
-
-    def _name(self, head: int) -> str:
-        operation = self._plan.nodes[head].operation
-        return operation.name if isinstance(operation, Stateful) else ""
-
-    def _slots(self, head: int) -> int:
-        return self._plan.slots[self._plan.level_of(head) - 1]
-
-    def _manifest(self, given: BatchInput, before: Manifest | None, report: BatchReport) -> Manifest:
-        flow_time = load_time(self._plan, before)
+    def _time_after(self, given: BatchInput, before: Manifest | None, report: BatchReport) -> FlowTime:
         delays = {
             node.id: node.operation.delay_us
             for node in self._plan.nodes.values()
@@ -287,30 +306,38 @@ class BatchRunner:
                 for watermark in self._plan.watermarks[head]:
                     if operator.last_end_us is not None:
                         fired[watermark] = max(operator.last_end_us, fired.get(watermark, operator.last_end_us))
-        routes = self._routes(before)
+        return load_time(self._plan, before).advanced(report.latest_us, delays, fired)
+
+    def _manifest(
+        self,
+        given: BatchInput,
+        before: Manifest | None,
+        report: BatchReport,
+        levels: tuple[LevelState, ...],
+        time_after: FlowTime,
+    ) -> Manifest:
         totals = dict(before.totals) if before is not None else {}
         for name, value in report.counters.items():
             totals[name] = totals.get(name, 0) + value
         return Manifest(
             flow=self._plan.flow,
-            flow_structure=self._structure,
+            flow_structure=self._identity.structure,
             batch=given.batch,
             epoch=self._lease.epoch,
-            query_id=self._query_id(),
+            query_id=self._identity.query_id(),
             start_offset=given.start_offset,
             end_offset=given.end_offset,
-            levels=tuple(
-                LevelState(self._name(head), routes[self._plan.level_of(head) - 1], operator.runs)
-                for head, operator in report.operators.items()
-            ),
-            watermarks=store_time(self._plan, flow_time.advanced(report.latest_us, delays, fired)),
+            levels=levels,
+            watermarks=store_time(self._plan, time_after),
             sinks=report.staged,
             totals=totals,
             problems=given.problems + report.problems,
             created_at=time.time(),
             engine={
                 "slots": self._plan.subquery_slots,
-                "next_due": {self._name(head): operator.next_due_us for head, operator in report.operators.items()},
+                "next_due": {
+                    name_of(self._plan, head): operator.next_due_us for head, operator in report.operators.items()
+                },
             },
         )
 

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
-
-from anabranch.model import HASH, BucketMap
-from anabranch.routing import slots_of
 
 EXCHANGE_SCHEMA = "slot int, head int, seq long, combined boolean, block binary"
 _ARROW_SCHEMA = pa.schema(
@@ -27,6 +25,12 @@ _ARROW_SCHEMA = pa.schema(
 )
 LEDGER = -1
 """The head of rows that carry a ledger, plain JSON for the driver."""
+
+
+def meeting_of(head: int) -> int:
+    """Return what blocks have as their head whose rows meet before they leave the stateful node ``head``."""
+    return LEDGER - 1 - head
+
 
 TARGET_BLOCK_BYTES = 8 << 20
 
@@ -59,16 +63,15 @@ def ledger(slot: int, seq: int, content: dict[str, Any]) -> Block:
     return Block(slot, LEDGER, seq, False, json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
 
 
-def cut(frame: pl.DataFrame, routes: BucketMap) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Cut a frame that has HASH into the parts of each slot, in slot order, rows in their old order."""
-    if routes.slots == 1:
+def cut(frame: pl.DataFrame, slots: npt.NDArray[np.int32], slot_count: int) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Cut a frame into the parts of each slot, in slot order, rows in their old order; ``slots`` has each row's."""
+    if slot_count == 1:
         yield from ((0, part) for part in _chunks(frame))
         return
-    slots = slots_of(frame.get_column(HASH), routes)
     order = np.argsort(slots, kind="stable")
-    edges = np.searchsorted(slots[order], np.arange(routes.slots + 1))
+    edges = np.searchsorted(slots[order], np.arange(slot_count + 1))
     gathered = frame[order]
-    for slot in range(routes.slots):
+    for slot in range(slot_count):
         start, end = int(edges[slot]), int(edges[slot + 1])
         if end > start:
             yield from ((slot, part) for part in _chunks(gathered[start:end]))

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import polars as pl
@@ -17,14 +14,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from anabranch.connectors import json_lines
+from anabranch.connectors.claims import claim_places, name_sinks, refuse_shared_places
+from anabranch.connectors.private_folders import PrivateFolder
 from anabranch.errors import AnabranchError, EngineError
 from anabranch.eventtime.durations import parse_duration
 from anabranch.model import BatchProgress, Sink, Source
 from anabranch.query.graph import FlowGraph
 from anabranch.query.plan import Plan, make_plan
 from anabranch.spark.anchors import missing_settings
-from anabranch.spark.batch import BatchInput, BatchRunner
+from anabranch.spark.batch import BatchInput, BatchRunner, FlowIdentity
 from anabranch.spark.dataframes import SparkSource, rebind
+from anabranch.spark.flow_routes import Steering
 from anabranch.spark.offsets import read_offset, read_trigger_time
 from anabranch.spark.pipeline import DEAD_LETTER_SCHEMA
 from anabranch.spark.publishing import Publisher
@@ -33,6 +33,7 @@ from anabranch.spark.settings import AVAILABLE_NOW, CONTINUOUS, ONCE, RunSetting
 from anabranch.spark.spec import DEAD_LETTER, FlowProgram
 from anabranch.spark.split_log import BEFORE_FIRST, SplitLog, StepRequest, digest_of, pack
 from anabranch.spark.split_source import FORMAT, ControlFolder, NoSplits, register
+from anabranch.spark.steering import BalancingSteering
 from anabranch.spark.structure import describe_flow, refuse_changed_flow
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.epochs import Lease, Owner, take_epoch
@@ -56,6 +57,7 @@ class Driver:
         settings: RunSettings,
         spark: SparkSession,
         on_progress: Callable[[BatchProgress], None] | None = None,
+        make_steering: Callable[[FlowProgram], Steering] | None = None,
     ) -> None:
         graph.check()
         self.graph = graph
@@ -88,20 +90,40 @@ class Driver:
         self._lease: Lease = take_epoch(self.store, Owner.this_process(), time.time, settings.takeover)
         # Whatever the last driver committed before the epoch was taken counts.
         self.checkpoint = Checkpoint(self.store, settings.kept_batches)
-        self._claim_sinks()
+        with self._released_on_error():
+            self._claim_sinks()
         Retention(self.checkpoint).sweep(self._lease.epoch, time.time())
         self._warn_of_missing_settings()
-        self.control = ControlFolder(tempfile.mkdtemp(prefix="anabranch-control-"))
+        self._control_folder = PrivateFolder("control")
+        self.control = ControlFolder(self._control_folder.path)
         self._log = SplitLog(self.store)
         publisher = Publisher(self.store, self.program.sinks, {"spark": self.spark})
+        self._steering: Steering = (
+            BalancingSteering(self.program, resizes=settings.slots is not None)
+            if make_steering is None
+            else make_steering(self.program)
+        )
         self._runner = BatchRunner(
-            self.spark, self.program, settings, self.checkpoint, self._lease, publisher, structure, self._query_id
+            self.spark,
+            self.program,
+            settings,
+            self.checkpoint,
+            self._lease,
+            publisher,
+            FlowIdentity(structure, self._query_id),
+            self._steering,
         )
 
     # -- life ------------------------------------------------------------------------------------------------------
 
     def start(self, initial_state: Mapping[str, pl.DataFrame] | None = None) -> None:
         """Start the streaming query, and a thread that sees it through to the end."""
+        with self._released_on_error():
+            self._begin(initial_state)
+        threading.Thread(target=self._keep_lease, daemon=True, name="anabranch-lease").start()
+        threading.Thread(target=self._see_through, daemon=True, name="anabranch-driver").start()
+
+    def _begin(self, initial_state: Mapping[str, pl.DataFrame] | None) -> None:
         if initial_state and self.checkpoint.latest() is None:
             self._runner.commit_initial_state(initial_state)
         with active_session(self.spark):
@@ -117,8 +139,6 @@ class Driver:
             self._ask(tick_after=BEFORE_FIRST)
         with active_session(self.spark):
             self._query = self._start_query()
-        threading.Thread(target=self._keep_lease, daemon=True, name="anabranch-lease").start()
-        threading.Thread(target=self._see_through, daemon=True, name="anabranch-driver").start()
 
     def stop(self, drain: bool = False, timeout_seconds: float | None = None) -> None:
         """End after the running batch; with ``drain``, fire first what is still open."""
@@ -232,7 +252,7 @@ class Driver:
                 self.error = None
             with contextlib.suppress(Exception):
                 self._lease.release()
-            shutil.rmtree(self.control.path, ignore_errors=True)
+            self._control_folder.remove()
             self._finished.set()
 
     def _ask(self, *, tick_after: int | None = None, drain: bool = False) -> None:
@@ -289,27 +309,17 @@ class Driver:
         wanted = self.settings.slots or max(2, self.spark.sparkContext.defaultParallelism)
         if latest is None:
             return wanted
-        slots = int(latest.engine["slots"])
-        if self.settings.slots not in (None, slots):
-            logger.warning("the checkpoint has %d slots; slots=%s is not used", slots, self.settings.slots)
-        return slots
+        return self.settings.slots or int(latest.engine["slots"])
 
     def _sinks(self) -> dict[int, Sink]:
-        sinks: dict[int, Sink] = dict(enumerate(self.graph.sinks))
-        dead = self.graph.dead_letter_sink
-        if dead is None:
-            local = self.store.local_path("dead-letter")
-            dead = json_lines(local if local is not None else Path(tempfile.mkdtemp(prefix="anabranch-dead-letter-")))
+        dead = self.graph.dead_letter_sink or json_lines(f"{self.store.url}/dead-letter")
         dead.check(DEAD_LETTER_SCHEMA)
-        return {**sinks, DEAD_LETTER: dead}
+        refuse_shared_places(name_sinks(self.graph.sinks, dead))
+        return {**dict(enumerate(self.graph.sinks)), DEAD_LETTER: dead}
 
     def _claim_sinks(self) -> None:
         batches = self.checkpoint.batches()
-        last = batches[-1] if batches else None
-        for sink in self.program.sinks.values():
-            claim = getattr(sink, "claim", None)
-            if claim is not None:
-                claim(self.graph.name, last)
+        claim_places(self.program.sinks.values(), self.graph.name, batches[-1] if batches else None)
 
     def _warn_of_missing_settings(self) -> None:
         if self.settings.anchors is False or runs_locally(self.spark):
@@ -323,6 +333,16 @@ class Driver:
 
     def _query_id(self) -> str:
         return str(self._query.id) if self._query is not None else "backfill"
+
+    @contextlib.contextmanager
+    def _released_on_error(self) -> Iterator[None]:
+        """Let the next driver in if this one does not even start: its process lives on, and so would the lease."""
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self._lease.release()
+            raise
 
     def _keep_lease(self) -> None:
         while self.active:

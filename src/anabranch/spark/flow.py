@@ -9,6 +9,8 @@ from typing import Any
 import polars as pl
 from pyspark.sql import DataFrame, SparkSession
 
+from anabranch.connectors.claims import name_sinks, refuse_shared_places
+from anabranch.connectors.endings import check_ends
 from anabranch.errors import CheckpointError
 from anabranch.model import BatchProgress
 from anabranch.query.graph import FlowGraph
@@ -16,7 +18,7 @@ from anabranch.query.plan import make_plan
 from anabranch.spark.driver import Driver
 from anabranch.spark.results import read_results, read_spark_results, to_spark
 from anabranch.spark.session import local_session, refuse_connect
-from anabranch.spark.settings import AVAILABLE_NOW, make_settings
+from anabranch.spark.settings import AVAILABLE_NOW, ONCE, RunSettings, make_settings
 from anabranch.spark.spec import FlowProgram
 from anabranch.spark.states import read_state
 from anabranch.state.checkpoint import Checkpoint
@@ -28,6 +30,17 @@ Listener = Callable[[BatchProgress], None]
 
 class Flow(FlowGraph):
     """A keyed stream job: read, transform, key, aggregate, write; then run it on Spark."""
+
+    def check(self) -> None:
+        """Raise ``FlowError``, ``SourceError`` or ``SinkError`` if the flow cannot run."""
+        super().check()
+        refuse_shared_places(name_sinks(self.sinks, self.dead_letter_sink))
+
+    def check_run(self, settings: RunSettings) -> None:
+        """Raise the same, also if it is only with these settings that the flow cannot run."""
+        self.check()
+        if settings.trigger in (AVAILABLE_NOW, ONCE):
+            check_ends(self.sources)
 
     def start(
         self,
@@ -47,7 +60,7 @@ class Flow(FlowGraph):
         if spark is not None:
             refuse_connect(spark)
         # What is wrong with the flow itself is said before a Spark is started for it.
-        self.check()
+        self.check_run(checked)
         driver = Driver(self, checked, spark if spark is not None else local_session(), on_progress)
         driver.start(initial_state)
         return Handle(driver)

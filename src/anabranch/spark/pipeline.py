@@ -6,13 +6,17 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 import polars_hash as plh
 
 from anabranch.model import HASH, ORDER, TIME
 from anabranch.query.nodes import Node, Output, Spring, Stateful, Watermark
 from anabranch.routing import hash_keys
-from anabranch.spark.blocks import Block, cut, encode, ledger
+from anabranch.routing.routes import Routes
+from anabranch.spark.blocks import Block, cut, encode, ledger, meeting_of
+from anabranch.spark.phases import divide_by_phase, keys_of, window_of
 from anabranch.spark.spec import DEAD_LETTER, BatchSpec, FlowProgram
 from anabranch.state.runs import WriteName
 
@@ -48,6 +52,8 @@ class Pipeline:
         self.counters: dict[str, int] = defaultdict(int)
         self.watermarks: dict[int, int] = {}
         self.exchanged: dict[int, int] = defaultdict(int)
+        self._sent = {head: np.zeros(phases.slots, np.int64) for head, phases in spec.routes.items()}
+        """Rows that each slot got from this task so far, for routes that share out a key's rows."""
 
     def push(self, node: int, frame: pl.DataFrame, ordinal: int) -> None:
         """Send what left a node on to its children."""
@@ -89,6 +95,13 @@ class Pipeline:
             "exchanged_bytes": sum(self.exchanged.values()),
         }
         yield ledger(self._ledger_slot(), self._sequence(), content)
+
+    def send_to_meet(self, head: int, shared: pl.DataFrame) -> None:
+        """Send unfinished rows to where they meet those of other slots."""
+        slot_count = self._spec.slots[self._plan.level_of(head) - 1]
+        slots = (shared.get_column(HASH) % slot_count).cast(pl.Int32).to_numpy()
+        for slot, part in cut(shared, slots, slot_count):
+            self._emit(slot, meeting_of(head), True, encode(part))
 
     def forward(self, block: Block) -> Block:
         """Pass a ledger on to the next level."""
@@ -175,13 +188,27 @@ class Pipeline:
         operation = self._plan.nodes[head].operation
         assert isinstance(operation, Stateful)
         frame = frame.with_columns(hash_keys(frame, operation.spec.keys).alias(HASH))
-        routes = self._spec.routes[self._plan.level_of(head) - 1]
-        for slot, part in cut(frame, routes):
-            self._emit(slot, head, combined, encode(part))
+        phases = self._spec.routes[head]
+        for routes, rows in divide_by_phase(frame, phases, window_of(operation.spec)):
+            slots = self._slots_of(head, routes, rows, operation.spec.keys)
+            for slot, part in cut(rows, slots, phases.slots):
+                self._emit(slot, head, combined, encode(part))
+
+    def _slots_of(self, head: int, routes: Routes, rows: pl.DataFrame, keys: tuple[str, ...]) -> npt.NDArray[np.int32]:
+        sent = self._sent[head]
+        slots = routes.storage_slots(
+            keys_of(routes, rows, keys),
+            first_ordinal=int(sent.sum()),
+            seed=(self._spec.batch << 32) + (self._level << 24) + self._origin,
+            slot_rows=sent[: routes.slots],
+        )
+        if routes.splitter is not None or len(routes.table.keys):
+            sent += np.bincount(slots, minlength=len(sent))
+        return slots
 
     def _relay(self, node: Node, frame: pl.DataFrame, ordinal: int) -> None:
         """Hand rows to a stateless operator that has slots of its own (operator parallelism), in turn."""
-        slots = self._plan.slots[self._plan.level_of(node.id) - 1]
+        slots = self._spec.slots[self._plan.level_of(node.id) - 1]
         turn = self._origin if ordinal == BEHIND_A_HOP else ordinal
         self._emit(turn % slots, node.id, False, encode(frame.with_columns(pl.lit(ordinal, pl.Int64).alias(ORDER))))
 
@@ -194,9 +221,9 @@ class Pipeline:
         return (self._level << 56) + (self._origin << 28) + self._block_count
 
     def _ledger_slot(self) -> int:
-        if self._level >= len(self._plan.slots):
+        if self._level >= len(self._spec.slots):
             return 0
-        return self._origin % self._plan.slots[self._level]
+        return self._origin % self._spec.slots[self._level]
 
     def _stage(self, sink: int, frames: list[pl.DataFrame]) -> dict[str, Any]:
         frame = pl.concat(frames) if len(frames) > 1 else frames[0]

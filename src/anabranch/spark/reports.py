@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,14 @@ class OperatorReport:
     rows: tuple[int, ...]
     next_due_us: int | None
     last_end_us: int | None
+    sightings: tuple[Mapping[str, Any], ...] = ()
+    """By slot, what it saw of its rows, if it was told to look."""
+    handoffs: tuple[tuple[RunRef, ...], ...] = ()
+    """By target slot, what others wrote for it; empty when nothing was handed on."""
+
+    @property
+    def handed_bytes(self) -> int:
+        return sum(ref.bytes for slot in self.handoffs for ref in slot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,4 +103,15 @@ def _operator(node: int, count: int, slots: Mapping[int, Mapping[str, Any]]) -> 
         rows=tuple(slot["rows"] for slot in ordered),
         next_due_us=min((slot["next_due"] for slot in ordered if slot["next_due"] is not None), default=None),
         last_end_us=max((slot["last_end"] for slot in ordered if slot["last_end"] is not None), default=None),
+        sightings=tuple(slot["seen"] for slot in ordered if "seen" in slot),
+        handoffs=_handoffs([slot["handing"] for slot in ordered]),
     )
+
+
+def _handoffs(handing: Sequence[Mapping[str, Any]]) -> tuple[tuple[RunRef, ...], ...]:
+    """Return by target what was written for it, in the order of the slots that wrote it."""
+    by_target: dict[int, list[RunRef]] = defaultdict(list)
+    for written in handing:
+        for target, ref in written.items():
+            by_target[int(target)].append(RunRef.from_json(ref))
+    return tuple(tuple(by_target[slot]) for slot in range(max(by_target, default=-1) + 1))

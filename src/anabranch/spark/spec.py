@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from pyspark import cloudpickle
 
-from anabranch.model import BucketMap, Kernel, OperatorTime, RunRef, Sink
+from anabranch.model import Kernel, OperatorTime, RunRef, Sink
 from anabranch.operators.kernels import make_kernel
 from anabranch.query.nodes import Readable, Stateful
 from anabranch.query.plan import Plan
+from anabranch.routing.phases import PhasedRoutes
+from anabranch.routing.routes import Routes
+from anabranch.spark.watching import Watch
 from anabranch.state.hot_copies import HotCopies, open_hot_copies
 from anabranch.state.store import Store, open_store
 
@@ -77,10 +80,32 @@ class BatchSpec:
     """A random id of this attempt: it makes file names unlike those of any other, yet equal for retried tasks,
     because what a task sends on must not depend on how often it was tried."""
     times: Mapping[int, OperatorTime]
-    routes: tuple[BucketMap, ...]
+    slots: tuple[int, ...]
     """By level, from level 1."""
+    routes: Mapping[int, PhasedRoutes]
+    """Stateful node → its routes."""
     runs: Mapping[int, tuple[tuple[RunRef, ...], ...]]
     """Stateful node → runs by slot."""
+    handoffs: Mapping[int, tuple[tuple[RunRef, ...], ...]] = field(default_factory=dict)
+    """Stateful node → by slot, runs that others wrote for it."""
+    next_routes: Mapping[int, Routes] = field(default_factory=dict)
+    """Stateful node → its routes from the next batch on, for nodes whose state moves at the end of this one."""
+
+    watches: Mapping[int, Watch] = field(default_factory=dict)
+    """Stateful node → what its slots look at."""
+
+    def meets(self, heads: tuple[int, ...]) -> bool:
+        """Say whether slots of a level share keys, so that what they fire must meet."""
+        return any(head in self.routes and self.routes[head].splits for head in heads)
+
+    def runs_of(self, head: int, slot: int) -> tuple[RunRef, ...]:
+        """Return the runs of a slot; one that is new has none."""
+        return self.runs[head][slot] if slot < len(self.runs[head]) else ()
+
+    def handoffs_of(self, head: int, slot: int) -> tuple[RunRef, ...]:
+        """Return what a slot must take in first."""
+        handed = self.handoffs.get(head, ())
+        return handed[slot] if slot < len(handed) else ()
 
 
 _programs: dict[str, FlowProgram] = {}

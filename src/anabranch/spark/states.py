@@ -7,11 +7,14 @@ from collections.abc import Mapping
 import polars as pl
 
 from anabranch.errors import CheckpointError, FlowError
-from anabranch.model import HASH, WINDOW, BucketMap, Kernel, RunRef
+from anabranch.model import HASH, WINDOW, Kernel, RunRef
 from anabranch.query.nodes import Node, Stateful
 from anabranch.routing import hash_keys
+from anabranch.routing.phases import PhasedRoutes
+from anabranch.routing.routes import Routes
 from anabranch.spark.blocks import cut
 from anabranch.spark.flow_times import load_time
+from anabranch.spark.phases import keys_of
 from anabranch.spark.spec import FlowProgram
 from anabranch.state.inspect import find_level
 from anabranch.state.manifest import INITIAL_BATCH, LevelState, Manifest
@@ -30,10 +33,14 @@ def read_state(
     files = RunFiles(program.store, "state", WriteName(0, manifest.batch, 0, "reader"))
     kernel = program.kernels[node.id]
     passed_us = _passed_us(program, manifest, node)
-    slots = [kernel.stored([files.read(ref) for ref in runs], passed_us) for runs in level.runs if runs]
-    if not slots:
+    held = [
+        kernel.stored([files.read(ref) for ref in refs], passed_us)
+        for slot in (*level.runs, *([handoff] for handoffs in level.handoffs for handoff in handoffs))
+        if (refs := tuple(slot))
+    ]
+    if not held:
         return pl.DataFrame()
-    stored = pl.concat(slots)
+    stored = kernel.unite(held)
     return stored if raw else kernel.values(stored)
 
 
@@ -49,18 +56,18 @@ def write_initial_state(
     levels = []
     for name, node in names.items():
         slots = program.plan.slots[program.plan.level_of(node.id) - 1]
-        routes = BucketMap.even(slots, max(buckets, slots))
+        routes = Routes.even(slots, buckets)
         runs: list[tuple[RunRef, ...]] = [() for _ in range(slots)]
         if name in given and given[name].height:
             for slot, rows in _parts(node, program.kernels[node.id], given[name], routes).items():
                 writer = WriteName(epoch, INITIAL_BATCH, 0, job)
                 files = RunFiles(program.store, f"state/{node.id}/{slot}", writer)
                 runs[slot] = (files.write(rows),)
-        levels.append(LevelState(name, routes, tuple(runs)))
+        levels.append(LevelState(name, PhasedRoutes(routes).to_json(), tuple(runs)))
     return tuple(levels)
 
 
-def _parts(node: Node, kernel: Kernel, rows: pl.DataFrame, routes: BucketMap) -> dict[int, pl.DataFrame]:
+def _parts(node: Node, kernel: Kernel, rows: pl.DataFrame, routes: Routes) -> dict[int, pl.DataFrame]:
     assert isinstance(node.operation, Stateful)
     keys = node.operation.spec.keys
     missing = [column for column in (*keys, HASH) if column not in rows.columns]
@@ -72,7 +79,7 @@ def _parts(node: Node, kernel: Kernel, rows: pl.DataFrame, routes: BucketMap) ->
         raise FlowError(msg)
     rows = rows.with_columns(hash_keys(rows, keys).alias(HASH))
     parts: dict[int, list[pl.DataFrame]] = {}
-    for slot, part in cut(rows, routes):
+    for slot, part in cut(rows, routes.storage_slots(keys_of(routes, rows, keys)), routes.slots):
         parts.setdefault(slot, []).append(part)
     order = [WINDOW, HASH, *keys] if WINDOW in rows.columns else [HASH, *keys]
     return {slot: pl.concat(found).sort(order, maintain_order=True) for slot, found in parts.items()}

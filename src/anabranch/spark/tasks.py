@@ -10,16 +10,20 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from anabranch.model import ORDER, Source, Split
+from anabranch.model import ORDER, WINDOW_END, Fired, Kernel, RunRef, Source, Split
 from anabranch.query.nodes import Spring, Stateful
-from anabranch.spark.blocks import LEDGER, Block, decode, from_arrow, to_arrow, to_table
+from anabranch.routing.phases import SlotStanding
+from anabranch.spark.blocks import LEDGER, Block, decode, from_arrow, meeting_of, to_arrow, to_table
 from anabranch.spark.dataframes import decode_rows
 from anabranch.spark.faults import reach
+from anabranch.spark.phases import moving_to
 from anabranch.spark.pipeline import BEHIND_A_HOP, Pipeline
 from anabranch.spark.spec import BatchSpec, FlowProgram, load_program
 from anabranch.spark.split_source import BLOCK
+from anabranch.spark.watching import watch_rows
 from anabranch.state.repair import advance_on_intact_runs
 from anabranch.state.runs import RunFiles, WriteName
+from anabranch.state.slots import RunsOfSlot
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ class SlotTask:
                 # A shorter branch's rows wait for the level of the operator that they are for.
                 yield block
         content: dict[str, Any] = {"slot": slot, "operators": operators}
-        if self.level == program.plan.hops:
+        if self.level == program.plan.hops and not self.spec.meets(program.plan.levels[self.level - 1]):
             # Only the last level may tell the time: what crosses an exchange must be the same on every try.
             content["seconds"] = [started, time.time(), time.process_time() - started_cpu]
         yield from pipeline.finish(content)
@@ -103,28 +107,95 @@ class SlotTask:
     ) -> dict[str, Any]:
         frames = [decode(block.payload) for block in blocks]
         kernel = program.kernels[head]
+        operation = program.plan.nodes[head].operation
+        assert isinstance(operation, Stateful)
         name = WriteName(self.spec.epoch, self.spec.batch, self.spec.attempt, self.spec.job)
         files = RunFiles(program.store, f"state/{head}/{slot}", name, program.hot_copies(self.spec.epoch))
         combined = program.local_merge and kernel.mergeable
         time_of_operator = self.spec.times[head]
-        recovered = advance_on_intact_runs(
-            self.spec.runs[head][slot],
-            files,
-            lambda state: kernel.advance(frames, combined, state, time_of_operator),
-        )
+        phases = self.spec.routes[head]
+        standing = SlotStanding(phases, slot) if phases.needs_standing else None
+        handed = self.spec.handoffs_of(head, slot)
+
+        def advance(state: RunsOfSlot) -> Fired:
+            if handed:
+                kernel.absorb(handed, state)
+            return kernel.advance(frames, combined, state, time_of_operator, standing)
+
+        recovered = advance_on_intact_runs(self.spec.runs_of(head, slot), files, advance)
         fired, state = recovered.outcome, recovered.state
+        handing = self._hand_off(program, head, slot, state, files)
         reach("in-slot-after-state", self.spec.batch)
         pipeline.counters["late_rows"] += fired.late_rows
         pipeline.push(head, fired.frame, BEHIND_A_HOP)
-        ends = fired.frame.get_column("window_end") if "window_end" in fired.frame.columns else None
-        return {
+        if fired.shared is not None:
+            pipeline.send_to_meet(head, fired.shared)
+        watch = self.spec.watches.get(head)
+        seen = {"seen": watch_rows(frames, operation.spec.keys, watch)} if watch is not None else {}
+        return seen | {
             "runs": [ref.to_json() for ref in state.runs()],
+            "handing": {str(target): ref.to_json() for target, ref in sorted(handing.items())},
             "rows": sum(frame.height for frame in frames),
             "bytes": sum(len(block.payload) for block in blocks),
             "next_due": fired.next_due_us,
             "problems": list(recovered.problems),
-            "last_end": int(ends.dt.timestamp("us").max()) if ends is not None and len(ends) else None,  # type: ignore[arg-type]
+            "last_end": _last_end_us(kernel, fired),
         }
+
+    def _hand_off(
+        self, program: FlowProgram, head: int, slot: int, state: RunsOfSlot, files: RunFiles
+    ) -> dict[int, RunRef]:
+        """Write the state that belongs to other slots from the next batch on, one run for each of them."""
+        routes = self.spec.next_routes.get(head)
+        if routes is None:
+            return {}
+        operation = program.plan.nodes[head].operation
+        assert isinstance(operation, Stateful)
+        time_of_operator = self.spec.times[head]
+        passed_us = max(time_of_operator.fired_us, time_of_operator.closed_us, time_of_operator.fire_us)
+        written = {}
+        for target, frames in state.hand_off(moving_to(routes, operation.spec.keys, slot), slot).items():
+            rows = program.kernels[head].stored(frames, passed_us)
+            if rows.height:
+                written[target] = files.write(rows)
+        return written
+
+
+@dataclass(frozen=True, slots=True)
+class MeetTask:
+    """Between two levels: make results of what several slots of a level fired of the keys that they share."""
+
+    digest: str
+    program: bytes
+    spec: BatchSpec
+    level: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from to_arrow(self._blocks(_partition(), batches))
+
+    def _blocks(self, part: int, batches: Iterable[pa.RecordBatch]) -> Iterator[Block]:
+        received = from_arrow(batches)
+        program = load_program(self.digest, self.program)
+        # Slots of the level have the numbers below: names and sequences must differ from theirs.
+        pipeline = Pipeline(program, self.spec, self.level, self.spec.slots[self.level - 1] + part)
+        meetings = {meeting_of(head): head for head in program.plan.levels[self.level - 1]}
+        for meeting, head in meetings.items():
+            shared = [decode(block.payload) for block in received if block.head == meeting]
+            if shared:
+                pipeline.push(head, program.kernels[head].meet(shared), BEHIND_A_HOP)
+                yield from pipeline.drain_blocks()
+        yield from (block for block in received if block.head not in meetings)
+        yield from pipeline.finish({})
+
+
+def _last_end_us(kernel: Kernel, fired: Fired) -> int | None:
+    """Return the end of the last window that fired here."""
+    latest = None
+    for frame in (fired.frame, kernel.meet([fired.shared]) if fired.shared is not None else None):
+        if frame is not None and frame.height and WINDOW_END in frame.columns:
+            end = int(frame.get_column(WINDOW_END).dt.timestamp("us").max())  # type: ignore[arg-type]
+            latest = end if latest is None else max(latest, end)
+    return latest
 
 
 def _relay(program: FlowProgram, pipeline: Pipeline, head: int, blocks: list[Block]) -> None:

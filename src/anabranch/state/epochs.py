@@ -23,6 +23,8 @@ HEARTBEAT_SECONDS = 5.0
 SILENCE_SECONDS = 30.0
 """A driver on another host that was silent for so long counts as gone."""
 
+ProcessState = Literal["runs", "is stopped", "is gone"]
+
 _EPOCH_FILE = re.compile(rf"{EPOCHS}/(\d+)\.json")
 
 
@@ -40,6 +42,17 @@ class Owner:
     def this_process(cls) -> Owner:
         """Describe the calling process."""
         return cls(socket.gethostname(), _machine(), os.getpid(), psutil.Process().create_time())
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The driver of an epoch that was not given back, as far as its life can be seen from here."""
+
+    epoch: int
+    owner: Owner
+    state: ProcessState
+    sign: str
+    """How the state was told, for messages."""
 
 
 @dataclass(slots=True)
@@ -111,26 +124,37 @@ def check_epoch(store: Store, epoch: int) -> None:
         raise Fenced(msg)
 
 
-def _refuse_if_alive(store: Store, epoch: int, owner: Owner, moment: float, over_stopped: bool) -> None:
+def find_holder(store: Store, observer: Owner, moment: float) -> Holder | None:
+    """Return the driver that has the newest epoch and has not given it back, or None; it may be dead all the same."""
+    epoch = newest_epoch(store)
+    return None if epoch is None else _read_holder(store, epoch, observer, moment)
+
+
+def _read_holder(store: Store, epoch: int, observer: Owner, moment: float) -> Holder | None:
     if store.exists(_released_file(epoch)):
+        return None
+    owner = _read_owner(store, epoch)
+    if owner.machine == observer.machine:
+        state = _process_state(owner)
+        return Holder(epoch, owner, state, f"its process {state}")
+    silence = moment - _read_heartbeat(store, epoch)
+    sign = f"its last heartbeat is {silence:.0f} s old"
+    return Holder(epoch, owner, "runs" if silence < SILENCE_SECONDS else "is gone", sign)
+
+
+def _refuse_if_alive(store: Store, epoch: int, owner: Owner, moment: float, over_stopped: bool) -> None:
+    holder = _read_holder(store, epoch, owner, moment)
+    if holder is None:
         return
-    holder = _read_owner(store, epoch)
-    if holder.machine == owner.machine:
-        state = _process_state(holder)
-        alive, sign = state == "runs" or (state == "is stopped" and not over_stopped), f"its process {state}"
-    else:
-        last_beat = _read_heartbeat(store, epoch)
-        silence = moment - last_beat
-        alive, sign = silence < SILENCE_SECONDS, f"its last heartbeat is {silence:.0f} s old"
-    if alive:
+    if holder.state == "runs" or (holder.state == "is stopped" and not over_stopped):
         msg = (
-            f"{store.url} is in use by a driver on {holder.host}, process {holder.pid} (epoch {epoch}): {sign}; "
-            "stop that driver first, or start with takeover=True to fence it off"
+            f"{store.url} is in use by a driver on {holder.owner.host}, process {holder.owner.pid} (epoch {epoch}): "
+            f"{holder.sign}; stop that driver first, or start with takeover=True to fence it off"
         )
         raise Fenced(msg)
 
 
-def _process_state(owner: Owner) -> Literal["runs", "is stopped", "is gone"]:
+def _process_state(owner: Owner) -> ProcessState:
     try:
         process = psutil.Process(owner.pid)
         # A pid may be used again: only the start time makes it the same process.

@@ -25,7 +25,7 @@ def list_slots(manifest: Manifest) -> pl.DataFrame:
         {
             "operator": level.operator,
             "slot": slot,
-            "buckets": level.bucket_map.slot_of.count(slot),
+            "buckets": level.routes["base"].get("slot_of", []).count(slot),
             "runs": len(refs),
             "rows": sum(ref.live_rows for ref in refs),
             "bytes": sum(ref.bytes for ref in refs),
@@ -33,7 +33,8 @@ def list_slots(manifest: Manifest) -> pl.DataFrame:
             "newest_batch": max((ref.batch for ref in refs), default=None),
         }
         for level in manifest.levels
-        for slot, refs in enumerate(level.runs)
+        for slot in range(level.slots)
+        for refs in [level.refs_of(slot)]
     ]
     schema = {
         "operator": pl.String,
@@ -53,8 +54,8 @@ def list_runs(manifest: Manifest) -> pl.DataFrame:
     rows = [
         {"operator": level.operator, "slot": slot, "run": position, **_describe(ref)}
         for level in manifest.levels
-        for slot, refs in enumerate(level.runs)
-        for position, ref in enumerate(refs)
+        for slot in range(level.slots)
+        for position, ref in enumerate(level.refs_of(slot))
     ]
     schema = {
         "operator": pl.String,
@@ -92,8 +93,8 @@ def read_rows(store: Store, level: LevelState) -> pl.DataFrame:
         files.read(ref).with_columns(
             pl.lit(slot, dtype=pl.Int64).alias(SLOT), pl.lit(position, dtype=pl.Int64).alias(RUN)
         )
-        for slot, refs in enumerate(level.runs)
-        for position, ref in enumerate(refs)
+        for slot in range(level.slots)
+        for position, ref in enumerate(level.refs_of(slot))
     ]
     return pl.concat(frames) if frames else pl.DataFrame()
 
@@ -109,7 +110,7 @@ def find_key(rows: pl.DataFrame, key: Mapping[str, str]) -> pl.DataFrame:
         raise CheckpointError(msg)
     for name, text in key.items():
         dtype = rows.schema[name]
-        value = pl.Series([text.encode()]) if dtype == pl.Binary else _read_text(text, dtype)
+        value = read_text(text, dtype)
         if value[0] is None:
             msg = f"{text!r} cannot be a value of {name}, which is {dtype}"
             raise CheckpointError(msg)
@@ -117,7 +118,10 @@ def find_key(rows: pl.DataFrame, key: Mapping[str, str]) -> pl.DataFrame:
     return rows
 
 
-def _read_text(text: str, dtype: pl.DataType) -> pl.Series:
+def read_text(text: str, dtype: pl.DataType) -> pl.Series:
+    """Return a text as one value of a type; null if it cannot be one."""
+    if dtype == pl.Binary:
+        return pl.Series([text.encode()])
     value = pl.Series([text])
     if dtype == pl.Date:
         return value.str.to_date(strict=False)

@@ -9,47 +9,67 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from anabranch.errors import CheckpointError, StateDamaged
-from anabranch.model import BucketMap, RunRef, StagedFile
+from anabranch.model import RunRef, StagedFile
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""2 has routes in place of a bucket map, handoffs, and rows of runs that are gone."""
+READ_VERSIONS = (1, 2)
 INITIAL_BATCH = -1
 """The batch number of given initial state, committed before the first batch of data."""
 
 
 @dataclass(frozen=True, slots=True)
 class LevelState:
-    """One stateful operator: who owns which bucket, and the runs of every slot."""
+    """One stateful operator: the routes that the next batch must use, and the runs of every slot."""
 
     operator: str
     """A name that is stable between starts of the same flow."""
-    bucket_map: BucketMap
+    routes: Mapping[str, Any]
+    """Plain JSON data."""
     runs: tuple[tuple[RunRef, ...], ...]
     """By slot, oldest run first."""
+    handoffs: tuple[tuple[RunRef, ...], ...] = ()
+    """By slot, what others wrote for it in this batch: the next one takes it in first."""
 
     @property
     def live_rows(self) -> int:
-        return sum(ref.live_rows for slot in self.runs for ref in slot)
+        return sum(ref.live_rows for ref in self.refs())
 
     @property
     def state_bytes(self) -> int:
-        return sum(ref.bytes for slot in self.runs for ref in slot)
+        return sum(ref.bytes for ref in self.refs())
+
+    def refs(self) -> Iterator[RunRef]:
+        """Yield every run of every slot, handoffs included."""
+        for slot in (*self.runs, *self.handoffs):
+            yield from slot
+
+    def refs_of(self, slot: int) -> tuple[RunRef, ...]:
+        """Return the runs of a slot, and those that it is about to take in."""
+        own = self.runs[slot] if slot < len(self.runs) else ()
+        return own + (self.handoffs[slot] if slot < len(self.handoffs) else ())
+
+    @property
+    def slots(self) -> int:
+        return max(len(self.runs), len(self.handoffs))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data."""
         return {
             "operator": self.operator,
-            "bucket_map": {"slots": self.bucket_map.slots, "slot_of": list(self.bucket_map.slot_of)},
+            "routes": dict(self.routes),
             "runs": [[ref.to_json() for ref in slot] for slot in self.runs],
+            "handoffs": [[ref.to_json() for ref in slot] for slot in self.handoffs],
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LevelState:
         """Read what ``to_json`` wrote."""
-        buckets = data["bucket_map"]
         return cls(
             operator=data["operator"],
-            bucket_map=BucketMap(buckets["slots"], tuple(buckets["slot_of"])),
+            routes=data["routes"] if "routes" in data else _routes_of_format_1(data["bucket_map"]),
             runs=tuple(tuple(RunRef.from_json(ref) for ref in slot) for slot in data["runs"]),
+            handoffs=tuple(tuple(RunRef.from_json(ref) for ref in slot) for slot in data.get("handoffs", ())),
         )
 
 
@@ -82,10 +102,9 @@ class Manifest:
     def files(self) -> Iterator[RunRef]:
         """Yield every run that this batch needs, and those that could rebuild one of them."""
         for level in self.levels:
-            for slot in level.runs:
-                for ref in slot:
-                    yield ref
-                    yield from ref.made_from
+            for ref in level.refs():
+                yield ref
+                yield from ref.made_from
 
     def without_sources_before(self, batch: int) -> Manifest:
         """Forget what runs older than a batch were made from, once those files may be gone."""
@@ -139,7 +158,6 @@ class Manifest:
             problems=tuple(data["problems"]),
             created_at=data["created_at"],
             engine=data["engine"],
-            format_version=data["format_version"],
         )
 
     def encode(self) -> bytes:
@@ -174,17 +192,26 @@ def _forget_sources(ref: RunRef, batch: int) -> RunRef:
     return replace(ref, made_from=()) if ref.made_from and ref.batch < batch else ref
 
 
+def _routes_of_format_1(bucket_map: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "base": {"kind": "buckets", **bucket_map},
+        "table": {"keys": [], "slots": [], "shares": []},
+        "splitter": None,
+    }
+
+
 def _checksum(body: Any) -> str:
     text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
     return f"crc32:{zlib.crc32(text):08x}"
 
 
 def _check_version(found: Any, file: str = "a manifest") -> None:
-    if found != FORMAT_VERSION:
+    if found not in READ_VERSIONS:
         advice = (
             "install a newer anabranch"
             if isinstance(found, int) and found > FORMAT_VERSION
             else "start a new checkpoint"
         )
-        msg = f"{file} has checkpoint format {found}; this version reads format {FORMAT_VERSION}: {advice}"
+        read = f"{READ_VERSIONS[0]} to {READ_VERSIONS[-1]}"
+        msg = f"{file} has checkpoint format {found}; this version reads format {read}: {advice}"
         raise CheckpointError(msg)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
 from anabranch.errors import CheckpointError, StateDamaged
 from anabranch.model import RunRef
 from anabranch.state.checkpoint import Checkpoint, commit_file
 from anabranch.state.runs import RunDamaged, RunFiles, check_content, open_content
-from anabranch.state.slots import RunsOfSlot
+from anabranch.state.slots import RunsOfSlot, join_ranges
 from anabranch.state.store import Store
 
 Outcome = TypeVar("Outcome")
@@ -121,7 +121,9 @@ def _fall_back(runs: Sequence[RunRef], damage: RunDamaged, files: RunFiles) -> t
     if position is None or not runs[position].made_from:
         raise damage
     damaged = runs[position]
-    sources = RunsOfSlot(damaged.made_from, files, files)
+    # What was handed to another slot since the merge is gone from its sources, too.
+    made_from = (replace(source, gone=join_ranges([*source.gone, *damaged.gone])) for source in damaged.made_from)
+    sources = RunsOfSlot(made_from, files, files)
     try:
         sources.live()
         if damaged.min_window is not None:
@@ -135,8 +137,8 @@ def _fall_back(runs: Sequence[RunRef], damage: RunDamaged, files: RunFiles) -> t
 
 def _uses_of(checkpoint: Checkpoint, batch: int) -> Iterator[_Use]:
     for level in checkpoint.load(batch).levels:
-        for slot, refs in enumerate(level.runs):
-            for ref in refs:
+        for slot in range(level.slots):
+            for ref in level.refs_of(slot):
                 yield _Use(ref, level.operator, slot, batch)
 
 

@@ -117,7 +117,7 @@ class RunFiles:
             _check_once(self.store.url, ref, content)
             if self.hot is not None and self.store.local_path(ref.file) is None:
                 self.hot.put(ref.file, _octets(content))
-        return decode_run(content).slice(ref.first_live)
+        return without_gone(decode_run(content).slice(ref.first_live), ref.gone)
 
     def write(self, frame: pl.DataFrame, made_from: Sequence[RunRef] = ()) -> RunRef:
         """Write a sorted frame as a new run; an unsorted one is a kernel's mistake and raises ``ValueError``."""
@@ -198,6 +198,17 @@ def check_content(ref: RunRef, content: pa.Buffer | bytes) -> None:
     if found != ref.checksum:
         msg = f"state file {ref.file} has checksum {found}, its manifest says {ref.checksum}"
         raise RunDamaged(msg, ref.file)
+
+
+def without_gone(rows: pl.DataFrame, gone: Sequence[tuple[int, int]]) -> pl.DataFrame:
+    """Return the rows whose hash is in none of the ranges, which are sorted and do not overlap."""
+    if not gone:
+        return rows
+    hashes = rows[HASH].to_numpy()
+    firsts = np.array([first for first, _ in gone], np.uint64)
+    lasts = np.array([last for _, last in gone], np.uint64)
+    place = np.searchsorted(firsts, hashes, side="right") - 1
+    return rows.filter(pl.Series((place < 0) | (hashes > lasts[place])))
 
 
 def check_sorted(frame: pl.DataFrame) -> None:

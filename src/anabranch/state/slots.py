@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +10,12 @@ import numpy.typing as npt
 import polars as pl
 
 from anabranch.model import HASH, WINDOW, RunReader, RunRef, RunWriter
+
+Handed = dict[int, list[pl.DataFrame]]
+"""Slot → the rows it gets."""
+
+MOST_GONE_RANGES = 512
+"""Ranges a run keeps in the manifest; one that would have more is written again without the rows."""
 
 
 class RunsOfSlot:
@@ -49,7 +55,8 @@ class RunsOfSlot:
                 continue
             if ref.max_window is not None and ref.max_window < window_limit:
                 continue
-            rows = self._rows_of(ref)
+            # Places in the file count rows that are gone, too.
+            rows = self._reader.read(replace(ref, gone=())) if ref.gone else self._rows_of(ref)
             count = _rows_before(rows, window_limit)
             kept.append(
                 replace(ref, first_live=ref.first_live + count, min_window=rows[WINDOW][count]) if count else ref
@@ -81,6 +88,35 @@ class RunsOfSlot:
         if frame.height > 0:
             self._runs.append(self._write(frame, ()))
 
+    def read(self, run: RunRef) -> pl.DataFrame:
+        """Return the live rows of any run."""
+        return self._rows_of(run)
+
+    def adopt(self, runs: Sequence[RunRef]) -> None:
+        """Add runs that other slots wrote, as the newest ones."""
+        self._runs.extend(runs)
+
+    def hand_off(self, slot_of_rows: Callable[[pl.DataFrame], npt.NDArray[np.int32]], slot: int) -> Handed:
+        """Take out the rows that belong to other slots, and return them by slot, oldest run first.
+
+        What a run loses is marked as gone where a few ranges of hashes say it; else the run is written again.
+        """
+        handed: Handed = {}
+        kept: list[RunRef] = []
+        for ref in self._runs:
+            rows = self._rows_of(ref)
+            slots = slot_of_rows(rows)
+            moving = slots != slot
+            if not moving.any():
+                kept.append(ref)
+                continue
+            for target in np.unique(slots[moving]).tolist():
+                handed.setdefault(target, []).append(rows.filter(pl.Series(slots == target)))
+            if not moving.all():
+                kept.append(self._leave(ref, rows, moving))
+        self._runs = kept
+        return handed
+
     def newest(self, count: int) -> list[pl.DataFrame]:
         """Return the live rows of the newest ``count`` runs, oldest of them first."""
         return [self._rows_of(ref) for ref in self._runs[len(self._runs) - count :]]
@@ -101,6 +137,14 @@ class RunsOfSlot:
         """Return the runs as they stand now, oldest first."""
         return tuple(self._runs)
 
+    def _leave(self, ref: RunRef, rows: pl.DataFrame, moving: npt.NDArray[np.bool_]) -> RunRef:
+        ranges = _ranges_of(rows[HASH].to_numpy(), moving)
+        if len(ranges) + len(ref.gone) > MOST_GONE_RANGES:
+            return self._write(rows.filter(pl.Series(~moving)), ())
+        self._frames.pop(ref.file, None)
+        # Ranges are found among the rows that were left, so none lies within an older one, but one may hold it.
+        return replace(ref, gone=join_ranges([*ref.gone, *ranges]))
+
     def _write(self, frame: pl.DataFrame, made_from: tuple[RunRef, ...]) -> RunRef:
         ref = self._writer.write(frame, made_from)
         self._frames[ref.file] = (0, frame)
@@ -109,9 +153,31 @@ class RunsOfSlot:
     def _rows_of(self, ref: RunRef) -> pl.DataFrame:
         first, rows = self._frames.get(ref.file) or (ref.first_live, self._reader.read(ref))
         if first != ref.first_live:
-            rows = rows.slice(ref.first_live - first)
+            rows = self._reader.read(ref) if ref.gone else rows.slice(ref.first_live - first)
         self._frames[ref.file] = (ref.first_live, rows)
         return rows
+
+
+def _ranges_of(hashes: npt.NDArray[np.uint64], chosen: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Return the fewest ranges that hold the hashes of all chosen rows and of no other.
+
+    Rows of equal hashes are all chosen, or none of them is.
+    """
+    distinct, places = np.unique(hashes, return_index=True)
+    inside = chosen[places]
+    edges = np.flatnonzero(np.diff(inside.astype(np.int8), prepend=0, append=0))
+    return [(int(distinct[start]), int(distinct[end - 1])) for start, end in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def join_ranges(ranges: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return the ranges sorted, with those that overlap made one."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if joined and first <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    return tuple(joined)
 
 
 def _may_be_due(ref: RunRef, window_limit: int) -> bool:

@@ -62,6 +62,20 @@ def test_every_setting_of_a_run_has_an_option() -> None:
     assert not missing
 
 
+def test_an_endless_source_and_a_run_that_must_end_do_not_start_spark(followed: list[Any], tmp_path: Path) -> None:
+    flow = tmp_path / "flow.yaml"
+    flow.write_text(
+        "flow: endless\nsources: {made: {generate: {rows_per_second: 10}}}\n"
+        "streams: {copy: {from: made, steps: [], to: {parquet: out}}}\n",
+        encoding="utf-8",
+    )
+    outcome = invoke("run", flow, "-c", tmp_path / "state", "--trigger", "available-now")
+    assert outcome.exit_code == 1 and "set generate(total_rows=…)" in outcome.stderr
+    assert followed == []
+    assert invoke("run", flow, "-c", tmp_path / "state", "--trigger", "5s").exit_code == 0
+    assert len(followed) == 1
+
+
 def test_options_win_over_the_files_run_section(followed: list[Any], tmp_path: Path) -> None:
     flow = write_flow(tmp_path, "{checkpoint: state, trigger: once, slots: 8, drain: true}")
     outcome = invoke("run", flow, "--slots", "3", "--no-drain", "--no-local-merge", "--takeover")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import polars as pl
@@ -10,10 +11,24 @@ from anabranch.cli.app import app
 from anabranch.cli.state_tables import read_key
 from anabranch.connectors import parquet
 from anabranch.errors import CheckpointError
-from anabranch.model import HASH, WINDOW, BucketMap, RunRef, StagedFile
+from anabranch.model import (
+    HASH,
+    ORDER,
+    WINDOW,
+    AggregateSpec,
+    OperatorTime,
+    RunRef,
+    StagedFile,
+    WindowSpec,
+)
+from anabranch.operators.aggregates import count, min
+from anabranch.operators.kernels import make_kernel
 from anabranch.routing.hashing import hash_keys
+from anabranch.routing.phases import PhasedRoutes
+from anabranch.routing.routes import Routes
 from anabranch.state import Checkpoint, LevelState, Manifest, RunFiles, WriteName, open_store
 from unit.cli.flows import write_flow
+from unit.operators.memory_state import MemoryState
 
 WINDOW_US = 1_760_000_000_000_000
 STRUCTURE = {"operators": {"agg": {"keys": {"sensor": "Int64"}}}, "sources": 1, "buckets": 4}
@@ -44,7 +59,7 @@ def state(tmp_path: Path) -> Path:
             query_id="q",
             start_offset={"entry": batch - 1},
             end_offset={"entry": batch},
-            levels=(LevelState("agg", BucketMap.even(1, 4), (tuple(runs),)),),
+            levels=(LevelState("agg", PhasedRoutes(Routes.even(1, 4)).to_json(), (tuple(runs),)),),
             sinks={0: (staged,)},
             created_at=WINDOW_US / 1e6,
         )
@@ -65,6 +80,34 @@ def rows_of(batch: int) -> pl.DataFrame:
         .select(WINDOW, HASH, "sensor", "lowest", "sketch")
         .sort(WINDOW, HASH)
     )
+
+
+READINGS = {"sensor": pl.Int64(), "ts": pl.Datetime("ms"), "volts": pl.Float64()}
+LOWEST = AggregateSpec(
+    ("sensor",), {"readings": count(), "lowest": min("volts")}, WindowSpec("tumbling", 10**7, 10**7), "ts"
+)
+
+
+@pytest.fixture
+def windows(tmp_path: Path) -> Path:
+    """A checkpoint of the flow of ``write_flow`` after two batches: two readings each of sensors 0, 1 and 2."""
+    folder = tmp_path / "state"
+    checkpoint = Checkpoint(open_store(folder))
+    kernel, slot = make_kernel(LOWEST), MemoryState()
+    for batch in range(2):
+        times = pl.Series([datetime(2026, 1, 1, second=batch)] * 3, dtype=pl.Datetime("ms"))
+        rows = pl.DataFrame({"sensor": [0, 1, 2], "ts": times, "volts": [230.0 - batch] * 3, ORDER: [0, 1, 2]})
+        partials = kernel.combine(kernel.prepare(rows, OperatorTime(batch)).frame)
+        partials = partials.with_columns(hash_keys(partials, ["sensor"]).alias(HASH))
+        kernel.advance([partials], True, slot, OperatorTime(batch))
+    files = RunFiles(checkpoint.store, "state/0/0", WriteName(1, 0, 0, "cafe"))
+    structure = {"operators": {"agg": kernel.structure(READINGS)}, "sources": 1, "strategy": "operator-set"}
+    levels = (
+        LevelState("agg", PhasedRoutes(Routes.even(1, 4)).to_json(), (tuple(files.write(run) for run in slot.live()),)),
+    )
+    engine = {"slots": 1, "next_due": {}}
+    checkpoint.commit(Manifest("low-voltage", structure, 0, 1, "q", None, None, levels, engine=engine))
+    return folder
 
 
 def parts_of(state: Path) -> list[int]:
@@ -93,6 +136,42 @@ def test_show_prints_the_rows_of_a_key_with_times_that_can_be_read(state: Path) 
     assert [row[5] for row in rows] == ["300", "301", "302", "303"]
     assert "40 bytes" in outcome.stdout and HASH not in outcome.stdout
     assert invoke("show", "sensor=3", state).stdout == outcome.stdout
+
+
+def test_show_merges_the_rows_of_a_key_and_finishes_its_values(windows: Path) -> None:
+    outcome = invoke("show", "1", windows)
+    assert outcome.exit_code == 0, outcome.output
+    title, head, *rows = [line.split() for line in outcome.stdout.splitlines()]
+    assert " ".join(title) == "agg after batch 0"
+    assert sorted(head) == ["lowest", "readings", "sensor", "window_end", "window_start"]
+    (row,) = rows
+    assert row[:4] == ["2026-01-01", "00:00:00", "2026-01-01", "00:00:10"]
+    assert sorted(row[4:]) == ["1", "2", "229.0"]
+
+
+def test_show_raw_prints_partial_results_run_by_run(windows: Path) -> None:
+    outcome = invoke("show", "1", windows, "--raw")
+    assert "readings.n" in outcome.stdout and "lowest.value" in outcome.stdout
+    assert [line.split()[1] for line in outcome.stdout.splitlines() if "2026-01-01" in line] == ["0", "1"]
+
+
+def test_show_with_the_flow_finishes_values_by_the_flows_own_code(windows: Path) -> None:
+    outcome = invoke("show", "1", windows, "--flow", write_flow(windows.parent))
+    assert outcome.exit_code == 0, outcome.output
+    (row,) = [line.split() for line in outcome.stdout.splitlines() if "2026-01-01" in line]
+    assert row[4:] == ["1", "2", "229.0"]
+
+
+def test_show_of_a_key_without_values_ends_with_1(windows: Path) -> None:
+    for options in ([], ["--raw"], ["--flow", write_flow(windows.parent)]):
+        outcome = invoke("show", "77", windows, *options)
+        assert outcome.exit_code == 1 and "no state of key 77 after batch 0" in outcome.stderr
+
+
+def test_show_says_where_it_cannot_finish_values(state: Path) -> None:
+    outcome = invoke("show", "3", state)
+    assert "agg after batch 3, as stored: --flow FLOW would finish the values" in outcome.stdout
+    assert "as stored" not in invoke("show", "3", state, "--raw").stdout
 
 
 def test_show_puts_rows_below_each_other_where_a_table_would_be_too_wide(state: Path) -> None:

@@ -31,9 +31,10 @@ class Drained:
 
 def drain_source(source: Source) -> Drained:
     """Read what is there now, as an engine would: positions and splits travel as JSON, the source is pickled."""
-    source = pickle.loads(pickle.dumps(source))
-    source.check()
-    planner = source.planner()
+    # The given one is kept: a source's private folder goes with it.
+    travelled = pickle.loads(pickle.dumps(source))
+    travelled.check()
+    planner = travelled.planner()
     planner.bound()
     drained = Drained()
     position = None
@@ -45,7 +46,7 @@ def drain_source(source: Source) -> Drained:
         drained.problems += planned.problems
         rows = 0
         for split in json.loads(json.dumps(planned.splits)):
-            for outcome in source.read(split):
+            for outcome in travelled.read(split):
                 drained.frames.append(outcome.frame)
                 drained.rejected += outcome.rejected
                 rows += outcome.frame.height

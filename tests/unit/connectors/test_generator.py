@@ -98,13 +98,20 @@ def test_values_are_multiples_of_a_64th_so_that_sums_are_exact() -> None:
 
 def test_rows_become_due_at_the_rate_and_a_pause_is_made_up_in_full_batches() -> None:
     planner = generate(100, max_rows=500).planner()
-    assert planner.plan(None, 1000.0).splits == ()
-    first = planner.plan(None, 1002.0)
+    first = planner.plan({"started": 1000.0, "next": 0}, 1002.0)
     assert [(split["from"], split["to"]) for split in first.splits] == [(0, 200)]
     assert first.position == {"started": 1000.0, "next": 200}
     later = generate(100, max_rows=500).planner().plan(first.position, 1010.0)
     assert later.position["next"] == 700
     assert planner.plan({"started": 1000.0, "next": 700}, 1007.0).splits == ()
+
+
+@pytest.mark.parametrize(("rows_per_second", "rows"), [(10_000, 1000), (100, 10), (3, 1), (0.01, 1)])
+def test_some_rows_are_due_at_once_so_that_the_first_batch_is_not_empty(rows_per_second: float, rows: int) -> None:
+    planner = generate(rows_per_second).planner()
+    planned = planner.plan(None, 2.0**30)
+    assert abs(planned.position["next"] - rows) <= 1 and planned.position["next"] >= 1
+    assert planner.plan(planned.position, 2.0**30).splits == ()
 
 
 def test_stream_ends_at_its_total() -> None:
@@ -116,6 +123,9 @@ def test_stream_ends_at_its_total() -> None:
 def test_stream_without_a_total_refuses_to_run_to_its_end() -> None:
     with pytest.raises(FlowError, match="without total_rows never ends"):
         generate(10).planner().bound()
+    with pytest.raises(FlowError, match=r"set generate\(total_rows=…\), or use the trigger 'continuous'"):
+        generate(10).check_end()
+    generate(10, total_rows=5).check_end()
 
 
 def test_columns_are_named_as_asked() -> None:

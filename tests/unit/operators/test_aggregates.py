@@ -237,3 +237,59 @@ def test_times_in_a_zone_are_windowed_as_instants() -> None:
     prepared = kernel.prepare(frame, OperatorTime(0)).frame.with_columns(pl.lit(0, dtype=pl.UInt64).alias(HASH))
     fired = kernel.advance([prepared], False, MemoryState(), OperatorTime(0, fire_us=2**62))
     assert fired.frame["window_start"].to_list() == [datetime(2024, 6, 1, 10, 0, 0)]
+
+
+LARGEST = 2**63 - 1
+
+
+@pytest.mark.parametrize("cuts", [1, 2, 4])
+def test_sum_beyond_int64_is_refused_by_name_with_a_way_out(cuts: int) -> None:
+    values = pl.Series([LARGEST, 1, 1, 1])
+    with pytest.raises(
+        FlowError, match=rf"total=sum: for key=1 .* {LARGEST + 3 if cuts == 1 else '.*'}.*Decimal\(38\)"
+    ):
+        aggregate_values(values, cuts, total=ab.sum("x"))
+    with pytest.raises(FlowError, match="average=mean: for key=1"):
+        aggregate_values(values, cuts, rows=ab.count(), average=ab.mean("x"))
+    with pytest.raises(FlowError, match="beyond the range of Int64"):
+        aggregate_values(-values - 1, cuts, total=ab.sum("x"))
+
+
+def test_sums_at_the_edge_of_int64_are_exact() -> None:
+    for values in ([LARGEST - 3, 1, 1, 1], [-LARGEST, -1, 0, 0], [LARGEST, -LARGEST, LARGEST, -1], [LARGEST, None]):
+        row = aggregate_values(pl.Series(values), 2, total=ab.sum("x"), average=ab.mean("x"), rows=ab.count("x"))
+        total = sum(value for value in values if value is not None)
+        assert row["total"] == total
+        assert row["average"] == float(total) / row["rows"]
+
+
+def test_sums_that_are_safe_and_risky_stand_side_by_side() -> None:
+    values = pl.Series([LARGEST // 2, LARGEST // 2, 1, None])
+    row = aggregate_values(values, 2, large=ab.sum("x"), small=ab.sum(pl.col("x") % 10), same=ab.sum("x"))
+    assert row == {"large": LARGEST, "small": 2 * (LARGEST // 2 % 10) + 1, "same": LARGEST}
+
+
+def test_sum_of_larger_numbers_in_a_decimal_or_float_goes_on() -> None:
+    values = pl.Series([LARGEST, LARGEST, LARGEST])
+    row = aggregate_values(
+        values,
+        exact=ab.sum(pl.col("x").cast(pl.Decimal(38))),
+        rough=ab.sum(pl.col("x").cast(pl.Float64)),
+        wide=ab.sum(pl.col("x").cast(pl.Int128)),
+    )
+    assert row["exact"] == row["wide"] == 3 * LARGEST
+    assert row["rough"] == pytest.approx(3 * LARGEST)
+
+
+@pytest.mark.parametrize("window", [WindowSpec("session", 10**6, 10**6), WindowSpec("tumbling", 10**6, 10**6)])
+def test_windows_refuse_sums_beyond_int64_too(window: WindowSpec) -> None:
+    kernel = make_kernel(AggregateSpec(("key",), {"total": ab.sum("x")}, window, "ts"))
+    times = pl.Series([datetime(1970, 1, 1)] * 2)
+    frame = pl.DataFrame({"key": [7, 7], "ts": times, "x": [LARGEST, 1], ORDER: [0, 1]})
+    hashed = pl.lit(7, dtype=pl.UInt64).alias(HASH)
+    received = [
+        kernel.combine(kernel.prepare(part, OperatorTime(0)).frame).with_columns(hashed)
+        for part in (frame[:1], frame[1:])
+    ]
+    with pytest.raises(FlowError, match="total=sum: for key=7"):
+        kernel.advance(received, True, MemoryState(), OperatorTime(0))

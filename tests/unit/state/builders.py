@@ -8,7 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.model import HASH, WINDOW, BucketMap, RunRef
+from anabranch.model import HASH, WINDOW, RunRef
+from anabranch.routing.phases import PhasedRoutes
+from anabranch.routing.routes import Routes
 from anabranch.state import Checkpoint, LevelState, Manifest, RunFiles, Store, WriteName
 
 # Children of this process would inherit the threads of its libraries in an unknown state; those of a server that
@@ -47,7 +49,7 @@ def manifest(batch: int, runs: Sequence[RunRef] = (), epoch: int = 1, **fields: 
         "query_id": "q-1",
         "start_offset": {"entry": batch - 1},
         "end_offset": {"entry": batch},
-        "levels": (LevelState("agg", BucketMap.even(1, 4), (tuple(runs),)),),
+        "levels": (LevelState("agg", PhasedRoutes(Routes.even(1, 4)).to_json(), (tuple(runs),)),),
     }
     return Manifest(**(given | fields))
 

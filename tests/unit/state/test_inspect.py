@@ -6,7 +6,8 @@ import polars as pl
 import pytest
 
 from anabranch.errors import CheckpointError
-from anabranch.model import BucketMap
+from anabranch.routing.phases import PhasedRoutes
+from anabranch.routing.routes import Routes
 from anabranch.state import Checkpoint, LevelState, Store
 from anabranch.state.inspect import find_key, find_level, list_runs, list_slots, read_rows
 from unit.state.builders import commit_batches, manifest, run_files, unwindowed, windowed
@@ -40,7 +41,7 @@ def test_runs_are_listed_with_their_windows(store: Store) -> None:
 
 def test_rows_of_all_slots_are_read_with_their_place(store: Store) -> None:
     runs = tuple((run_files(store, slot=slot).write(unwindowed([(slot, 1)])),) * (slot + 1) for slot in range(2))
-    rows = read_rows(store, LevelState("agg", BucketMap.even(2, 4), runs))
+    rows = read_rows(store, LevelState("agg", PhasedRoutes(Routes.even(2, 4)).to_json(), runs))
     assert rows.select("__hash", "__slot", "__run").rows() == [(0, 0, 0), (1, 1, 0), (1, 1, 1)]
 
 

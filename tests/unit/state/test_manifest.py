@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from anabranch.errors import CheckpointError, StateDamaged
-from anabranch.model import BucketMap, RunRef, StagedFile
+from anabranch.model import RunRef, StagedFile
 from anabranch.state import FORMAT_VERSION, LevelState, Manifest
 from unit.state.builders import manifest
 
-GOLDEN = Path(__file__).parent / "data" / "manifest-format-1.json"
-"""A manifest as the first release wrote it. It is never written again: what it says must stay readable."""
+DATA = Path(__file__).parent / "data"
+FORMAT_1, FORMAT_2 = DATA / "manifest-format-1.json", DATA / "manifest-format-2.json"
+"""Manifests as releases wrote them. They are never written again: what they say must stay readable."""
 
 FULL = Manifest(
     flow="low-voltage",
@@ -24,7 +26,11 @@ FULL = Manifest(
     levels=(
         LevelState(
             operator="aggregate-1",
-            bucket_map=BucketMap(2, (0, 1, 0, 1)),
+            routes={
+                "base": {"kind": "buckets", "slots": 2, "slot_of": [0, 1, 0, 1]},
+                "table": {"keys": [], "slots": [], "shares": []},
+                "splitter": None,
+            },
             runs=(
                 (
                     RunRef("state/0/0/a.arrow", 100, 4096, "crc32:0000abcd", 15, 40, 10_000_000, 30_000_000),
@@ -54,24 +60,53 @@ def test_what_is_encoded_is_decoded() -> None:
     assert Manifest.decode(FULL.encode(), "commits/17") == FULL
 
 
+HANDED = replace(
+    FULL,
+    levels=(
+        replace(
+            FULL.levels[0],
+            routes={
+                "base": {"kind": "buckets", "slots": 2, "slot_of": [0, 1, 0, 1]},
+                "table": {"keys": ["00000000000000ff"], "slots": [1], "shares": [1.0]},
+                "splitter": None,
+            },
+            runs=(
+                (
+                    RunRef(
+                        "state/0/0/a.arrow", 100, 4096, "crc32:0000abcd", 15, 40, gone=((255, 255), (2**63, 2**64 - 1))
+                    ),
+                ),
+                (),
+            ),
+            handoffs=((), (RunRef("state/0/0/h.arrow", 2, 99, "crc32:00000003", 17),)),
+        ),
+    ),
+)
+
+
 def test_a_manifest_of_format_1_is_read() -> None:
-    assert Manifest.decode(GOLDEN.read_bytes(), GOLDEN.name) == FULL
+    assert Manifest.decode(FORMAT_1.read_bytes(), FORMAT_1.name) == FULL
 
 
-def test_format_1_is_still_written_the_same() -> None:
-    """A change of the text needs a new format version, and a golden file beside this one."""
-    assert FORMAT_VERSION == 1
-    assert FULL.encode() == GOLDEN.read_bytes()
+def test_a_manifest_of_format_2_is_read() -> None:
+    assert Manifest.decode(FORMAT_2.read_bytes(), FORMAT_2.name) == HANDED
+
+
+def test_format_2_is_still_written_the_same() -> None:
+    """A change of the text needs a new format version, and a golden file beside these."""
+    assert FORMAT_VERSION == 2
+    assert HANDED.encode() == FORMAT_2.read_bytes()
 
 
 @pytest.mark.parametrize(
-    ("version", "advice"), [(2, "install a newer anabranch"), (0, "new checkpoint"), (None, "new")]
+    ("version", "advice"), [(3, "install a newer anabranch"), (0, "new checkpoint"), (None, "new")]
 )
 def test_another_format_is_refused_by_its_version(version: int | None, advice: str) -> None:
     document = json.loads(FULL.encode())
     document["manifest"]["format_version"] = version
     content = json.dumps(document).encode()
-    with pytest.raises(CheckpointError, match=rf"commits/17 has checkpoint format {version}.*reads format 1.*{advice}"):
+    expected = rf"commits/17 has checkpoint format {version}.*reads format 1 to 2.*{advice}"
+    with pytest.raises(CheckpointError, match=expected):
         Manifest.decode(content, "commits/17")
 
 

@@ -1,0 +1,246 @@
+"""One operator's balance: loads in, new routes out, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch.balancing import (
+    Goal,
+    LevelLoads,
+    LevelPlan,
+    Reading,
+    TriggerState,
+    decide_to_apply,
+    decide_to_plan,
+    plan_cooling,
+    plan_level,
+)
+from anabranch.balancing.outcome import Clock
+from anabranch.model import BucketMap
+from anabranch.model.balance import AUTO, Balance, Routing
+from anabranch.model.loads import BucketLoads, KeyLoads
+from anabranch.routing.bases import BucketRoute
+from anabranch.routing.hashing import buckets_of
+from anabranch.routing.keys import KeyBatch, KeySample
+from anabranch.routing.routes import Routes
+from anabranch.routing.scores import Scores, score_all, score_loads
+from anabranch.routing.strategies import make_strategy
+
+_MOST_WATCHED_KEYS = 1_000
+_SMALLEST_WATCHED_SHARE = 0.002
+"""Keys below this part of a slot's fair share are left to their buckets, unless the routing table names them."""
+_AIM = 0.3
+"""The part of the tolerance that a plan may use: loads are known from one batch, and the next one differs by chance."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OperatorLoads:
+    """What an operator's slots had to do in a batch."""
+
+    batch: int
+    now_seconds: float
+    rows_in_all: int
+    """Since the flow began."""
+    slot_rows: NDArray[np.float64]
+    bucket_rows: NDArray[np.float64]
+    hot_rows: Mapping[int, float]
+    """Key hash → rows."""
+    sample: KeySample
+    state_bytes: float
+    splittable: bool
+    """Whether keys of this operator may be shared by slots."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Proposal:
+    """New routes, and why."""
+
+    routes: Routes
+    reason: str
+    moved_bytes: float
+    """State that has to move, as far as can be told beforehand."""
+
+
+@dataclass(slots=True)
+class Balancer:
+    """Watches one operator, and proposes new routes when they are worth it."""
+
+    routing: Routing
+    clock: Clock | None = None
+    last_reason: str = "no batch has been looked at"
+    scores: Scores | None = None
+    """What every strategy would have done with the last sample that was looked at."""
+    _state: TriggerState | None = None
+    _earlier: KeySample | None = None
+
+    @property
+    def balance(self) -> Balance | None:
+        return self.routing.balance
+
+    def consider(self, loads: OperatorLoads, routes: Routes) -> Proposal | None:
+        """Return better routes, or None; ``last_reason`` says why either way."""
+        balance = self.routing.balance
+        if balance is None:
+            self.last_reason = "balancing is off"
+            return None
+        if self._state is None:
+            self._state = TriggerState(loads.now_seconds, loads.rows_in_all)
+        if loads.slot_rows.sum() < balance.fewest_rows_a_slot * routes.slots:
+            self.last_reason = f"batch {loads.batch} had too few rows to tell skew from chance"
+            return None
+        goal = Goal(routes.slots, balance.tolerance)
+        reading = Reading(
+            loads.batch,
+            loads.now_seconds,
+            loads.rows_in_all,
+            loads.slot_rows,
+            goal.find_means(float(loads.slot_rows.sum())),
+        )
+        decision = decide_to_plan(balance.planning, self._state, reading)
+        self._state = decision.state
+        if not decision.go:
+            self.last_reason = decision.reason
+            return self._cool(loads, routes, goal)
+        proposal, expected = self._plan(loads, routes, replace(goal, tolerance=_AIM * balance.tolerance))
+        verdict = decide_to_apply(balance.planning, self._state, reading, reading.imbalance, expected)
+        self._state = verdict.state
+        self.last_reason = f"{decision.reason}: {proposal.reason}; {verdict.reason}"
+        return replace(proposal, reason=self.last_reason) if verdict.go else None
+
+    def resize(self, loads: OperatorLoads | None, routes: Routes, slots: int) -> Proposal:
+        """Return the routes over another number of slots; a new slot is an empty one."""
+        reason = f"{routes.slots} slots become {slots}"
+        if loads is not None and isinstance(routes.base, BucketRoute) and routes.splitter is None:
+            tolerance = self.routing.balance.tolerance if self.routing.balance is not None else 0.05
+            plan = self._plan_level(loads, routes, Goal(routes.slots, tolerance, slots_after=slots), "mnrt")
+            return Proposal(_routes_of(plan), reason, _moved_bytes(plan))
+        base = routes.base.resized(slots)
+        staying = routes.table.without(routes.table.keys[routes.table.slots >= slots])
+        splitter = None if routes.splitter is None else replace(routes.splitter, slots=slots)  # type: ignore[type-var]
+        return Proposal(Routes(base, staying, splitter), reason, 0.0)
+
+    def switch(self, name: str, loads: OperatorLoads | None, routes: Routes, rng: np.random.Generator) -> Proposal:
+        """Return the routes of another strategy, decided from the last batch; ``auto`` plans from then on."""
+        self.routing = replace(self.routing, strategy=name)
+        if name == AUTO:
+            base = routes.base if isinstance(routes.base, BucketRoute) else _even_like(routes)
+            return Proposal(Routes(base, routes.table), "keys are planned from now on", 0.0)
+        sample = loads.sample if loads is not None else KeySample(np.empty(0, np.uint64), np.empty(0))
+        return Proposal(make_strategy(name).decide(sample, routes, rng), f"the strategy is {name} from now on", 0.0)
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _plan(self, loads: OperatorLoads, routes: Routes, goal: Goal) -> tuple[Proposal, float]:
+        """Return the best routes that can be found, and the imbalance that they should give."""
+        balance = self.routing.balance
+        assert balance is not None
+        self.scores = score_all(loads.sample, routes, np.random.default_rng(loads.batch), decided_on=self._earlier)
+        self._earlier = loads.sample
+        if self.routing.strategy != AUTO:
+            strategy = make_strategy(self.routing.strategy)
+            chosen = strategy.decide(loads.sample, routes, np.random.default_rng(loads.batch))
+            score = score_loads(chosen.loads(loads.sample))
+            return Proposal(chosen, f"{self.routing.strategy} decides anew", loads.state_bytes), score.max_over_mean
+        if isinstance(routes.base, BucketRoute) and routes.splitter is None:
+            plan = self._plan_level(loads, routes, goal, balance.planner)
+            proposal = Proposal(_routes_of(plan), _describe(plan, balance.planner), _moved_bytes(plan))
+            if not plan.shortfall:
+                return proposal, plan.imbalance_after
+            better = self._best_strategy(loads, plan.imbalance_after)
+            return better or (proposal, plan.imbalance_after)
+        chosen = Routes(_even_like(routes))
+        return Proposal(chosen, "keys go by their hash again, and are planned from there", loads.state_bytes), 1.0
+
+    def _best_strategy(self, loads: OperatorLoads, to_beat: float) -> tuple[Proposal, float] | None:
+        """Return the strategy that does better than the planner, where keys must stay whole and one does."""
+        assert self.scores is not None
+        for scored in self.scores.ranked:
+            splits = scored.routes.splitter is not None
+            if scored.score.max_over_mean < to_beat * 0.98 and (loads.splittable or not splits):
+                reason = f"{scored.strategy} scores best on the sample"
+                return Proposal(scored.routes, reason, loads.state_bytes), scored.score.max_over_mean
+        return None
+
+    def _cool(self, loads: OperatorLoads, routes: Routes, goal: Goal) -> Proposal | None:
+        """Return routes without the splits that are no longer needed."""
+        assert self._state is not None
+        settled = self._state.settled_batch
+        if settled is not None and loads.batch - settled <= 1:
+            return None
+        if not isinstance(routes.base, BucketRoute) or not len(routes.table.keys) or self.routing.strategy != AUTO:
+            return None
+        level = _level_loads(loads, routes)
+        rest = level.find_rest()
+        unlisted = np.bincount(rest.slots_of, rest.loads, minlength=goal.slots_in_all).astype(np.float64)
+        plan = plan_cooling(replace(level.keys, unlisted=unlisted), routes.table, goal, clock=self.clock)
+        if not len(plan.moves):
+            return None
+        self._state = self._state.settle(loads.batch, loads.now_seconds)
+        merged = len(routes.table.split_keys()) - len(plan.table.split_keys())
+        self.last_reason = (
+            f"{len(plan.moves)} parts of keys that cooled go back together, {merged} keys are whole again"
+        )
+        return Proposal(routes.with_table(plan.table), self.last_reason, plan.costs.moved_bytes)
+
+    def _plan_level(self, loads: OperatorLoads, routes: Routes, goal: Goal, planner: str) -> LevelPlan:
+        return plan_level(planner, _level_loads(loads, routes), routes.table, goal, clock=self.clock)
+
+
+def _level_loads(loads: OperatorLoads, routes: Routes) -> LevelLoads:
+    assert isinstance(routes.base, BucketRoute)
+    buckets: BucketMap = routes.base.bucket_map
+    total = float(loads.slot_rows.sum())
+    smallest = _SMALLEST_WATCHED_SHARE * total / routes.slots
+    by_load = sorted(loads.hot_rows.items(), key=lambda item: (-item[1], item[0]))
+    watched = dict(by_load[:_MOST_WATCHED_KEYS])
+    watched = {key: rows for key, rows in watched.items() if rows >= smallest}
+    for key in np.unique(routes.table.keys).tolist():
+        watched[key] = loads.hot_rows.get(key, 0.0)
+    keys = np.array(sorted(watched), np.uint64)
+    key_rows = np.array([watched[key] for key in keys.tolist()], np.float64)
+    key_buckets = buckets_of(keys, buckets.buckets)
+    # How much state a key has is not looked at: it is taken to be as large a part as its rows are.
+    bytes_a_row = loads.state_bytes / max(total, 1.0)
+    return LevelLoads(
+        BucketLoads(buckets, loads.bucket_rows, loads.bucket_rows * bytes_a_row),
+        KeyLoads(
+            keys,
+            key_rows,
+            key_rows * bytes_a_row,
+            routes.base.slots_of(KeyBatch(keys)),
+            splittable=np.full(len(keys), loads.splittable),
+        ),
+        key_buckets,
+    )
+
+
+def _routes_of(plan: LevelPlan) -> Routes:
+    return Routes(BucketRoute(plan.bucket_map), plan.table)
+
+
+def _even_like(routes: Routes) -> BucketRoute:
+    bucket_map = getattr(routes.base, "bucket_map", None)
+    buckets = bucket_map.buckets if bucket_map is not None else 512
+    return BucketRoute.even(routes.slots, max(buckets, routes.slots))
+
+
+def _moved_bytes(plan: LevelPlan) -> float:
+    buckets = plan.bucket_plan.costs.moved_bytes if plan.bucket_plan is not None else 0.0
+    return buckets + plan.key_plan.costs.moved_bytes
+
+
+def _describe(plan: LevelPlan, planner: str) -> str:
+    buckets = len(plan.bucket_plan.moves) if plan.bucket_plan is not None else 0
+    parts = [f"{planner} moves {len(plan.key_plan.moves)} parts of keys"]
+    if buckets:
+        parts.append(f"and {buckets} buckets")
+    split = len(plan.table.split_keys())
+    if split:
+        parts.append(f"; {split} keys are split")
+    if plan.shortfall:
+        parts.append(f"; {plan.shortfall}")
+    return " ".join(parts).replace(" ;", ";")

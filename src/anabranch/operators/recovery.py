@@ -1,0 +1,88 @@
+"""A kernel from what a checkpoint says of its operator: enough to read its state without the flow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import polars as pl
+
+from anabranch.errors import FlowError
+from anabranch.model import TIME, Aggregate, AggregateSpec, DistinctSpec, Kernel, OperatorSpec, TopKSpec, WindowSpec
+from anabranch.operators import aggregates, sketches
+from anabranch.operators.kernels import make_kernel
+
+_KIND = re.compile(r"(\w+)(?:\((.*)\))?")
+_TOP_K = re.compile(r"top_(\d+)\((.*), (largest|smallest)\)")
+
+# What is aggregated is not in a checkpoint, and nothing that reads partial results asks for it.
+_UNKNOWN = pl.lit(None)
+
+_MAKERS: dict[str, Callable[[str], Aggregate]] = {
+    "count": lambda _: aggregates.count(),
+    "sum": lambda _: aggregates.sum(_UNKNOWN),
+    "min": lambda _: aggregates.min(_UNKNOWN),
+    "max": lambda _: aggregates.max(_UNKNOWN),
+    "mean": lambda _: aggregates.mean(_UNKNOWN),
+    "variance": lambda given: aggregates.variance(_UNKNOWN, int(given.removeprefix("ddof="))),
+    "stddev": lambda given: aggregates.stddev(_UNKNOWN, int(given.removeprefix("ddof="))),
+    "first": lambda _: aggregates.first(_UNKNOWN),
+    "last": lambda _: aggregates.last(_UNKNOWN),
+    "approx_distinct": lambda given: sketches.approx_distinct(_UNKNOWN, int(given.removeprefix("lg_k="))),
+    "quantile": lambda given: sketches.quantile(_UNKNOWN, float(given)),
+    "quantiles": lambda given: sketches.quantiles(_UNKNOWN, *(float(part) for part in given.split(","))),
+}
+
+
+def recover_kernel(structure: Mapping[str, Any]) -> Kernel | None:
+    """Return a kernel that merges and finishes stored rows, from what ``Kernel.structure`` returned.
+
+    None for an aggregate of the user's own, or one of another version: only their code can finish them. The kernel
+    takes no new rows.
+    """
+    spec = _recover_spec(structure)
+    return make_kernel(spec) if spec is not None else None
+
+
+def _recover_spec(structure: Mapping[str, Any]) -> OperatorSpec | None:
+    kind, keys = structure.get("kind"), tuple(structure.get("keys", ()))
+    if kind == "distinct":
+        return DistinctSpec(keys, ttl_us=structure["ttl_us"])
+    if kind not in ("windowed aggregate", "session aggregate", "running aggregate"):
+        return None
+    window = _recover_window(structure.get("window"))
+    described: Mapping[str, Mapping[str, Any]] = structure["aggregates"]
+    time_column, ttl_us = (TIME if window else None), structure.get("ttl_us")
+    if len(described) == 1:
+        (only,) = described.values()
+        top_k = _TOP_K.fullmatch(only["kind"])
+        if top_k is not None:
+            columns = tuple(column for column in only["columns"] if column != top_k[2])
+            largest = top_k[3] == "largest"
+            return TopKSpec(keys, top_k[2], int(top_k[1]), largest, columns, window, time_column, ttl_us)
+    recovered = {name: _recover_aggregate(aggregate) for name, aggregate in described.items()}
+    found = {name: aggregate for name, aggregate in recovered.items() if aggregate is not None}
+    return AggregateSpec(keys, found, window, time_column, ttl_us) if len(found) == len(recovered) else None
+
+
+def _recover_window(window: Mapping[str, Any] | None) -> WindowSpec | None:
+    if window is None:
+        return None
+    if window["kind"] == "session":
+        return WindowSpec("session", window["gap_us"], window["gap_us"])
+    return WindowSpec(window["kind"], window["size_us"], window["slide_us"], window["offset_us"])
+
+
+def _recover_aggregate(described: Mapping[str, Any]) -> Aggregate | None:
+    kind = _KIND.fullmatch(described["kind"])
+    make = _MAKERS.get(kind[1]) if kind is not None else None
+    if kind is None or make is None:
+        return None
+    try:
+        aggregate = make(kind[2] or "")
+    except (ValueError, FlowError):
+        return None
+    # A user's aggregate may have the name of one of ours, but hardly its partial columns, too.
+    fits = aggregate.kind == described["kind"] and set(aggregate.partial(pl.col)) == set(described["partials"])
+    return aggregate if fits else None

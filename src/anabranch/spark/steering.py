@@ -1,0 +1,359 @@
+"""The balance of a running flow: what slots saw becomes new routes, and so do people's wishes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from anabranch.control.balancer import Balancer, OperatorLoads, Proposal
+from anabranch.control.commands import Command, Reply
+from anabranch.control.wishes import WishRefused, change_setting, place_key
+from anabranch.errors import AnabranchError
+from anabranch.model import HASH, WindowSpec
+from anabranch.query.nodes import Stateful
+from anabranch.routing import hash_keys
+from anabranch.routing.keys import KeySample
+from anabranch.routing.phases import PhasedRoutes
+from anabranch.routing.routes import Routes
+from anabranch.routing.scores import score_loads
+from anabranch.spark.flow_routes import Change, FlowRoutes, ReconfigurationProtocol, name_of
+from anabranch.spark.flow_times import load_time
+from anabranch.spark.phases import can_wait, window_of
+from anabranch.spark.reports import BatchReport, OperatorReport
+from anabranch.spark.spec import FlowProgram
+from anabranch.spark.watching import ROWS, Sighting, Watch, merge_sightings
+from anabranch.state.inspect import read_text
+from anabranch.state.manifest import Manifest
+
+MOVED_AT_ONCE_BYTES = 64 << 20
+"""State that is handed over in one batch without a second thought; more waits for its windows, if they end soon."""
+_BATCHES_TO_WAIT = 10
+_HOT_KEYS_SHOWN = 20
+
+logger = logging.getLogger("anabranch")
+
+
+@dataclass(slots=True)
+class _Watched:
+    """One stateful operator under balance."""
+
+    head: int
+    name: str
+    balancer: Balancer
+    window: WindowSpec | None
+    splittable: bool
+    key_types: dict[str, pl.DataType]
+    wishes: list[Proposal] = field(default_factory=list)
+    proposal: Proposal | None = None
+    loads: OperatorLoads | None = None
+    labels: dict[int, str] = field(default_factory=dict)
+    event_us_a_batch: float | None = None
+    phases: PhasedRoutes | None = None
+
+
+class BalancingSteering:
+    """Looks at what every batch did, and changes routes at the next boundary when that is worth it.
+
+    ``submit`` may be called from any thread; everything else belongs to the thread that runs the batches.
+    """
+
+    def __init__(self, program: FlowProgram, resizes: bool = False) -> None:
+        """``resizes``: the plan's slots were asked for, and a checkpoint that has others follows."""
+        self._program = program
+        self._resizes = resizes
+        self._lock = threading.Lock()
+        self._batch = -1
+        self._latest_us: dict[int, int] = {}
+        self._operators = {node.id: self._begin(node.id) for node in program.plan.stateful}
+
+    def watches(self, routes: FlowRoutes) -> dict[int, Watch]:
+        """Return what slots should look at in the next batch."""
+        watches = {}
+        for head, operator in self._operators.items():
+            balance = operator.balancer.balance
+            if balance is not None:
+                watches[head] = Watch(_count_buckets(routes[head].routes), balance.sample_rate)
+        return watches
+
+    def decide(self, batch: int, routes: FlowRoutes, before: Manifest | None) -> dict[int, Change]:
+        """Return what changes at the end of this batch."""
+        changes: dict[int, Change] = {}
+        with self._lock:
+            for head, operator in self._operators.items():
+                operator.phases = routes[head]
+                if routes[head].earlier is not None:
+                    continue
+                if self._resizes:
+                    self._wish_for_slots(operator, routes[head].routes)
+                proposal = operator.wishes.pop(0) if operator.wishes else operator.proposal
+                operator.proposal = None
+                if proposal is not None and proposal.routes != routes[head].routes:
+                    protocol = self._protocol(operator, routes[head].routes, proposal)
+                    changes[head] = Change(proposal.routes, protocol, proposal.reason)
+                    logger.info("batch %d, %s: %s (by %s)", batch, operator.name, proposal.reason, protocol)
+            self._resizes = False
+        return changes
+
+    def observe(self, manifest: Manifest, report: BatchReport, routes: FlowRoutes) -> None:
+        """Learn what a batch did under its routes."""
+        following = {level.operator: PhasedRoutes.from_json(level.routes) for level in manifest.levels}
+        with self._lock:
+            self._batch = manifest.batch
+            for head, operator in self._operators.items():
+                operator.phases = following[operator.name]
+                self._follow_time(operator, manifest)
+                loads = self._loads(operator, manifest, report.operators[head], routes[head])
+                if loads is None:
+                    continue
+                operator.loads = loads
+                unchanged = operator.phases == routes[head] and operator.phases.earlier is None
+                if unchanged and not operator.wishes:
+                    operator.proposal = operator.balancer.consider(loads, routes[head].routes)
+
+    def submit(self, command: Command) -> Reply:
+        """Answer a command: what will happen, or why not."""
+        with self._lock:
+            try:
+                if command.action == "show":
+                    return Reply(command.id, True, f"after batch {self._batch}", self._show())
+                chosen = self._find(command.operator)
+                texts = [self._wish(operator, command) for operator in chosen]
+            except AnabranchError as error:
+                return Reply(command.id, False, str(error))
+        return Reply(command.id, True, "; ".join(texts))
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _begin(self, head: int) -> _Watched:
+        node = self._program.plan.nodes[head]
+        assert isinstance(node.operation, Stateful)
+        spec = node.operation.spec
+        schema = self._program.plan.nodes[node.inputs[0]].schema
+        return _Watched(
+            head,
+            name_of(self._program.plan, head),
+            Balancer(node.operation.routing, time.perf_counter),
+            window_of(spec),
+            self._program.kernels[head].splittable,
+            {key: schema[key] for key in spec.keys},
+        )
+
+    def _wish_for_slots(self, operator: _Watched, routes: Routes) -> None:
+        plan = self._program.plan
+        slots = plan.slots[plan.level_of(operator.head) - 1]
+        if slots != routes.slots:
+            operator.wishes.append(operator.balancer.resize(operator.loads, routes, slots))
+
+    def _follow_time(self, operator: _Watched, manifest: Manifest) -> None:
+        latest = load_time(self._program.plan, manifest).latest
+        seen = [latest[node] for node in self._program.plan.watermarks[operator.head] if node in latest]
+        if seen:
+            known = self._latest_us.get(operator.head)
+            if known is not None and max(seen) > known:
+                operator.event_us_a_batch = float(max(seen) - known)
+            self._latest_us[operator.head] = max(seen)
+
+    def _loads(
+        self, operator: _Watched, manifest: Manifest, report: OperatorReport, phases: PhasedRoutes
+    ) -> OperatorLoads | None:
+        sighting = merge_sightings(report.sightings, _count_buckets(phases.routes))
+        if sighting is None:
+            return None
+        operator.labels = _labels(sighting, tuple(operator.key_types))
+        level = next(level for level in manifest.levels if level.operator == operator.name)
+        slot_rows = np.zeros(phases.slots)
+        slot_rows[: len(report.rows)] = report.rows[: phases.slots]
+        return OperatorLoads(
+            batch=manifest.batch,
+            now_seconds=time.monotonic(),
+            rows_in_all=int(manifest.totals.get("rows_in", 0)),
+            slot_rows=slot_rows[: phases.routes.slots],
+            bucket_rows=sighting.bucket_rows.astype(np.float64),
+            hot_rows=sighting.hot_rows,
+            sample=_sample(sighting, tuple(operator.key_types)),
+            state_bytes=float(level.state_bytes),
+            splittable=operator.splittable,
+        )
+
+    def _protocol(self, operator: _Watched, old: Routes, proposal: Proposal) -> ReconfigurationProtocol:
+        balance = operator.balancer.balance
+        wanted = balance.protocol if balance is not None else "auto"
+        if wanted != "auto":
+            return wanted
+        if proposal.moved_bytes <= MOVED_AT_ONCE_BYTES or not can_wait(operator.window, old, proposal.routes):
+            return "state"
+        assert operator.window is not None
+        wait_us = _BATCHES_TO_WAIT * (operator.event_us_a_batch or 0.0)
+        return "window" if operator.window.size_us <= wait_us else "state"
+
+    def _find(self, name: str | None) -> list[_Watched]:
+        every = list(self._operators.values())
+        if name is None:
+            return every
+        found = [operator for operator in every if operator.name == name]
+        if not found:
+            msg = f"no operator {name!r}; the flow has {', '.join(operator.name for operator in every) or 'none'}"
+            raise WishRefused(msg)
+        return found
+
+    def _wish(self, operator: _Watched, command: Command) -> str:
+        if command.action == "set":
+            operator.balancer.routing = change_setting(operator.balancer.routing, command.arguments)
+            return f"{operator.name}: {', '.join(f'{name} is {value}' for name, value in command.arguments.items())}"
+        if operator.phases is None:
+            msg = f"{operator.name} has not run yet; try again after the first batch"
+            raise WishRefused(msg)
+        if operator.phases.earlier is not None:
+            msg = f"{operator.name} is in the midst of a change: open windows end first; try again later"
+            raise WishRefused(msg)
+        routes = operator.wishes[-1].routes if operator.wishes else operator.phases.routes
+        proposal = self._propose(operator, command, routes)
+        operator.wishes.append(proposal)
+        return f"{operator.name}: {proposal.reason}; takes effect after batch {self._batch + len(operator.wishes)}"
+
+    def _propose(self, operator: _Watched, command: Command, routes: Routes) -> Proposal:
+        given = command.arguments
+        if command.action == "slots":
+            return operator.balancer.resize(operator.loads, routes, _count(given.get("count")))
+        if command.action == "strategy":
+            rng = np.random.default_rng(self._batch + 1)
+            return operator.balancer.switch(str(given.get("name")), operator.loads, routes, rng)
+        key = _read_key(str(given.get("key", "")), operator.key_types)
+        if command.action == "move":
+            wanted: list[int] = [_count(given.get("slot"), least=0)]
+        elif command.action == "split":
+            wanted = [_count(slot, least=0) for slot in given.get("slots", [])]
+            if not operator.splittable:
+                msg = f"{operator.name} keeps every key whole; it can be moved, not split"
+                raise WishRefused(msg)
+        else:
+            wanted = []
+        return place_key(routes, key, str(given.get("key")), wanted)
+
+    def _show(self) -> dict[str, Any]:
+        return {"batch": self._batch, "operators": [self._describe(operator) for operator in self._operators.values()]}
+
+    def _describe(self, operator: _Watched) -> dict[str, Any]:
+        loads, phases, balancer = operator.loads, operator.phases, operator.balancer
+        described: dict[str, Any] = {
+            "operator": operator.name,
+            "strategy": balancer.routing.strategy,
+            "settings": _settings(operator),
+            "last_decision": balancer.last_reason,
+            "pending": _pending(operator),
+        }
+        if phases is not None:
+            table = phases.routes.table
+            described |= {
+                "slots": phases.routes.slots,
+                "moved_keys": len(table.whole_keys()),
+                "split_keys": len(table.split_keys()),
+            }
+        if loads is not None and phases is not None:
+            score = score_loads(loads.slot_rows)
+            described |= {
+                "loads": [int(rows) for rows in loads.slot_rows],
+                "balance": score.balance,
+                "max_over_mean": score.max_over_mean,
+                "extra_time": score.extra_time,
+                "hot_keys": _hot_keys(operator, loads, phases.routes),
+            }
+        if balancer.scores is not None:
+            described["scores"] = {
+                scored.strategy: {
+                    "balance": scored.score.balance,
+                    "max_over_mean": scored.score.max_over_mean,
+                    "extra_time": scored.score.extra_time,
+                }
+                for scored in balancer.scores.ranked
+            }
+        return described
+
+
+def _count_buckets(routes: Routes) -> int:
+    bucket_map = getattr(routes.base, "bucket_map", None)
+    return bucket_map.buckets if bucket_map is not None else routes.slots
+
+
+def _sample(sighting: Sighting, keys: tuple[str, ...]) -> KeySample:
+    seen = sighting.sample.group_by(HASH, maintain_order=True).agg(pl.col(ROWS).sum(), pl.first(*keys)).sort(HASH)
+    values = seen.get_column(keys[0]) if len(keys) == 1 else None
+    return KeySample(seen[HASH].to_numpy(), seen[ROWS].to_numpy(), values)
+
+
+def _labels(sighting: Sighting, keys: tuple[str, ...]) -> dict[int, str]:
+    hottest = sighting.sample.sort(ROWS, descending=True).head(4 * _HOT_KEYS_SHOWN)
+    texts = hottest.select(pl.concat_str([_as_text(key, hottest.schema[key]) for key in keys], separator=", "))
+    return dict(zip(hottest[HASH].to_list(), texts.to_series().to_list(), strict=True))
+
+
+def _as_text(key: str, dtype: pl.DataType) -> pl.Expr:
+    return pl.col(key).bin.encode("hex") if dtype == pl.Binary else pl.col(key).cast(pl.String, strict=False)
+
+
+def _hot_keys(operator: _Watched, loads: OperatorLoads, routes: Routes) -> list[dict[str, Any]]:
+    total = max(float(loads.slot_rows.sum()), 1.0)
+    hottest = sorted(loads.hot_rows.items(), key=lambda item: (-item[1], item[0]))[:_HOT_KEYS_SHOWN]
+    return [
+        {
+            "key": operator.labels.get(key, f"{key:016x}"),
+            "share": rows / total,
+            "slots": [[share.slot, share.share] for share in routes.table.owners(key)],
+        }
+        for key, rows in hottest
+    ]
+
+
+def _settings(operator: _Watched) -> dict[str, Any]:
+    balance = operator.balancer.balance
+    if balance is None:
+        return {"balance": "off"}
+    return {
+        "tolerance": balance.tolerance,
+        "planner": balance.planner,
+        "protocol": balance.protocol,
+        "sample_rate": balance.sample_rate,
+        "fewest_rows_a_slot": balance.fewest_rows_a_slot,
+    }
+
+
+def _pending(operator: _Watched) -> str | None:
+    if operator.phases is not None and operator.phases.earlier is not None:
+        return "windows that were open before the last change end where they are"
+    if operator.wishes:
+        return "; ".join(wish.reason for wish in operator.wishes)
+    return operator.proposal.reason if operator.proposal is not None else None
+
+
+def _count(given: Any, least: int = 1) -> int:
+    try:
+        number = int(given)
+    except (TypeError, ValueError):
+        number = least - 1
+    if number < least:
+        msg = f"{given!r} is not a number from {least} on"
+        raise WishRefused(msg)
+    return number
+
+
+def _read_key(text: str, types: Mapping[str, pl.DataType]) -> int:
+    """Return the hash of a key that is given as text; several columns are separated by commas."""
+    parts = [text] if len(types) == 1 else [part.strip() for part in text.split(",")]
+    if len(parts) != len(types):
+        msg = f"the key {text!r} has {len(parts)} parts; the operator is keyed by {', '.join(types)}"
+        raise WishRefused(msg)
+    columns = []
+    for part, (name, dtype) in zip(parts, types.items(), strict=True):
+        value = read_text(part, dtype)
+        if value[0] is None:
+            msg = f"{part!r} cannot be a value of {name}, which is {dtype}"
+            raise WishRefused(msg)
+        columns.append(value.alias(name))
+    return int(hash_keys(pl.DataFrame(columns), list(types))[0])
