@@ -2,41 +2,49 @@
 
 A flow reads from a source, transforms, keys, aggregates and writes; ``Flow.run`` runs it. Meant to be imported as
 ``import anabranch as ab``: ``ab.sum``, ``ab.min`` and ``ab.max`` would hide the builtins.
+
+Names are imported when they are first used: Polars, Arrow and PySpark take a second or two to import, which a command
+that only prints its help, or a worker that needs a part of them, must not wait for.
 """
 
 from __future__ import annotations
 
-from anabranch.connectors import (
-    GeneratedValues,
-    console,
-    files,
-    foreach,
-    generate,
-    json_lines,
-    memory,
-    moving_normal,
-    parquet,
-    to_memory,
-    uniform,
-    zipf,
-)
-from anabranch.errors import (
-    AnabranchError,
-    CheckpointError,
-    EngineError,
-    Fenced,
-    FlowError,
-    SinkError,
-    SourceError,
-    StateDamaged,
-)
-from anabranch.model import Aggregate, BatchProgress
-from anabranch.operators.aggregates import count, first, last, max, mean, min, stddev, sum, variance
-from anabranch.operators.sketches import approx_distinct, median, quantile, quantiles
-from anabranch.query import Stream
-from anabranch.spark.dataframes import from_spark
-from anabranch.spark.flow import Flow, Handle
-from anabranch.spark.session import local_session
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from anabranch.connectors import (
+        GeneratedValues,
+        console,
+        files,
+        foreach,
+        generate,
+        json_lines,
+        memory,
+        moving_normal,
+        parquet,
+        to_memory,
+        uniform,
+        zipf,
+    )
+    from anabranch.errors import (
+        AnabranchError,
+        CheckpointError,
+        ControlError,
+        EngineError,
+        Fenced,
+        FlowError,
+        SinkError,
+        SourceError,
+        StateDamaged,
+    )
+    from anabranch.model import Aggregate, BatchProgress
+    from anabranch.operators.aggregates import count, first, last, max, mean, min, stddev, sum, variance
+    from anabranch.operators.sketches import approx_distinct, median, quantile, quantiles
+    from anabranch.query import Stream
+    from anabranch.spark.dataframes import from_spark
+    from anabranch.spark.flow import Flow, Handle
+    from anabranch.spark.session import local_session
 
 __version__ = "0.1.0"
 
@@ -45,6 +53,7 @@ __all__ = [
     "AnabranchError",
     "BatchProgress",
     "CheckpointError",
+    "ControlError",
     "EngineError",
     "Fenced",
     "Flow",
@@ -82,3 +91,59 @@ __all__ = [
     "variance",
     "zipf",
 ]
+
+_NAMES_BY_MODULE = {
+    "anabranch.connectors": (
+        "GeneratedValues",
+        "console",
+        "files",
+        "foreach",
+        "generate",
+        "json_lines",
+        "memory",
+        "moving_normal",
+        "parquet",
+        "to_memory",
+        "uniform",
+        "zipf",
+    ),
+    "anabranch.errors": (
+        "AnabranchError",
+        "CheckpointError",
+        "ControlError",
+        "EngineError",
+        "Fenced",
+        "FlowError",
+        "SinkError",
+        "SourceError",
+        "StateDamaged",
+    ),
+    "anabranch.model": ("Aggregate", "BatchProgress"),
+    "anabranch.operators.aggregates": ("count", "first", "last", "max", "mean", "min", "stddev", "sum", "variance"),
+    "anabranch.operators.sketches": ("approx_distinct", "median", "quantile", "quantiles"),
+    "anabranch.query": ("Stream",),
+    "anabranch.spark.dataframes": ("from_spark",),
+    "anabranch.spark.flow": ("Flow", "Handle"),
+    "anabranch.spark.session": ("local_session",),
+}
+_ROOMS_FOR_USERS = ("connectors", "errors", "model")
+"""Rooms with names that flows may need, such as ``ab.model.Sink``."""
+_MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+# Type checkers see the imports above, and say so if a name is none of them.
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name in _ROOMS_FOR_USERS:
+            return _import_module(f"{__name__}.{name}")
+        module = _MODULE_OF.get(name)
+        if module is None:
+            msg = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(msg)
+        found = globals()[name] = getattr(_import_module(module), name)
+        return found

@@ -8,7 +8,7 @@ class AnabranchError(Exception):
 
 
 class FlowError(AnabranchError):
-    """A flow is wrong before it runs: an unknown column, a wrong type, a missing sink."""
+    """A flow is wrong: an unknown column, a wrong type, a missing sink; or, as it runs, a type too narrow for a sum."""
 
 
 class SourceError(AnabranchError):
@@ -29,6 +29,10 @@ class StateDamaged(CheckpointError):
 
 class Fenced(AnabranchError):
     """Another driver owns the checkpoint now; this one must stop."""
+
+
+class ControlError(AnabranchError):
+    """A command did not reach a running flow: none runs there, no answer came, the channel is out of reach."""
 
 
 class EngineError(AnabranchError):

@@ -11,10 +11,12 @@ from anabranch.cli.bench import bench
 from anabranch.cli.demo import demo
 from anabranch.cli.doctor import doctor
 from anabranch.cli.explain import explain
+from anabranch.cli.groups import QuickGroup
 from anabranch.cli.run import run
 
 app = typer.Typer(
     name="anabranch",
+    cls=QuickGroup,
     help="Keyed, stateful streaming on Apache Spark: run flows, look at them, look into their state.",
     no_args_is_help=True,
     rich_markup_mode="rich",

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from anabranch.cli.demo_flow import DELAY_SECONDS, LOW_VOLTS, WINDOW_SECONDS, DemoScale, make_flow, make_source
-from anabranch.cli.demo_sensors import WorstSensors
-from anabranch.cli.display import Display
+from anabranch.cli.demo_scale import DELAY_SECONDS, LOW_VOLTS, WINDOW_SECONDS, DemoScale
 from anabranch.cli.formats import format_count, format_seconds
-from anabranch.cli.interrupts import Interrupts
 from anabranch.cli.reporting import (
     FAILED,
     INTERRUPTED,
@@ -27,19 +20,13 @@ from anabranch.cli.reporting import (
     print_error,
     print_note,
 )
-from anabranch.cli.run import POLL_SECONDS
-from anabranch.cli.sessions import SessionOptions, open_session
-from anabranch.errors import EngineError
+from anabranch.cli.sessions import SessionOptions
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from rich.console import Console
 
-    from anabranch.connectors.generator import GeneratorSource
-    from anabranch.spark.flow import Handle
+    from anabranch.cli.demo_stream import DemoStream
 
-GRACE_SECONDS = 40
-"""How much longer than the stream a slow machine may take before the demo gives up."""
-TRIGGER = "1s"
 DEFAULT_SCALE = DemoScale()
 
 
@@ -62,81 +49,21 @@ def demo(
 
     Takes about a minute and needs no network. Nothing but the output folder is written to.
     """
+    from anabranch.cli.demo_stream import DemoStream
+
     scale = DemoScale(sensors=sensors, rows_per_second=rate, seconds=seconds)
     console = open_console()
     with explained_errors(debug):
         _clear(out)
         _introduce(scale, console)
         live = console.is_terminal and not plain and not verbose
-        stream = _Stream(scale, out, console, live=live)
+        stream = DemoStream(scale, out, console, live=live)
         stream.run(SessionOptions(verbose=verbose))
         stream.display.print_summary()
         if stream.interrupted:
             print_note("interrupted: answers are checked, and the picture drawn, only after a whole stream")
             raise typer.Exit(INTERRUPTED)
         _conclude(stream, console)
-
-
-class _Stream:
-    """One run of the demo's flow, shown while it lasts."""
-
-    def __init__(self, scale: DemoScale, out: Path, console: Console, *, live: bool) -> None:
-        self.scale = scale
-        self.out = out
-        self.worst = WorstSensors(out / "alerts")
-        self.display = Display("low-voltage", console, live=live, below=self.worst)
-        self.interrupted = False
-        self._source: GeneratorSource | None = None
-
-    @property
-    def source(self) -> GeneratorSource:
-        assert self._source is not None, "the stream has run"
-        return self._source
-
-    def run(self, session: SessionOptions) -> None:
-        """Run the flow until every reading is in and every window has fired."""
-        with self.display, open_session(session) as spark, Interrupts() as interrupts:
-            self.display.say("warming Spark up")
-            warm_up(spark, self.scale)
-            # Event time starts with the stream, so that the watermark's lag means something.
-            self._source = make_source(self.scale, datetime.now(UTC).replace(microsecond=0))
-            flow = make_flow(self._source, self.out / "alerts")
-            self.display.begin()
-            state = str(self.out / "state")
-            handle = flow.start(
-                state, spark=spark, on_progress=self.display.take, trigger=TRIGGER, slots=self.scale.slots
-            )
-            self._follow(handle, interrupts)
-            self.worst.refresh()
-
-    def _follow(self, handle: Handle, interrupts: Interrupts) -> None:
-        history = self.display.history
-        deadline = time.monotonic() + self.scale.seconds + GRACE_SECONDS
-        while history.rows_in < self.scale.rows:
-            if handle.wait(POLL_SECONDS):
-                msg = "the flow ended before all readings were in"
-                raise EngineError(msg)
-            self.worst.refresh()
-            if interrupts.requested:
-                self.interrupted = True
-                self.display.announce_end()
-                handle.stop()
-                return
-            if time.monotonic() > deadline:
-                handle.stop()
-                rate = int(history.rows_in / (self.scale.seconds + GRACE_SECONDS))
-                msg = f"only {format_count(history.rows_in)} readings were done in time; try --rate {rate}"
-                raise EngineError(msg)
-        self.display.say("closing the last windows")
-        handle.stop(drain=True)
-
-
-def warm_up(spark: SparkSession, scale: DemoScale) -> None:
-    """Run the flow over a second of readings: the first job of a Spark takes some seconds, whatever it does."""
-    with tempfile.TemporaryDirectory(prefix="anabranch-demo-") as folder:
-        source = make_source(replace(scale, seconds=1), datetime.now(UTC))
-        flow = make_flow(source, Path(folder, "alerts"))
-        flow.run(str(Path(folder, "state")), spark=spark, trigger="available-now", drain=True, slots=scale.slots)
 
 
 def _introduce(scale: DemoScale, console: Console) -> None:
@@ -148,7 +75,7 @@ def _introduce(scale: DemoScale, console: Console) -> None:
     )
 
 
-def _conclude(stream: _Stream, console: Console) -> None:
+def _conclude(stream: DemoStream, console: Console) -> None:
     """Show the worst sensors, check the answers, draw the picture and say where everything lies."""
     from anabranch.cli.demo_answers import compare_answers, compute_answers, read_alerts, rows_by_home_slot
     from anabranch.cli.demo_picture import draw_picture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from anabranch.cli.demo_flow import LOW_VOLTS, WINDOW_SECONDS
+from anabranch.cli.demo_scale import LOW_VOLTS, WINDOW_SECONDS
 from anabranch.connectors.generator import GeneratorSource
 from anabranch.model import BucketMap
 from anabranch.routing.hashing import hash_keys, slots_of

@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from anabranch.cli.demo_scale import DELAY_SECONDS, LOW_VOLTS, WINDOW_SECONDS, DemoScale
 from anabranch.connectors import GeneratedValues, generate, parquet, zipf
 from anabranch.connectors.generator import GeneratorSource
 from anabranch.operators.aggregates import count, mean, min, sum
 from anabranch.spark.flow import Flow
-
-LOW_VOLTS = 207.0
-"""Ten per cent below 230 V: what a grid may give at the least."""
-WINDOW_SECONDS = 5
-DELAY_SECONDS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class DemoScale:
-    """How large the demo is."""
-
-    sensors: int = 20_000
-    rows_per_second: int = 150_000
-    seconds: int = 35
-    slots: int = 4
-    seed: int = 7
-
-    @property
-    def rows(self) -> int:
-        return self.rows_per_second * self.seconds
 
 
 def make_source(scale: DemoScale, start: datetime) -> GeneratorSource:

@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from anabranch.cli.demo_flow import LOW_VOLTS
+from anabranch.cli.demo_scale import LOW_VOLTS
 from anabranch.cli.formats import draw_bar, format_count
 
 LINES_BESIDE_THE_TABLE = 18

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
-from packaging.requirements import Requirement
-from rich.table import Table
-from rich.text import Text
 
 from anabranch.cli.formats import format_bytes
 from anabranch.cli.machine import Machine
 from anabranch.cli.reporting import FAILED, open_console
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_JAVA = 17
@@ -72,6 +72,9 @@ def examine(machine: Machine) -> list[Finding]:
 
 def tabulate_findings(findings: list[Finding]) -> Table:
     """Return the findings as a table; advice stands below what it is for."""
+    from rich.table import Table
+    from rich.text import Text
+
     marks: dict[Verdict, Text] = {
         "good": Text("✓", style="green"),
         "poor": Text("!", style="yellow"),
@@ -112,6 +115,8 @@ def _check_java(machine: Machine) -> Iterator[Finding]:
 
 
 def _check_libraries(machine: Machine) -> Iterator[Finding]:
+    from packaging.requirements import Requirement
+
     fitting = 0
     for requirement in map(Requirement, machine.requirements()):
         if requirement.marker is not None and not requirement.marker.evaluate():

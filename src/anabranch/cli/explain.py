@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from anabranch.cli.choices import Strategy
 from anabranch.cli.loading import FLOW_HELP, load
 from anabranch.cli.reporting import DebugOption, explained_errors, print_note
-from anabranch.query.plan import DEFAULT_SLOTS, Strategy
 
 
 def explain(
@@ -33,6 +33,8 @@ def explain(
 
       anabranch explain jobs.py:alerts --out alerts.svg
     """
+    from anabranch.query.plan import DEFAULT_SLOTS
+
     with explained_errors(debug):
         loaded = load(flow)
         drawing = loaded.graph.explain(

@@ -11,10 +11,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
-
-import psutil
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +53,14 @@ class Machine:
 
     def requirements(self) -> list[str]:
         """Return what this package requires, as its installation says: ``polars<3,>=2.1``."""
+        from importlib import metadata
+
         return [text for text in metadata.requires("anabranch") or [] if "extra ==" not in text]
 
     def installed_version(self, distribution: str) -> str | None:
         """Return the version of an installed distribution, or None."""
+        from importlib import metadata
+
         try:
             return metadata.version(distribution)
         except metadata.PackageNotFoundError:
@@ -67,6 +68,8 @@ class Machine:
 
     def total_memory_bytes(self) -> int:
         """Return the machine's memory, or the container's limit if that is lower."""
+        import psutil
+
         total = int(psutil.virtual_memory().total)
         try:
             limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
@@ -76,6 +79,8 @@ class Machine:
 
     def available_memory_bytes(self) -> int:
         """Return the memory that new processes could take."""
+        import psutil
+
         return min(int(psutil.virtual_memory().available), self.total_memory_bytes())
 
     def cores(self) -> int:

@@ -6,13 +6,14 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from typing import Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from anabranch.errors import AnabranchError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 FAILED = 1
 BAD_USAGE = 2
@@ -23,22 +24,30 @@ DebugOption = Annotated[bool, typer.Option("--debug", help="Show the whole trace
 
 def open_console() -> Console:
     """Return a console on standard output that other processes' output can be kept away from."""
+    from rich.console import Console
+
     return Console(file=_own_stream(sys.stdout), highlight=False)
 
 
 def error_console() -> Console:
     """Return a console on standard error."""
+    from rich.console import Console
+
     return Console(stderr=True, highlight=False)
 
 
 def print_error(message: str) -> None:
     """Print an error as it is: brackets are no markup, and long lines are the terminal's business."""
+    from rich.text import Text
+
     console = error_console()
     console.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
 
 
 def print_note(message: str) -> None:
     """Print a remark on standard error."""
+    from rich.text import Text
+
     error_console().print(Text(message, style="dim"), soft_wrap=True)
 
 

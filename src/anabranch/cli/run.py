@@ -8,17 +8,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from anabranch.cli.display import Display
+from anabranch.cli.choices import Strategy
 from anabranch.cli.interrupts import Interrupts
 from anabranch.cli.loading import FLOW_HELP, load
 from anabranch.cli.reporting import INTERRUPTED, DebugOption, explained_errors, open_console, print_note
 from anabranch.cli.sessions import SessionOptions, open_session, read_config
 from anabranch.errors import FlowError
-from anabranch.query.plan import Strategy
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from anabranch.spark.flow import Flow, Handle
 
 POLL_SECONDS = 0.2
@@ -121,9 +121,11 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--conf") from error
     with explained_errors(debug):
+        from anabranch.spark.settings import make_settings
+
         loaded = load(flow)
         settings = check_settings({**loaded.run, **{name: value for name, value in given.items() if value is not None}})
-        loaded.graph.check()
+        loaded.graph.check_run(make_settings(**settings))
         console = open_console()
         follow_flow(loaded.graph, settings, session, console, live=console.is_terminal and not plain and not verbose)
 
@@ -146,6 +148,8 @@ def check_settings(given: dict[str, Any]) -> dict[str, Any]:
 
 def follow_flow(flow: Flow, settings: dict[str, Any], session: SessionOptions, console: Console, *, live: bool) -> None:
     """Run a flow to its end and show how it goes; raise what made it fail."""
+    from anabranch.cli.display import Display
+
     display = Display(flow.name, console, live=live)
     try:
         with display, open_session(session) as spark:

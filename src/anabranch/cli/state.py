@@ -8,22 +8,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from anabranch.cli.formats import format_bytes, format_count, format_moment
+from anabranch.cli.groups import QuickGroup
 from anabranch.cli.loading import FLOW_HELP, load
 from anabranch.cli.reporting import FAILED, DebugOption, explained_errors, open_console, print_note
-from anabranch.cli.state_tables import StoredRows, describe_undone, read_key
 from anabranch.errors import CheckpointError, SinkError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from anabranch.model import Sink
     from anabranch.state.checkpoint import Checkpoint
     from anabranch.state.manifest import Manifest
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="Look into a checkpoint, check it, go back.")
+app = typer.Typer(
+    cls=QuickGroup, no_args_is_help=True, rich_markup_mode="rich", help="Look into a checkpoint, check it, go back."
+)
 
 CheckpointArgument = Annotated[
     str, typer.Argument(metavar="CHECKPOINT", help="The flow's checkpoint: a folder or URL.", show_default=False)
@@ -39,6 +40,8 @@ def list_state(checkpoint: CheckpointArgument, batch: BatchOption = None, debug:
 
       anabranch state ls state/low-voltage
     """
+    from rich.table import Table
+
     from anabranch.state.inspect import list_slots
 
     with explained_errors(debug):
@@ -73,19 +76,31 @@ def show_key(
     checkpoint: CheckpointArgument,
     operator: Annotated[str | None, typer.Option(help="Only this operator.")] = None,
     batch: BatchOption = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="As it is stored: partial results, by slot and run, until runs are merged.")
+    ] = False,
+    flow: Annotated[
+        str | None, typer.Option(metavar="FLOW", help=f"{FLOW_HELP} Its code finishes aggregates of your own.")
+    ] = None,
     debug: DebugOption = False,
 ) -> None:
-    """Print the state of one key, as it is stored: a key may have a row in several runs until they are merged.
+    """Print the state of one key: the values so far of its open windows, or of all its rows.
+
+    Sliding windows are shown by the panes that they are made of. Aggregates of your own are shown as they are stored
+    unless [bold]--flow[/bold] says where their code is.
 
     [dim]Examples:[/dim]
 
       anabranch state show 4711 state/low-voltage
 
-      anabranch state show country=de,device=7 state/visits --operator agg
+      anabranch state show country=de,device=7 state/visits --operator agg --raw
     """
-    from anabranch.state.inspect import find_key, find_level, read_rows
+    from anabranch.cli.state_tables import StoredRows, read_key
+    from anabranch.cli.state_values import read_stored, read_values, read_values_by_flow
+    from anabranch.state.inspect import find_level
 
     with explained_errors(debug):
+        graph = load(flow).graph if flow is not None and not raw else None
         opened = open_checkpoint(checkpoint)
         manifest = load_batch(opened, batch)
         levels = [find_level(manifest, operator)] if operator is not None else list(manifest.levels)
@@ -97,14 +112,21 @@ def show_key(
         for level in levels:
             columns = manifest.flow_structure["operators"][level.operator]["keys"]
             try:
-                rows = find_key(read_rows(opened.store, level), read_key(key, columns, level.operator))
+                texts = read_key(key, columns, level.operator)
+                values = None
+                if graph is not None:
+                    values = read_values_by_flow(graph, opened.store, manifest.batch, level.operator, texts)
+                elif not raw:
+                    values = read_values(opened.store, manifest, level, texts)
+                rows = values if values is not None else read_stored(opened.store, level, texts)
             except CheckpointError as error:
                 # Operators may have other key columns: only a key that fits none of them is an error.
                 misfits.append(error)
                 continue
             found += len(rows)
             if not rows.is_empty():
-                console.print(f"[bold]{level.operator}[/bold] after batch {manifest.batch}")
+                as_stored = "" if raw or values is not None else ", as stored: --flow FLOW would finish the values"
+                console.print(f"[bold]{level.operator}[/bold] after batch {manifest.batch}{as_stored}")
                 console.print(StoredRows(rows))
         if len(misfits) == len(levels):
             raise misfits[0]
@@ -167,6 +189,7 @@ def roll_back_state(
 
       anabranch state rollback --to 41 state/low-voltage --flow flow.yaml
     """
+    from anabranch.cli.state_tables import describe_undone
     from anabranch.state.epochs import Owner
     from anabranch.state.rollback import roll_back
 
@@ -215,14 +238,13 @@ def _sinks_of(flow: str, checkpoint: Checkpoint) -> Sequence[Sink]:
     from anabranch.connectors import json_lines
 
     graph = load(flow).graph
-    dead_letters = checkpoint.store.local_path("dead-letter")
-    if graph.dead_letter_sink is not None:
-        return [*graph.sinks, graph.dead_letter_sink]
-    return [*graph.sinks, json_lines(dead_letters)] if dead_letters is not None else list(graph.sinks)
+    return [*graph.sinks, graph.dead_letter_sink or json_lines(f"{checkpoint.store.url}/dead-letter")]
 
 
 def _retract(sinks: Sequence[Sink], to: int, console: Console) -> int:
     """Let the sinks take later results back; return how many could not."""
+    from rich.text import Text
+
     stubborn = 0
     for sink in sinks:
         try:

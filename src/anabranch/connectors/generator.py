@@ -25,10 +25,15 @@ BLOCK_ROWS = 8192
 _SPLIT_ROWS = 16 * BLOCK_ROWS
 _DRAWS_PER_ROW = 5
 _ROW_BYTES = 24
+_HEAD_START_SECONDS = 0.1
 _EPOCH = datetime.datetime(1970, 1, 1)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 # Sums of values that are multiples of 1/64 are exact, in any order: answers can be compared bit for bit.
 _VALUE_STEPS = 64
+_ENDLESS = (
+    "a generator without total_rows never ends, so there is no end to run to with available-now, once or backfill(); "
+    "set generate(total_rows=…), or use the trigger 'continuous' or an interval such as '5s', and stop the flow"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,11 @@ class GeneratorSource:
 
     def check(self) -> None:
         """Raise nothing: what can be wrong was refused when the source was made."""
+
+    def check_end(self) -> None:
+        """Raise ``FlowError`` without ``total_rows``."""
+        if self.total_rows is None:
+            raise FlowError(_ENDLESS)
 
     def planner(self) -> GeneratorPlanner:
         """Return the driver side, which lets rows become due as time passes."""
@@ -118,14 +128,12 @@ class GeneratorPlanner:
         self._rows_per_second = rows_per_second
         self._total_rows = total_rows
         self._max_rows = max_rows
-        self._started_seconds: float | None = None
         self._is_bound = False
 
     def bound(self) -> None:
         """Make all rows due now; a stream without ``total_rows`` has no end to run to."""
         if self._total_rows is None:
-            msg = "a generator without total_rows never ends; give total_rows to run it to its end"
-            raise FlowError(msg)
+            raise FlowError(_ENDLESS)
         self._is_bound = True
 
     def more(self, position: dict[str, Any] | None) -> bool:
@@ -137,12 +145,11 @@ class GeneratorPlanner:
         if position:
             started_seconds, first = float(position["started"]), int(position["next"])
         else:
-            # Nothing is due at the start, so no position is kept yet that could hold it.
-            self._started_seconds = now_seconds if self._started_seconds is None else self._started_seconds
-            started_seconds, first = self._started_seconds, 0
+            # Spark makes its first batch at once, of nothing if nothing is due: let it have some rows.
+            started_seconds, first = now_seconds - _HEAD_START_SECONDS, 0
         due = math.inf
         if self._rows_per_second is not None and not self._is_bound:
-            due = math.floor((now_seconds - started_seconds) * self._rows_per_second)
+            due = max(1, math.floor((now_seconds - started_seconds) * self._rows_per_second))
         total = math.inf if self._total_rows is None else self._total_rows
         last = int(min(due, total, first + self._max_rows))
         if last <= first:

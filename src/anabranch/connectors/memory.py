@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -15,6 +14,7 @@ from anabranch.connectors.encodings import encode_arrow
 from anabranch.connectors.file_planner import FilePlanner
 from anabranch.connectors.file_reading import read_split
 from anabranch.connectors.part_files import claim_shelf, list_parts, publish_parts, retract_parts
+from anabranch.connectors.private_folders import PrivateFolder
 from anabranch.connectors.schemas import TypeLike, normalise_schema
 from anabranch.connectors.shelves import LocalShelf
 from anabranch.errors import FlowError
@@ -31,6 +31,8 @@ class MemorySource:
     directory: str
     schema: Mapping[str, pl.DataType]
     max_frames: int | None = 1
+    folder: PrivateFolder | None = field(default=None, repr=False, compare=False)
+    """Keeps the directory there as long as this source, unless it was named by the user."""
 
     @property
     def label(self) -> str:
@@ -73,11 +75,18 @@ class MemorySink:
 
     directory: str
     suffix: str = ".arrow"
+    folder: PrivateFolder | None = field(default=None, repr=False, compare=False)
+    """Keeps the directory there as long as this sink, unless it was named by the user."""
 
     @property
     def label(self) -> str:
         """Say that results stay in memory."""
         return "memory"
+
+    @property
+    def place(self) -> str:
+        """Name the directory."""
+        return os.path.realpath(self.directory)
 
     @property
     def _shelf(self) -> LocalShelf:
@@ -127,14 +136,15 @@ def memory(
 ) -> MemorySource:
     """Make a source of frames, given here or added later with ``add``; each is one batch by default.
 
-    The frames lie as Arrow files in a private temporary directory (or in ``directory``), so all executors must be
-    on this machine.
+    The frames lie as Arrow files in a private temporary directory, which goes with the source (or in ``directory``),
+    so all executors must be on this machine.
     """
     if schema is None and not frames:
         msg = 'memory() needs frames or a schema, such as memory(schema={"sensor": pl.Int64})'
         raise FlowError(msg)
     kinds = dict(frames[0].schema) if schema is None else normalise_schema(schema)
-    source = MemorySource(_make_directory(directory, "anabranch-memory-"), kinds, max_frames)
+    path, folder = _make_directory(directory, "memory")
+    source = MemorySource(path, kinds, max_frames, folder)
     for frame in frames:
         source.add(frame)
     return source
@@ -143,14 +153,17 @@ def memory(
 def to_memory(directory: str | os.PathLike[str] | None = None) -> MemorySink:
     """Make a sink whose results can be read as a Polars or pandas frame: ``sink.frame()``.
 
-    Results lie in a private temporary directory; name a ``directory`` if they must outlive this process.
+    Results lie in a private temporary directory, which goes with the sink; name a ``directory`` if they must outlive
+    this process.
     """
-    return MemorySink(_make_directory(directory, "anabranch-results-"))
+    path, folder = _make_directory(directory, "results")
+    return MemorySink(path, folder=folder)
 
 
-def _make_directory(directory: str | os.PathLike[str] | None, prefix: str) -> str:
+def _make_directory(directory: str | os.PathLike[str] | None, purpose: str) -> tuple[str, PrivateFolder | None]:
     if directory is None:
-        return tempfile.mkdtemp(prefix=prefix)
+        folder = PrivateFolder(purpose)
+        return folder.path, folder
     path = os.path.abspath(os.fspath(directory))
     os.makedirs(path, exist_ok=True)
-    return path
+    return path, None

@@ -31,6 +31,11 @@ class PartFileSink:
         """Name the format and the directory."""
         return f"{self.suffix.lstrip('.')} {self.directory}"
 
+    @property
+    def place(self) -> str:
+        """Name the directory, by its real path where there is one."""
+        return self.directory if is_url(self.directory) else os.path.realpath(self.directory)
+
     def check(self, schema: Mapping[str, pl.DataType]) -> None:
         """Raise ``SinkError`` if the directory cannot be written or a column has no form in the files."""
         if self.suffix == ".json":

@@ -1,0 +1,7 @@
+"""What options let choose from, as types of their own: those of the rooms would bring Polars along before any help."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Strategy = Literal["operator-set", "operator", "query"]

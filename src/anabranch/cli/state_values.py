@@ -1,0 +1,49 @@
+"""The state of one key, as it is stored and as a person would read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from anabranch.eventtime.watermarks import FlowTime
+from anabranch.model import BEGINNING_OF_TIME, RunRef
+from anabranch.operators.recovery import recover_kernel
+from anabranch.spark.flow import Flow
+from anabranch.state.inspect import find_key, read_rows
+from anabranch.state.manifest import LevelState, Manifest
+from anabranch.state.runs import RunFiles, WriteName
+from anabranch.state.store import Store
+
+_READ_ONLY = WriteName(epoch=0, batch=0, attempt=0, unique="reader")
+
+
+def read_stored(store: Store, level: LevelState, key: Mapping[str, str]) -> pl.DataFrame:
+    """Return a key's rows as they are stored: it may have one in each run, until runs are merged."""
+    return find_key(read_rows(store, level), key)
+
+
+def read_values(store: Store, manifest: Manifest, level: LevelState, key: Mapping[str, str]) -> pl.DataFrame | None:
+    """Return a key's values so far, or None if the checkpoint alone does not say how they are finished.
+
+    Where a flow has several watermarks, the slowest of them counts for all: a session that a faster one has closed may
+    still be among the values, as long as its row lies in a run.
+    """
+    kernel = recover_kernel(manifest.flow_structure["operators"][level.operator])
+    if kernel is None:
+        return None
+    passed_us = min(FlowTime.from_json(manifest.watermarks).previous.values(), default=BEGINNING_OF_TIME)
+    files = RunFiles(store, "state", _READ_ONLY)
+
+    def rows_of(refs: Sequence[RunRef]) -> list[pl.DataFrame]:
+        found = [find_key(files.read(ref), key) for ref in refs]
+        return [rows for rows in found if rows.height]
+
+    handoffs = [[ref] for slot in level.handoffs for ref in slot]
+    held = [kernel.stored(rows, passed_us) for refs in (*level.runs, *handoffs) if (rows := rows_of(refs))]
+    return kernel.values(kernel.unite(held)) if held else pl.DataFrame()
+
+
+def read_values_by_flow(flow: Flow, store: Store, batch: int, operator: str, key: Mapping[str, str]) -> pl.DataFrame:
+    """Return a key's values so far, finished by the flow's own code."""
+    return find_key(flow.read_state(store.url, operator, batch=batch), key)

@@ -1,0 +1,55 @@
+"""Places that belong to one sink of one flow, and what a sink does to have such a place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol, runtime_checkable
+
+from anabranch.errors import SinkError
+from anabranch.model import Sink
+
+
+@runtime_checkable
+class ExclusiveSink(Sink, Protocol):
+    """A sink whose place must not be shared. A sink without these two members may share whatever it writes to."""
+
+    @property
+    def place(self) -> str:
+        """Name where it writes, the same for the same place however it was spelled: a real path, a URL, a table."""
+        ...
+
+    def claim(self, flow: str, last_batch: int | None) -> None:
+        """Take the place for a flow, or raise ``SinkError`` if it holds another one's results, or later ones.
+
+        Called at every start, on the driver, after it has taken the checkpoint and before its first batch.
+        ``last_batch`` is the last one that the checkpoint has committed, None if it is new.
+        """
+        ...
+
+
+def claim_places(sinks: Iterable[Sink], flow: str, last_batch: int | None) -> None:
+    """Take the places of those sinks that have one."""
+    for sink in sinks:
+        if isinstance(sink, ExclusiveSink):
+            sink.claim(flow, last_batch)
+
+
+def name_sinks(sinks: Iterable[Sink], dead_letter: Sink | None) -> dict[str, Sink]:
+    """Return a flow's sinks by what an error calls them."""
+    named = {f"sink {index}": sink for index, sink in enumerate(sinks)}
+    return named if dead_letter is None else {**named, "the dead-letter sink": dead_letter}
+
+
+def refuse_shared_places(sinks: Mapping[str, Sink]) -> None:
+    """Raise ``SinkError`` if two sinks, which are given by what they are called, would write to the same place."""
+    taken: dict[str, str] = {}
+    for name, sink in sinks.items():
+        if not isinstance(sink, ExclusiveSink):
+            continue
+        if sink.place in taken:
+            msg = (
+                f"{taken[sink.place]} and {name} ({sinks[taken[sink.place]].label} and {sink.label}) write to the same "
+                f"place, {sink.place}; give each one of its own"
+            )
+            raise SinkError(msg)
+        taken[sink.place] = name

@@ -1,0 +1,1 @@
+"""How commands reach a running flow: files in its checkpoint, always; messages through Redis, where it is set up."""
