@@ -18,7 +18,11 @@ BENCH_ARGS ?=
 SOAK_ARGS ?=
 LOCK_ARGS ?=
 
-.PHONY: help setup demo test check bench soak format lock clean java
+# Those without Spark run side by side; two Sparks on one machine only get into each other's way.
+QUICK_TESTS := tests/test_architecture.py tests/unit tests/contracts
+SPARK_TESTS := tests/docs tests/spark tests/cluster
+
+.PHONY: help setup demo test check lint bench soak format lock clean java redis
 
 help: ## Show this list
 	@echo "Anabranch: keyed, stateful streaming on Apache Spark"
@@ -32,14 +36,21 @@ setup: java $(INSTALLED) ## Make .venv and install Anabranch with its locked dep
 demo: setup ## Find low voltage in a skewed stream of readings, live, in under 90 seconds
 	$(BIN)/anabranch demo $(DEMO_ARGS)
 
-test: setup ## Run every test but the soak runs
+test: setup redis ## Run every test but the soak runs
+ifdef TEST_ARGS
 	$(BIN)/python -m pytest $(TEST_ARGS)
+else
+	$(BIN)/python -m pytest -q -n auto $(QUICK_TESTS)
+	$(BIN)/python -m pytest $(SPARK_TESTS)
+endif
 
-check: $(INSTALLED) ## Check format, lint, types, architecture and unit tests (needs no Java)
+check: lint ## Check format, lint, types, architecture and unit tests (needs no Java)
+	$(BIN)/python -m pytest -q -n auto tests/test_architecture.py tests/unit
+
+lint: $(INSTALLED) ## Check format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/test_architecture.py tests/unit
 
 bench: setup ## Compare the keyed window with native Spark and Flink
 	$(BIN)/anabranch bench keyed-window $(BENCH_ARGS)
@@ -69,6 +80,9 @@ demo test bench soak: export PYSPARK_PYTHON = $(CURDIR)/$(BIN)/python
 
 java:
 	@scripts/ensure-java
+
+redis:
+	@scripts/ensure-redis
 
 # An environment that doesn't start (moved folder, removed Python) is made anew.
 $(INSTALLED): pyproject.toml requirements.lock

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         StateDamaged,
     )
     from anabranch.model import Aggregate, BatchProgress
+    from anabranch.model.balance import Balance, Trigger
     from anabranch.operators.aggregates import count, first, last, max, mean, min, stddev, sum, variance
     from anabranch.operators.sketches import approx_distinct, median, quantile, quantiles
     from anabranch.query import Stream
@@ -51,6 +52,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Aggregate",
     "AnabranchError",
+    "Balance",
     "BatchProgress",
     "CheckpointError",
     "ControlError",
@@ -64,6 +66,7 @@ __all__ = [
     "SourceError",
     "StateDamaged",
     "Stream",
+    "Trigger",
     "approx_distinct",
     "console",
     "count",
@@ -119,6 +122,7 @@ _NAMES_BY_MODULE = {
         "StateDamaged",
     ),
     "anabranch.model": ("Aggregate", "BatchProgress"),
+    "anabranch.model.balance": ("Balance", "Trigger"),
     "anabranch.operators.aggregates": ("count", "first", "last", "max", "mean", "min", "stddev", "sum", "variance"),
     "anabranch.operators.sketches": ("approx_distinct", "median", "quantile", "quantiles"),
     "anabranch.query": ("Stream",),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from anabranch.cli.formats import format_count, format_moment, format_seconds
 from anabranch.metrics.history import RunHistory, skew
 from anabranch.model import BatchProgress
@@ -27,6 +29,10 @@ def describe_batch(progress: BatchProgress, now_seconds: float) -> str:
     if unevenness is not None:
         pairs["slots"] = len(progress.slot_rows)
         pairs["max_over_mean"] = f"{unevenness:.2f}"
+    if progress.moved_bytes:
+        pairs["moved_bytes"] = progress.moved_bytes
+    if progress.changes:
+        pairs["changes"] = json.dumps("; ".join(progress.changes), ensure_ascii=False)
     if progress.replayed:
         pairs["replayed"] = "yes"
     if progress.drained:

@@ -73,6 +73,9 @@ class ProgressPanel:
         shown = history.latest_with_rows or latest
         if shown.slot_rows:
             grid.add_row("slots", draw_slots(shown, room))
+        if history.changes:
+            batch, change = history.changes[-1]
+            grid.add_row("routes", Text.assemble((f"batch {batch}: ", "bold"), change))
         problems = [Text(f"! {problem}", style="yellow") for problem in history.problems[-MOST_PROBLEMS:]]
         return Group(grid, *problems)
 

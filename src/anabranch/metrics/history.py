@@ -42,11 +42,13 @@ class RunHistory:
         """Rows that each slot received since the start."""
         self._recent: deque[TimedBatch] = deque(maxlen=kept_batches)
         self._problems: deque[str] = deque(maxlen=20)
+        self._changes: deque[tuple[int, str]] = deque(maxlen=20)
 
     def add(self, progress: BatchProgress, ended_seconds: float) -> None:
         """Take a batch in. A replayed one published again what was counted before, so only its problems are new."""
         self._recent.append(TimedBatch(progress, ended_seconds))
         self._problems.extend(progress.problems)
+        self._changes.extend((progress.batch, change) for change in progress.changes)
         self.batches += 1
         self.rows_in += progress.rows_in
         self.rows_out += progress.rows_out
@@ -69,6 +71,11 @@ class RunHistory:
     def latest_with_rows(self) -> BatchProgress | None:
         """The last batch that had any rows, else the last one: what bars of slots should show between two ticks."""
         return next((timed.progress for timed in reversed(self.recent) if timed.progress.rows_in), self.latest)
+
+    @property
+    def changes(self) -> list[tuple[int, str]]:
+        """The last few changes of routes with the batch that they came after, oldest first."""
+        return list(self._changes)
 
     @property
     def problems(self) -> list[str]:

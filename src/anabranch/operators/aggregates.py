@@ -52,6 +52,11 @@ class Count:
     def kind(self) -> str:
         return "count"
 
+    @property
+    def counts_into(self) -> str | None:
+        """The partial column that counts every row, if it does."""
+        return "n" if self.argument is None else None
+
     def inputs(self) -> Mapping[str, pl.Expr]:
         return {} if self.argument is None else {"value": self.argument}
 

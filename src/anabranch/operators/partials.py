@@ -9,7 +9,7 @@ import polars as pl
 
 from anabranch.errors import FlowError
 from anabranch.model import BATCH, HASH, TIME, WINDOW, Aggregate, OperatorTime
-from anabranch.operators.grouping import group_rows
+from anabranch.operators.grouping import count_and_add, group_rows
 from anabranch.operators.plan import plan_aggregates
 
 SMALLEST_INT64, LARGEST_INT64 = -(2**63), 2**63 - 1
@@ -51,6 +51,10 @@ class Partials:
         """Aggregate rows into one partial row per place and key; HASH is kept if it is there."""
         aggregations = [*_first_hash(rows), *extra, *self.plan.partials]
         sums = {column.partial_column: column.input_column for column in self.plan.sums}
+        if len(aggregations) == len(sums) + len(self.plan.row_counts):
+            counted = count_and_add(rows, [*places, *self.keys], self.plan.row_counts, sums, strides)
+            if counted is not None:
+                return counted.select(*places, *self.keys, *self.plan.partial_columns)
         return self._group(rows, [*places, *self.keys], aggregations, sums, strides)
 
     def merge(

@@ -32,6 +32,8 @@ class AggregatePlan:
     """Input columns that are summed: narrow numbers among them are widened, because Polars sums Int32 in Int32."""
     sums: tuple[SummedColumn, ...]
     """The sums among the partials."""
+    row_counts: tuple[str, ...]
+    """The partial columns that count all rows."""
     partials: tuple[pl.Expr, ...]
     merges: tuple[pl.Expr, ...]
     finishes: tuple[pl.Expr, ...]
@@ -60,6 +62,7 @@ def plan_aggregates(aggregates: Mapping[str, Aggregate]) -> AggregatePlan:
     merges: list[pl.Expr] = []
     finishes: list[pl.Expr] = []
     sums: list[SummedColumn] = []
+    row_counts: list[str] = []
     input_columns_of: dict[str, dict[str, str]] = {}
     shared: list[tuple[pl.Expr, bool, str]] = []
     for name, aggregate in aggregates.items():
@@ -80,6 +83,9 @@ def plan_aggregates(aggregates: Mapping[str, Aggregate]) -> AggregatePlan:
         partial_columns = {short: f"__{name}.{short}" for short in partial}
         if sums_into is not None:
             sums += [SummedColumn(name, column, partial_columns[sums_into]) for column in columns.values()]
+        counts_into: str | None = getattr(aggregate, "counts_into", None)
+        if counts_into is not None:
+            row_counts.append(partial_columns[counts_into])
         merge = aggregate.merge(_by_name(partial_columns))
         if set(merge) != set(partial):
             msg = (
@@ -95,6 +101,7 @@ def plan_aggregates(aggregates: Mapping[str, Aggregate]) -> AggregatePlan:
         inputs=tuple(inputs),
         wide_inputs=tuple(wide_inputs),
         sums=tuple(sums),
+        row_counts=tuple(row_counts),
         partials=tuple(partials),
         merges=tuple(merges),
         finishes=tuple(finishes),

@@ -129,13 +129,19 @@ class RunningAggregate:
         return [pl.col(self._time_column).dt.timestamp("us").alias(SEEN)]
 
     def _parts(self, touched: pl.DataFrame | None, state: SlotState, standing: Standing | None) -> pl.DataFrame | None:
-        """Return the totals of all shared keys that are held here: each part counts if any of them was touched."""
-        if standing is None or standing.split_hashes is None:
+        """Return the totals of all shared keys that are held here: each part counts if any of them was touched.
+
+        Where any key may be shared, that is the whole state of the slot.
+        """
+        if standing is None:
             return None
-        found = state.lookup(standing.split_hashes)
+        hashes = standing.split_hashes
+        found = state.live() if hashes is None else state.lookup(hashes)
         if not found:
             return None
         parts = self._newest(found)
+        if hashes is None:
+            parts = parts.filter(standing.shares(parts[HASH], None))
         if touched is None:
             return parts.with_columns(pl.lit(False).alias(_TOUCHED))
         mark = touched.select(*self._keys, pl.lit(True).alias(_TOUCHED))

@@ -10,10 +10,12 @@ from typing import Any, TypeVar
 
 from anabranch.errors import AnabranchError, FlowError
 from anabranch.model import Aggregate, Sink
+from anabranch.model.balance import Balance, Trigger
 from anabranch.operators.registry import make_aggregate, registry
 from anabranch.query.column_types import parse_schema
 from anabranch.query.flow_documents import (
     AggStep,
+    BalanceArguments,
     Call,
     Columns,
     DistinctStep,
@@ -163,13 +165,22 @@ def _take_framing_step(stream: Stream, step: KeyByStep | WatermarkStep | WindowS
     """Say what belongs together: keys, event time, windows."""
     match step:
         case KeyByStep():
-            return stream.key_by(*step.key_by)
+            return stream.key_by(*step.key_by, routing=step.routing, balance=_make_balance(step.balance))
         case WatermarkStep(watermark=watermark):
             return stream.watermark(watermark.column, watermark.delay)
         case WindowStep(window=window):
             return stream.window(window.size, every=window.every, offset=window.offset)
         case SessionStep():
             return stream.session(step.session)
+
+
+def _make_balance(given: BalanceArguments | None) -> Balance | None:
+    if given is None:
+        return None
+    said = given.model_dump(exclude_none=True)
+    if "trigger" in said:
+        said["trigger"] = Trigger(**said["trigger"])
+    return Balance(**said)
 
 
 def _take_stateful_step(stream: Stream, step: AggStep | TopKStep | DistinctStep, around: Surroundings) -> Stream:

@@ -31,6 +31,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 
 from anabranch.errors import FlowError
 from anabranch.eventtime import parse_duration
+from anabranch.model.balance import AUTO, ProtocolChoice
 from anabranch.query.labels import name_alternatives
 from anabranch.query.plan import Strategy
 
@@ -191,8 +192,38 @@ class FlatMapStep(_Section):
     flat_map: FunctionArguments
 
 
+class TriggerArguments(_Section):
+    """What of a ``Trigger`` is said; what is not has its default."""
+
+    every_seconds: float | None = None
+    every_rows: int | None = None
+    imbalance_above: float | None = None
+    balance_below: float | None = None
+    smallest_improvement: float | None = None
+    cool_down_seconds: float | None = None
+    cool_down_batches: int | None = None
+
+
+class BalanceArguments(_Section):
+    """What of a ``Balance`` is said; what is not has its default."""
+
+    tolerance: float | None = None
+    planner: str | None = None
+    protocol: ProtocolChoice | None = None
+    sample_rate: float | None = None
+    fewest_rows_a_slot: int | None = None
+    trigger: TriggerArguments | None = None
+
+
+def _read_balance(value: Any) -> Any:
+    """Take ``balance: off`` for what YAML makes of it: false."""
+    return None if value in (False, "off", "false") else value
+
+
 class KeyByStep(_Section):
     key_by: Names
+    routing: str = AUTO
+    balance: Annotated[BalanceArguments | None, BeforeValidator(_read_balance)] = BalanceArguments()
 
 
 class WatermarkStep(_Section):
@@ -279,6 +310,7 @@ class RunDefaults(_Section):
     slots: int | None = Field(default=None, ge=1)
     buckets: int | None = Field(default=None, ge=1)
     strategy: Strategy | None = None
+    control: str | None = None
 
 
 class FlowDocument(_Section):

@@ -42,6 +42,7 @@ from anabranch.query.labels import name_alternatives
 
 _FLOW_PARTS = ("python", "source", "stream", "dead_letter", "run")
 _STEP_OPTIONS = ("ttl", "name")
+_KEY_OPTIONS = ("routing", "balance")
 """What stands beside a stateful step's verb, not among its arguments."""
 _STATEFUL_VERBS = ("agg", "top_k", "distinct")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
@@ -149,6 +150,11 @@ def _read_step(element: Element) -> dict[str, Any]:
     options = {}
     if element.tag in _STATEFUL_VERBS:
         options = {key: element.attrib.pop(key) for key in _STEP_OPTIONS if key in element.attrib}
+    if element.tag == "key_by":
+        options = {key: element.attrib.pop(key) for key in _KEY_OPTIONS if key in element.attrib}
+        for child in element.findall("balance"):
+            options["balance"] = _read_value(child)
+            element.remove(child)
     if element.tag in ("select", "with_columns", "key_by", "distinct"):
         return {element.tag: _read_columns(element), **options}
     if element.tag == "agg":
