@@ -58,7 +58,9 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["run"], ["explain"], ["state"], ["state", "show"], ["demo"], ["bench"], ["doctor"]], ids=" ".join
+    "arguments",
+    [[], ["run"], ["explain"], ["state"], ["state", "show"], ["ctl"], ["demo"], ["bench"], ["doctor"]],
+    ids=" ".join,
 )
 def test_help_of_a_command_imports_nothing_heavy(arguments: list[str]) -> None:
     code = (

@@ -8,6 +8,7 @@ import typer
 
 from anabranch.cli import state
 from anabranch.cli.bench import bench
+from anabranch.cli.ctl import ctl
 from anabranch.cli.demo import demo
 from anabranch.cli.doctor import doctor
 from anabranch.cli.explain import explain
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.command()(run)
 app.command()(explain)
 app.add_typer(state.app, name="state")
+app.command()(ctl)
 app.command()(demo)
 app.command()(bench)
 app.command()(doctor)

@@ -5,3 +5,4 @@ from __future__ import annotations
 from typing import Literal
 
 Strategy = Literal["operator-set", "operator", "query"]
+Action = Literal["show", "set", "move", "split", "merge", "slots", "strategy"]

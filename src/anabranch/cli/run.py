@@ -73,6 +73,10 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
         bool | None,
         typer.Option("--anchors/--no-anchors", help="Pin slots to executors.", rich_help_panel=_SETTINGS),
     ] = None,
+    control: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Hear commands through this Redis server, too.", rich_help_panel=_SETTINGS),
+    ] = None,
     master: Annotated[
         str | None, typer.Option(help="Spark's master; local[*] by default.", rich_help_panel=_SPARK)
     ] = None,
@@ -115,6 +119,7 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
         "kept_batches": kept_batches,
         "takeover": takeover,
         "anchors": anchors,
+        "control": control,
     }
     try:
         session = SessionOptions(master, memory, read_config(conf or []), verbose)

@@ -8,9 +8,11 @@ import polars as pl
 
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import BEGINNING_OF_TIME, RunRef
-from anabranch.operators.recovery import recover_kernel
+from anabranch.operators.recovery import recover_kernel, recover_window
+from anabranch.routing.phases import PhasedRoutes
 from anabranch.spark.flow import Flow
-from anabranch.state.inspect import find_key, read_rows
+from anabranch.spark.phases import drop_copies
+from anabranch.state.inspect import find_key, list_holders, read_rows
 from anabranch.state.manifest import LevelState, Manifest
 from anabranch.state.runs import RunFiles, WriteName
 from anabranch.state.store import Store
@@ -29,18 +31,20 @@ def read_values(store: Store, manifest: Manifest, level: LevelState, key: Mappin
     Where a flow has several watermarks, the slowest of them counts for all: a session that a faster one has closed may
     still be among the values, as long as its row lies in a run.
     """
-    kernel = recover_kernel(manifest.flow_structure["operators"][level.operator])
+    structure = manifest.flow_structure["operators"][level.operator]
+    kernel = recover_kernel(structure)
     if kernel is None:
         return None
     passed_us = min(FlowTime.from_json(manifest.watermarks).previous.values(), default=BEGINNING_OF_TIME)
     files = RunFiles(store, "state", _READ_ONLY)
 
-    def rows_of(refs: Sequence[RunRef]) -> list[pl.DataFrame]:
-        found = [find_key(files.read(ref), key) for ref in refs]
+    phases, window = PhasedRoutes.from_json(level.routes), recover_window(structure)
+
+    def rows_of(slot: int, refs: Sequence[RunRef]) -> list[pl.DataFrame]:
+        found = [drop_copies(find_key(files.read(ref), key), phases, window, slot) for ref in refs]
         return [rows for rows in found if rows.height]
 
-    handoffs = [[ref] for slot in level.handoffs for ref in slot]
-    held = [kernel.stored(rows, passed_us) for refs in (*level.runs, *handoffs) if (rows := rows_of(refs))]
+    held = [kernel.stored(rows, passed_us) for slot, refs in list_holders(level) if (rows := rows_of(slot, refs))]
     return kernel.values(kernel.unite(held)) if held else pl.DataFrame()
 
 

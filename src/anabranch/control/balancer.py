@@ -20,7 +20,7 @@ from anabranch.balancing import (
     plan_level,
 )
 from anabranch.balancing.outcome import Clock
-from anabranch.model import BucketMap
+from anabranch.model import BucketMap, RouteError
 from anabranch.model.balance import AUTO, Balance, Routing
 from anabranch.model.loads import BucketLoads, KeyLoads
 from anabranch.routing.bases import BucketRoute
@@ -114,23 +114,28 @@ class Balancer:
     def resize(self, loads: OperatorLoads | None, routes: Routes, slots: int) -> Proposal:
         """Return the routes over another number of slots; a new slot is an empty one."""
         reason = f"{routes.slots} slots become {slots}"
+        # Also where a plan is made of loads: this refuses more slots than there are buckets.
+        base = routes.base.resized(slots)
         if loads is not None and isinstance(routes.base, BucketRoute) and routes.splitter is None:
             tolerance = self.routing.balance.tolerance if self.routing.balance is not None else 0.05
             plan = self._plan_level(loads, routes, Goal(routes.slots, tolerance, slots_after=slots), "mnrt")
             return Proposal(_routes_of(plan), reason, _moved_bytes(plan))
-        base = routes.base.resized(slots)
         staying = routes.table.without(routes.table.keys[routes.table.slots >= slots])
-        splitter = None if routes.splitter is None else replace(routes.splitter, slots=slots)  # type: ignore[type-var]
+        splitter = None if routes.splitter is None else routes.splitter.resized(slots)
         return Proposal(Routes(base, staying, splitter), reason, 0.0)
 
     def switch(self, name: str, loads: OperatorLoads | None, routes: Routes, rng: np.random.Generator) -> Proposal:
         """Return the routes of another strategy, decided from the last batch; ``auto`` plans from then on."""
-        self.routing = replace(self.routing, strategy=name)
         if name == AUTO:
             base = routes.base if isinstance(routes.base, BucketRoute) else _even_like(routes)
-            return Proposal(Routes(base, routes.table), "keys are planned from now on", 0.0)
-        sample = loads.sample if loads is not None else KeySample(np.empty(0, np.uint64), np.empty(0))
-        return Proposal(make_strategy(name).decide(sample, routes, rng), f"the strategy is {name} from now on", 0.0)
+            proposal = Proposal(Routes(base, routes.table), "keys are planned from now on", 0.0)
+        else:
+            sample = loads.sample if loads is not None else KeySample(np.empty(0, np.uint64), np.empty(0))
+            chosen = make_strategy(name).decide(sample, routes, rng)
+            proposal = Proposal(chosen, f"the strategy is {name} from now on", 0.0)
+        # Not before: a strategy that is refused must not be asked again after the next batch.
+        self.routing = replace(self.routing, strategy=name)
+        return proposal
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -142,7 +147,11 @@ class Balancer:
         self._earlier = loads.sample
         if self.routing.strategy != AUTO:
             strategy = make_strategy(self.routing.strategy)
-            chosen = strategy.decide(loads.sample, routes, np.random.default_rng(loads.batch))
+            try:
+                chosen = strategy.decide(loads.sample, routes, np.random.default_rng(loads.batch))
+            except RouteError as error:
+                # It cannot decide on such keys: what is there stays, and the flow goes on.
+                return Proposal(routes, str(error), 0.0), score_loads(loads.slot_rows).max_over_mean
             score = score_loads(chosen.loads(loads.sample))
             return Proposal(chosen, f"{self.routing.strategy} decides anew", loads.state_bytes), score.max_over_mean
         if isinstance(routes.base, BucketRoute) and routes.splitter is None:

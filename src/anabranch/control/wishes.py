@@ -52,7 +52,10 @@ def change_setting(routing: Routing, given: Mapping[str, Any]) -> Routing:
     balance = routing.balance or Balance()
     changed: dict[str, Any] = {}
     for name, value in given.items():
-        if name == "balance" and str(value).lower() in ("on", "off"):
+        if name == "balance":
+            if str(value).lower() not in ("on", "off"):
+                msg = f"balance is {value!r}; it can be on or off"
+                raise WishRefused(msg)
             if str(value).lower() == "off":
                 return replace(routing, balance=None)
             continue
@@ -62,7 +65,7 @@ def change_setting(routing: Routing, given: Mapping[str, Any]) -> Routing:
             raise WishRefused(msg)
         try:
             changed[name] = _NUMBERS[name](value) if name in _NUMBERS else str(value)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             msg = f"{name} is {value!r}, which is no number"
             raise WishRefused(msg) from error
     if "planner" in changed:

@@ -125,8 +125,10 @@ class SlotState(Protocol):
         """Return the live rows of the newest ``count`` runs, oldest of them first."""
         ...
 
-    def replace_newest(self, count: int, frame: pl.DataFrame) -> None:
-        """Put one run in the place of the newest ``count`` (a compaction); an empty frame only takes them away."""
+    def replace_newest(self, count: int, frame: pl.DataFrame, rebuildable: bool = True) -> None:
+        """Put one run in the place of the newest ``count`` (a compaction); an empty frame only takes them away.
+
+        ``rebuildable``: at any later time, those runs would do in its place."""
         ...
 
     def replace(self, frame: pl.DataFrame) -> None:

@@ -32,11 +32,14 @@ def count_runs_to_merge(live_rows: list[int], most_runs: int = MOST_RUNS) -> int
     return merged
 
 
-def compact(state: SlotState, merge: Callable[[list[pl.DataFrame]], pl.DataFrame]) -> None:
+def compact(
+    state: SlotState, merge: Callable[[list[pl.DataFrame]], pl.DataFrame], *, rebuildable: bool = True
+) -> None:
     """Merge the newest runs if there are too many.
 
-    ``merge`` gets their rows, oldest run first, and returns one sorted frame.
+    ``merge`` gets their rows, oldest run first, and returns one sorted frame. ``rebuildable``: at any later time, the
+    runs would do in its place.
     """
     count = count_runs_to_merge([run.live_rows for run in state.runs()])
     if count:
-        state.replace_newest(count, merge(state.newest(count)))
+        state.replace_newest(count, merge(state.newest(count)), rebuildable)

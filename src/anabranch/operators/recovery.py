@@ -51,7 +51,7 @@ def _recover_spec(structure: Mapping[str, Any]) -> OperatorSpec | None:
         return DistinctSpec(keys, ttl_us=structure["ttl_us"])
     if kind not in ("windowed aggregate", "session aggregate", "running aggregate"):
         return None
-    window = _recover_window(structure.get("window"))
+    window = recover_window(structure)
     described: Mapping[str, Mapping[str, Any]] = structure["aggregates"]
     time_column, ttl_us = (TIME if window else None), structure.get("ttl_us")
     if len(described) == 1:
@@ -66,7 +66,9 @@ def _recover_spec(structure: Mapping[str, Any]) -> OperatorSpec | None:
     return AggregateSpec(keys, found, window, time_column, ttl_us) if len(found) == len(recovered) else None
 
 
-def _recover_window(window: Mapping[str, Any] | None) -> WindowSpec | None:
+def recover_window(structure: Mapping[str, Any]) -> WindowSpec | None:
+    """Return the window of an operator that has one, from what ``Kernel.structure`` returned."""
+    window: Mapping[str, Any] | None = structure.get("window")
     if window is None:
         return None
     if window["kind"] == "session":

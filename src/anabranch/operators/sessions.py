@@ -120,7 +120,8 @@ class SessionAggregate:
             passed_us = time.fire_us
         if held:
             state.append(self._as_run(concatenate(held)))
-            compact(state, lambda runs: self._compacted(runs, passed_us))
+            # Merged fragments have one check time. The single ones would be gone, one by one, before it has come.
+            compact(state, lambda runs: self._compacted(runs, passed_us), rebuildable=False)
         results = pl.concat(fired) if fired else pl.DataFrame()
         return Fired(results, late_rows, self._next_due_us(state, passed_us))
 

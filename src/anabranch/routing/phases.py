@@ -85,7 +85,9 @@ class SlotStanding:
 
     @property
     def split_hashes(self) -> pl.Series | None:
-        """The hashes of all keys that several slots share, sorted."""
+        """The hashes of all keys that several slots share, sorted; None under a row splitter, which may share any."""
+        if self.phases.routes.splitter is not None:
+            return None
         return pl.Series(self.phases.routes.table.split_keys(), dtype=pl.UInt64)
 
     def shares(self, hashes: pl.Series, windows: pl.Series | None) -> pl.Series:

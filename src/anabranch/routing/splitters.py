@@ -52,6 +52,9 @@ class RowSplitter(Protocol):
     def can_split(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Return which keys may be in more than one slot."""
 
+    def resized(self, slots: int) -> RowSplitter:
+        """Return the same rule over another number of slots."""
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data, from which the class's ``from_json`` makes an equal splitter."""
 
@@ -139,6 +142,11 @@ class ChoiceSplitter:
 
     def can_split(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
         return np.full(len(hashes), self.slots > 1)
+
+    def resized(self, slots: int) -> ChoiceSplitter:
+        # Who had all slots has all again.
+        most = slots if self.head_choices == self.slots else self.head_choices
+        return ChoiceSplitter(slots, self.head, max(2, min(most, slots)))
 
     def to_json(self) -> dict[str, Any]:
         return {

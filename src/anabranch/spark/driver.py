@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from anabranch.connectors import json_lines
 from anabranch.connectors.claims import claim_places, name_sinks, refuse_shared_places
 from anabranch.connectors.private_folders import PrivateFolder
+from anabranch.control.commands import Submits
 from anabranch.errors import AnabranchError, EngineError
 from anabranch.eventtime.durations import parse_duration
 from anabranch.model import BatchProgress, Sink, Source
@@ -25,6 +26,7 @@ from anabranch.spark.anchors import missing_settings
 from anabranch.spark.batch import BatchInput, BatchRunner, FlowIdentity
 from anabranch.spark.dataframes import SparkSource, rebind
 from anabranch.spark.flow_routes import Steering
+from anabranch.spark.listening import CommandListener, open_channels
 from anabranch.spark.offsets import read_offset, read_trigger_time
 from anabranch.spark.pipeline import DEAD_LETTER_SCHEMA
 from anabranch.spark.publishing import Publisher
@@ -73,6 +75,9 @@ class Driver:
         self._finished = threading.Event()
         self._asking = threading.Lock()
         self._request = StepRequest()
+        self._last_entry = BEFORE_FIRST
+        self._wanted_boundaries = 0
+        self._listeners: list[CommandListener] = []
         self._query: StreamingQuery | None = None
         self.checkpoint = Checkpoint(self.store, settings.kept_batches)
         latest = self.checkpoint.latest()
@@ -119,7 +124,10 @@ class Driver:
     def start(self, initial_state: Mapping[str, pl.DataFrame] | None = None) -> None:
         """Start the streaming query, and a thread that sees it through to the end."""
         with self._released_on_error():
+            self._listeners = self._make_listeners()
             self._begin(initial_state)
+        for listener in self._listeners:
+            listener.start()
         threading.Thread(target=self._keep_lease, daemon=True, name="anabranch-lease").start()
         threading.Thread(target=self._see_through, daemon=True, name="anabranch-driver").start()
 
@@ -133,6 +141,9 @@ class Driver:
             for source in self.graph.sources
         ]
         self.control.put_sources(split_sources)
+        latest = self.checkpoint.latest()
+        if latest is not None and latest.end_offset is not None:
+            self._last_entry = latest.end_offset["entry"]
         untouched = self.checkpoint.batches() in ([], [INITIAL_BATCH])
         if untouched and any(self._is_static(source) for source in self.graph.sources):
             # A static frame belongs to the first batch, which must come even if no other source has data.
@@ -202,8 +213,13 @@ class Driver:
             drain=any(entry.drain for entry in entries),
             problems=tuple(problem for entry in entries for problem in entry.problems),
         )
+        with self._asking:
+            # What was accepted until now is carried out in this batch, one command at each boundary.
+            self._wanted_boundaries = max(0, self._wanted_boundaries - 1)
         manifest, progress = self._runner.run(given)
-        if self._runner.due_now(manifest) and not self._drains_at_end:
+        self._last_entry = end["entry"]
+        due = self._runner.due_now(manifest) and not self._drains_at_end
+        if due or self._wanted_boundaries:
             self._ask(tick_after=end["entry"])
         # A batch takes at most one entry, so this one is older than every batch that can be gone back to.
         self._log.forget(end["entry"] - self.settings.kept_batches - SPARE_ENTRIES)
@@ -250,17 +266,31 @@ class Driver:
             if self._stopping:
                 # What the interrupted stream thread said on its way out is not a failure.
                 self.error = None
+            for listener in self._listeners:
+                listener.stop()
             with contextlib.suppress(Exception):
                 self._lease.release()
             self._control_folder.remove()
             self._finished.set()
 
+    def _make_listeners(self) -> list[CommandListener]:
+        if not isinstance(self._steering, Submits):
+            return []
+        channels = open_channels(self._lease, self.graph.name, self.settings.control)
+        return [CommandListener(channel, self._steering, self._want_boundary) for channel in channels]
+
+    def _want_boundary(self) -> None:
+        """See to it that a batch comes, also if no data does: what was accepted takes effect between batches."""
+        with self._asking:
+            self._wanted_boundaries += 1
+        self._ask(tick_after=self._last_entry)
+
     def _ask(self, *, tick_after: int | None = None, drain: bool = False) -> None:
         """Ask the source for a step; a drain that was asked for stays asked for, whatever else is."""
         with self._asking:
-            self._request = StepRequest(
-                self._request.tick_after if tick_after is None else tick_after, drain or self._request.drain
-            )
+            # Entries only rise: a request that was overtaken must not undo a later one.
+            asked = [entry for entry in (self._request.tick_after, tick_after) if entry is not None]
+            self._request = StepRequest(max(asked, default=None), drain or self._request.drain)
             self.control.ask(self._request)
 
     def _triggered_at(self, batch: int) -> float:

@@ -14,6 +14,8 @@ from anabranch.state.epochs import Lease
 
 POLL_SECONDS = 0.2
 LAST_WORDS_SECONDS = 5.0
+AT_A_BOUNDARY = ("move", "split", "merge", "slots", "strategy")
+"""What takes effect between two batches; settings count at once."""
 
 logger = logging.getLogger("anabranch")
 
@@ -75,7 +77,7 @@ class CommandListener:
     def _submit(self, command: Command) -> Reply:
         try:
             reply = self._steering.submit(command)
-            if reply.ok and command.action != "show":
+            if reply.ok and command.action in AT_A_BOUNDARY:
                 self._on_change()
         except Exception as error:
             logger.warning("the command %s failed; the flow goes on", command.action, exc_info=True)

@@ -57,6 +57,18 @@ def divide_by_phase(
         yield phases.routes, after
 
 
+def drop_copies(rows: pl.DataFrame, phases: PhasedRoutes, window: WindowSpec | None, slot: int) -> pl.DataFrame:
+    """Return a slot's state without the rows that the next owner of their keys has got, too.
+
+    Only where windows overlap: what was seen before the change is in no window of the next owner.
+    """
+    if phases.earlier is None or window is None or window.kind != "sliding":
+        return rows
+    keys = KeyBatch(rows.get_column(HASH).to_numpy())
+    owned = pl.Series(find_new_slots(phases.routes, keys, slot) == slot)
+    return rows.filter(owned | (last_window_us(pl.col(WINDOW), window) < phases.earlier.switch_us))
+
+
 def keys_of(routes: Routes, rows: pl.DataFrame, keys: tuple[str, ...]) -> KeyBatch:
     """Return the keys of rows that have HASH, with their values if the routes go by them."""
     values = rows.get_column(keys[0]) if routes.needs_values and len(keys) == 1 else None

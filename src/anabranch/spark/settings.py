@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -14,6 +16,8 @@ from anabranch.query.plan import STRATEGIES, Strategy
 AVAILABLE_NOW = "available-now"
 ONCE = "once"
 CONTINUOUS = "continuous"
+MOST_SLOTS = 10_000
+REDIS_SCHEMES = ("redis", "rediss", "unix")
 _INTERVAL = re.compile(r"\d+(\.\d+)?\s*(ms|s|m|h|milliseconds?|seconds?|minutes?|hours?)")
 
 
@@ -27,7 +31,7 @@ class RunSettings(BaseModel):
         CONTINUOUS, description="'continuous' (as fast as data comes), an interval like '5s', 'available-now', 'once'"
     )
     drain: bool = Field(False, description="at the end, fire the windows that are still open")
-    slots: int | None = Field(None, ge=1, le=10_000, description="slots of a stateful subquery; default: the cores")
+    slots: int | None = Field(None, ge=1, le=MOST_SLOTS, description="slots of a stateful subquery; default: the cores")
     strategy: Strategy = Field("operator-set", description=f"one of {', '.join(STRATEGIES)}")
     local_merge: bool = Field(True, description="aggregate before the exchange where the aggregates allow it")
     buckets: int = Field(DEFAULT_BUCKETS, ge=1, le=65_536, description="buckets of keys; fixed for a checkpoint's life")
@@ -36,6 +40,9 @@ class RunSettings(BaseModel):
     kept_batches: int = Field(10, ge=2, description="batches that can be gone back to")
     takeover: bool = Field(False, description="fence off a driver that still seems to run on this checkpoint")
     anchors: bool | None = Field(None, description="pin slots to executors; default: when there are several")
+    control: str | None = Field(
+        None, description="a Redis URL through which commands come, too; those in the checkpoint are always heard"
+    )
 
     @field_validator("trigger")
     @classmethod
@@ -44,6 +51,22 @@ class RunSettings(BaseModel):
             return trigger
         msg = f"{trigger!r} is no trigger; use {CONTINUOUS!r}, {AVAILABLE_NOW!r}, {ONCE!r} or an interval such as '5s'"
         raise ValueError(msg)
+
+    @field_validator("control")
+    @classmethod
+    def _usable_control(cls, control: str | None) -> str | None:
+        if control is None:
+            return None
+        scheme = urlsplit(control).scheme
+        _ = urlsplit(control).port  # raises if it is no number
+        if scheme not in REDIS_SCHEMES:
+            known = ", ".join(f"{name}://" for name in REDIS_SCHEMES)
+            msg = f"{scheme or control!r} is no way to send commands; use one of {known}, or leave control out"
+            raise ValueError(msg)
+        if find_spec("redis") is None:
+            msg = "commands through Redis need the package redis; install it: pip install 'anabranch[redis]'"
+            raise ValueError(msg)
+        return control
 
 
 def make_settings(**given: Any) -> RunSettings:

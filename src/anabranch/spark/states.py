@@ -14,9 +14,9 @@ from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
 from anabranch.spark.blocks import cut
 from anabranch.spark.flow_times import load_time
-from anabranch.spark.phases import keys_of
+from anabranch.spark.phases import drop_copies, keys_of, window_of
 from anabranch.spark.spec import FlowProgram
-from anabranch.state.inspect import find_level
+from anabranch.state.inspect import find_level, list_holders
 from anabranch.state.manifest import INITIAL_BATCH, LevelState, Manifest
 from anabranch.state.runs import RunFiles, WriteName
 
@@ -33,10 +33,12 @@ def read_state(
     files = RunFiles(program.store, "state", WriteName(0, manifest.batch, 0, "reader"))
     kernel = program.kernels[node.id]
     passed_us = _passed_us(program, manifest, node)
+    phases = PhasedRoutes.from_json(level.routes)
+    assert isinstance(node.operation, Stateful)
+    window = window_of(node.operation.spec)
     held = [
-        kernel.stored([files.read(ref) for ref in refs], passed_us)
-        for slot in (*level.runs, *([handoff] for handoffs in level.handoffs for handoff in handoffs))
-        if (refs := tuple(slot))
+        kernel.stored([drop_copies(files.read(ref), phases, window, slot) for ref in refs], passed_us)
+        for slot, refs in list_holders(level)
     ]
     if not held:
         return pl.DataFrame()

@@ -17,16 +17,19 @@ from anabranch.control.commands import Command, Reply
 from anabranch.control.wishes import WishRefused, change_setting, place_key
 from anabranch.errors import AnabranchError
 from anabranch.model import HASH, WindowSpec
+from anabranch.model.balance import AUTO
 from anabranch.query.nodes import Stateful
 from anabranch.routing import hash_keys
 from anabranch.routing.keys import KeySample
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
 from anabranch.routing.scores import score_loads
+from anabranch.routing.strategies import make_strategy
 from anabranch.spark.flow_routes import Change, FlowRoutes, ReconfigurationProtocol, name_of
 from anabranch.spark.flow_times import load_time
 from anabranch.spark.phases import can_wait, window_of
 from anabranch.spark.reports import BatchReport, OperatorReport
+from anabranch.spark.settings import MOST_SLOTS
 from anabranch.spark.spec import FlowProgram
 from anabranch.spark.watching import ROWS, Sighting, Watch, merge_sightings
 from anabranch.state.inspect import read_text
@@ -56,6 +59,12 @@ class _Watched:
     labels: dict[int, str] = field(default_factory=dict)
     event_us_a_batch: float | None = None
     phases: PhasedRoutes | None = None
+    coming: Routes | None = None
+    """The routes of the next batch, while the one at whose end they change is running."""
+
+    def newest_wish(self, routes: Routes) -> Routes:
+        """Return the routes that the next wish is about: those of the last one, or else the given ones."""
+        return self.wishes[-1].routes if self.wishes else routes
 
 
 class BalancingSteering:
@@ -67,11 +76,12 @@ class BalancingSteering:
     def __init__(self, program: FlowProgram, resizes: bool = False) -> None:
         """``resizes``: the plan's slots were asked for, and a checkpoint that has others follows."""
         self._program = program
-        self._resizes = resizes
         self._lock = threading.Lock()
         self._batch = -1
+        self._begun_batch = -1
         self._latest_us: dict[int, int] = {}
         self._operators = {node.id: self._begin(node.id) for node in program.plan.stateful}
+        self._to_resize = set(self._operators) if resizes else set()
 
     def watches(self, routes: FlowRoutes) -> dict[int, Watch]:
         """Return what slots should look at in the next batch."""
@@ -86,19 +96,21 @@ class BalancingSteering:
         """Return what changes at the end of this batch."""
         changes: dict[int, Change] = {}
         with self._lock:
+            self._begun_batch = batch
             for head, operator in self._operators.items():
                 operator.phases = routes[head]
                 if routes[head].earlier is not None:
                     continue
-                if self._resizes:
-                    self._wish_for_slots(operator, routes[head].routes)
+                if head in self._to_resize:
+                    self._to_resize.discard(head)
+                    self._wish_for_slots(operator, operator.newest_wish(routes[head].routes))
                 proposal = operator.wishes.pop(0) if operator.wishes else operator.proposal
                 operator.proposal = None
                 if proposal is not None and proposal.routes != routes[head].routes:
                     protocol = self._protocol(operator, routes[head].routes, proposal)
                     changes[head] = Change(proposal.routes, protocol, proposal.reason)
+                    operator.coming = proposal.routes
                     logger.info("batch %d, %s: %s (by %s)", batch, operator.name, proposal.reason, protocol)
-            self._resizes = False
         return changes
 
     def observe(self, manifest: Manifest, report: BatchReport, routes: FlowRoutes) -> None:
@@ -108,6 +120,7 @@ class BalancingSteering:
             self._batch = manifest.batch
             for head, operator in self._operators.items():
                 operator.phases = following[operator.name]
+                operator.coming = None
                 self._follow_time(operator, manifest)
                 loads = self._loads(operator, manifest, report.operators[head], routes[head])
                 if loads is None:
@@ -123,8 +136,7 @@ class BalancingSteering:
             try:
                 if command.action == "show":
                     return Reply(command.id, True, f"after batch {self._batch}", self._show())
-                chosen = self._find(command.operator)
-                texts = [self._wish(operator, command) for operator in chosen]
+                texts = self._wish_for_all(self._find(command.operator), command)
             except AnabranchError as error:
                 return Reply(command.id, False, str(error))
         return Reply(command.id, True, "; ".join(texts))
@@ -203,6 +215,17 @@ class BalancingSteering:
             raise WishRefused(msg)
         return found
 
+    def _wish_for_all(self, chosen: list[_Watched], command: Command) -> list[str]:
+        """Note the wish for every operator, or, if one refuses it, for none."""
+        before = [(operator, operator.balancer.routing, len(operator.wishes)) for operator in chosen]
+        try:
+            return [self._wish(operator, command) for operator in chosen]
+        except AnabranchError:
+            for operator, routing, wishes in before:
+                operator.balancer.routing = routing
+                del operator.wishes[wishes:]
+            raise
+
     def _wish(self, operator: _Watched, command: Command) -> str:
         if command.action == "set":
             operator.balancer.routing = change_setting(operator.balancer.routing, command.arguments)
@@ -213,18 +236,24 @@ class BalancingSteering:
         if operator.phases.earlier is not None:
             msg = f"{operator.name} is in the midst of a change: open windows end first; try again later"
             raise WishRefused(msg)
-        routes = operator.wishes[-1].routes if operator.wishes else operator.phases.routes
-        proposal = self._propose(operator, command, routes)
+        proposal = self._propose(operator, command, operator.newest_wish(operator.coming or operator.phases.routes))
         operator.wishes.append(proposal)
-        return f"{operator.name}: {proposal.reason}; takes effect after batch {self._batch + len(operator.wishes)}"
+        # A batch that is running has its change decided already.
+        batch = max(self._batch, self._begun_batch) + len(operator.wishes)
+        return f"{operator.name}: {proposal.reason}; takes effect after batch {batch}"
 
     def _propose(self, operator: _Watched, command: Command, routes: Routes) -> Proposal:
         given = command.arguments
         if command.action == "slots":
-            return operator.balancer.resize(operator.loads, routes, _count(given.get("count")))
+            count = _count(given.get("count"), most=MOST_SLOTS)
+            return operator.balancer.resize(operator.loads, routes, count)
         if command.action == "strategy":
+            name = str(given.get("name"))
+            if name != AUTO and make_strategy(name).splits_keys and not operator.splittable:
+                msg = f"{operator.name} keeps every key whole; {name} spreads a key over slots"
+                raise WishRefused(msg)
             rng = np.random.default_rng(self._batch + 1)
-            return operator.balancer.switch(str(given.get("name")), operator.loads, routes, rng)
+            return operator.balancer.switch(name, operator.loads, routes, rng)
         key = _read_key(str(given.get("key", "")), operator.key_types)
         if command.action == "move":
             wanted: list[int] = [_count(given.get("slot"), least=0)]
@@ -332,13 +361,13 @@ def _pending(operator: _Watched) -> str | None:
     return operator.proposal.reason if operator.proposal is not None else None
 
 
-def _count(given: Any, least: int = 1) -> int:
+def _count(given: Any, least: int = 1, most: int | None = None) -> int:
     try:
         number = int(given)
     except (TypeError, ValueError):
         number = least - 1
-    if number < least:
-        msg = f"{given!r} is not a number from {least} on"
+    if number < least or (most is not None and number > most):
+        msg = f"{given!r} is not a number from {least} {'on' if most is None else f'to {most:,}'}"
         raise WishRefused(msg)
     return number
 

@@ -117,14 +117,15 @@ class SlotTask:
         standing = SlotStanding(phases, slot) if phases.needs_standing else None
         handed = self.spec.handoffs_of(head, slot)
 
-        def advance(state: RunsOfSlot) -> Fired:
+        def advance(state: RunsOfSlot) -> tuple[Fired, dict[int, RunRef]]:
             if handed:
                 kernel.absorb(handed, state)
-            return kernel.advance(frames, combined, state, time_of_operator, standing)
+            fired = kernel.advance(frames, combined, state, time_of_operator, standing)
+            # This may be the first to open a run, so damage is found here, too.
+            return fired, self._hand_off(program, head, slot, state, files)
 
         recovered = advance_on_intact_runs(self.spec.runs_of(head, slot), files, advance)
-        fired, state = recovered.outcome, recovered.state
-        handing = self._hand_off(program, head, slot, state, files)
+        (fired, handing), state = recovered.outcome, recovered.state
         reach("in-slot-after-state", self.spec.batch)
         pipeline.counters["late_rows"] += fired.late_rows
         pipeline.push(head, fired.frame, BEHIND_A_HOP)

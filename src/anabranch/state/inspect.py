@@ -83,6 +83,12 @@ def find_level(manifest: Manifest, operator: str) -> LevelState:
     raise CheckpointError(msg)
 
 
+def list_holders(level: LevelState) -> list[tuple[int, tuple[RunRef, ...]]]:
+    """Return (slot, runs) of all that holds state: each slot, and each handoff by itself, as a part of its own."""
+    own = [(slot, refs) for slot, refs in enumerate(level.runs) if refs]
+    return own + [(slot, (ref,)) for slot, refs in enumerate(level.handoffs) for ref in refs]
+
+
 def read_rows(store: Store, level: LevelState) -> pl.DataFrame:
     """Return all live rows of an operator, with ``__slot`` and ``__run``; an empty frame if there are none.
 

@@ -105,6 +105,9 @@ class RunsOfSlot:
         kept: list[RunRef] = []
         for ref in self._runs:
             rows = self._rows_of(ref)
+            if rows.is_empty():
+                # All that is left of the file was handed over before: a slot that goes must not keep it.
+                continue
             slots = slot_of_rows(rows)
             moving = slots != slot
             if not moving.any():
@@ -121,13 +124,15 @@ class RunsOfSlot:
         """Return the live rows of the newest ``count`` runs, oldest of them first."""
         return [self._rows_of(ref) for ref in self._runs[len(self._runs) - count :]]
 
-    def replace_newest(self, count: int, frame: pl.DataFrame) -> None:
+    def replace_newest(self, count: int, frame: pl.DataFrame, rebuildable: bool = True) -> None:
         """Put one run in the place of the newest ``count``; an empty frame only takes them away.
 
-        The frame must be a merge of those runs and of nothing else: they can rebuild it as long as they are kept.
+        The frame must be a merge of those runs and of nothing else: they can stand in for it as long as they are kept,
+        unless ``rebuildable`` is said not to hold.
         """
         kept, merged = self._runs[: len(self._runs) - count], self._runs[len(self._runs) - count :]
-        self._runs = [*kept, self._write(frame, tuple(merged))] if frame.height > 0 else kept
+        sources = tuple(merged) if rebuildable else ()
+        self._runs = [*kept, self._write(frame, sources)] if frame.height > 0 else kept
 
     def replace(self, frame: pl.DataFrame) -> None:
         """Make this frame the whole state; an empty frame leaves no runs."""

@@ -20,7 +20,18 @@ from anabranch.spark.settings import RunSettings
 from unit.cli.builders import batch
 from unit.cli.flows import write_flow
 
-COMMANDS = ["run", "explain", "bench", "demo", "doctor", "state ls", "state show", "state verify", "state rollback"]
+COMMANDS = [
+    "run",
+    "explain",
+    "ctl",
+    "bench",
+    "demo",
+    "doctor",
+    "state ls",
+    "state show",
+    "state verify",
+    "state rollback",
+]
 
 
 def invoke(*arguments: object) -> Result:
@@ -105,6 +116,8 @@ def test_spark_options_reach_the_session(followed: list[Any], tmp_path: Path) ->
     [
         ([], "--checkpoint DIRECTORY"),
         (["-c", "state", "--trigger", "hourly"], "'hourly' is no trigger"),
+        (["-c", "state", "--control", "http://host"], "'http' is no way to send commands; use one of redis://"),
+        (["-c", "state", "--control", "redis://host:port"], "control: Value error, Port could not be cast"),
         (["-c", "state", "--slots", "0"], "greater than or equal to 1"),
         (["-c", "state", "--slots", "20000"], "slots: Input should be less than or equal to 10000"),
         (["-c", "state", "--strategy", "quick"], "operator-set"),

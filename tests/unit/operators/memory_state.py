@@ -41,7 +41,7 @@ class MemoryState:
     def newest(self, count: int) -> list[pl.DataFrame]:
         return self._runs[len(self._runs) - count :]
 
-    def replace_newest(self, count: int, frame: pl.DataFrame) -> None:
+    def replace_newest(self, count: int, frame: pl.DataFrame, rebuildable: bool = True) -> None:
         _check_sorted(frame)
         assert frame.schema == self._runs[0].schema
         self.compactions += 1

@@ -1,0 +1,116 @@
+"""Run streams through one operator a strategy, and note what every slot of every operator received."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pyspark.sql import SparkSession
+
+import anabranch as ab
+from anabranch.bench.peers.steerings import RecordingSteering
+from anabranch.model.balance import AUTO, Balance, Trigger
+from anabranch.spark.driver import Driver
+from anabranch.spark.settings import make_settings
+from anabranch.spark.spec import FlowProgram
+
+
+@dataclass(frozen=True, slots=True)
+class Competitor:
+    """One operator of the flow: how its keys are spread."""
+
+    name: str
+    routing: str = AUTO
+    planner: str | None = None
+    """None: keys stay where the strategy puts them at first."""
+    balance_below: float | None = None
+    """Decide anew when the idlest slot has less than this part of the busiest one's rows, too."""
+    sample_rate: float = 0.1
+
+    @property
+    def balance(self) -> Balance | None:
+        """What the operator is told."""
+        if self.planner is None:
+            return None
+        trigger = None if self.balance_below is None else Trigger(balance_below=self.balance_below)
+        return Balance(planner=self.planner, trigger=trigger, sample_rate=self.sample_rate)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON data, from which the keywords of an equal competitor come back."""
+        return asdict(self)
+
+
+def run_case(
+    spark: SparkSession, folder: str, competitors: Sequence[Competitor], slots: int, output: Path, checkpoint: Path
+) -> dict[str, Any]:
+    """Run a stream, a file a batch, through all competitors at once; each writes its answers to a folder of its own."""
+    source = ab.files(
+        folder,
+        format="parquet",
+        schema={"sensor": pl.Int64, "ts": pl.Int64, "value": pl.Float64},
+        max_files=1,
+        max_bytes=None,
+    )
+    flow = ab.Flow("skew")
+    readings = flow.read(source).with_columns(ts=pl.from_epoch("ts", "ms")).watermark("ts", delay="2s")
+    for competitor in competitors:
+        keyed = readings.key_by("sensor", routing=competitor.routing, balance=competitor.balance)
+        totals = keyed.window("10s").agg(name=competitor.name, readings=ab.count(), total=ab.sum("value"))
+        totals.write(ab.parquet(str(output / competitor.name)))
+    steered: list[RecordingSteering] = []
+
+    def steer(program: FlowProgram) -> RecordingSteering:
+        steered.append(RecordingSteering(program))
+        return steered[0]
+
+    # A hot key would become one row a split by local merge, and no slot would be fuller than another.
+    settings = make_settings(
+        checkpoint=str(checkpoint), trigger="available-now", drain=True, slots=slots, local_merge=False
+    )
+    driver = Driver(flow, settings, spark, make_steering=steer)
+    driver.start()
+    driver.wait()
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    return {
+        "batches": [
+            {"rows": batch.rows_in, "seconds": batch.batch_seconds, "operators": operators}
+            for batch, operators in zip(driver.progress, steered[0].batches, strict=True)
+        ]
+    }
+
+
+def main() -> None:
+    """Run all cases of a JSON file and write what was seen as JSON."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cases", required=True)
+    parser.add_argument("--output", required=True)
+    parser.add_argument("--checkpoint", required=True)
+    parser.add_argument("--result", required=True)
+    parser.add_argument("--slots", type=int, required=True)
+    parser.add_argument("--memory", required=True)
+    arguments = parser.parse_args()
+    cases: list[Mapping[str, Any]] = json.loads(Path(arguments.cases).read_text())
+    spark = ab.local_session(master="local[2]", memory=arguments.memory)
+    seen = {}
+    for number, case in enumerate(cases):
+        competitors = [Competitor(**given) for given in case["competitors"]]
+        seen[case["name"]] = run_case(
+            spark,
+            case["folder"],
+            competitors,
+            arguments.slots,
+            Path(arguments.output) / str(number),
+            Path(arguments.checkpoint) / str(number),
+        )
+    spark.stop()
+    Path(arguments.result).write_text(json.dumps({"cases": seen}))
+
+
+if __name__ == "__main__":
+    main()

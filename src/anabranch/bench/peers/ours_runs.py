@@ -1,0 +1,111 @@
+"""Run one flow after the other in one warm session; note commits, slots' rows and processor time of each."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import psutil
+from pyspark.sql import SparkSession
+
+import anabranch as ab
+from anabranch.bench.peers.lehmer import LehmerSum
+from anabranch.bench.peers.ours_loads import Competitor
+from anabranch.model import BatchProgress
+
+
+def run_flow(
+    spark: SparkSession, given: Mapping[str, Any], slots: int, output: Path, checkpoint: Path
+) -> dict[str, Any]:
+    """Run one flow over a folder, so many files a batch; the answers of a run without a name are thrown away."""
+    competitor = Competitor(**given["competitor"])
+    source = ab.files(
+        given["folder"],
+        format="parquet",
+        schema={"sensor": pl.Int64, "ts": pl.Int64, "value": pl.Float64},
+        max_files=given["files_per_batch"],
+        max_bytes=None,
+    )
+    total = LehmerSum("value", given["lehmer_steps"]) if given["lehmer_steps"] else ab.sum("value")
+    flow = ab.Flow("runs")
+    (
+        flow.read(source)
+        .with_columns(ts=pl.from_epoch("ts", "ms"))
+        .key_by("sensor", routing=competitor.routing, balance=competitor.balance)
+        .watermark("ts", delay="2s")
+        .window("10s")
+        .agg(readings=ab.count(), total=total)
+        .write(ab.parquet(str(output)))
+    )
+    batches: list[dict[str, Any]] = []
+
+    def note(batch: BatchProgress) -> None:
+        batches.append(
+            {
+                "rows": batch.rows_in,
+                "seconds": batch.batch_seconds,
+                "committed_at": time.time(),
+                "slot_rows": list(batch.slot_rows),
+                "slot_seconds": list(batch.slot_seconds),
+                "moved_bytes": batch.moved_bytes,
+                "change": "; ".join(batch.changes),
+            }
+        )
+
+    before = measure_processor_seconds()
+    flow.run(
+        str(checkpoint),
+        spark=spark,
+        on_progress=note,
+        trigger="available-now",
+        drain=True,
+        slots=slots,
+        local_merge=given["local_merge"],
+    )
+    spent = measure_processor_seconds() - before
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    return {"name": given["name"], "batches": batches, "processor_seconds": spent}
+
+
+def measure_processor_seconds() -> float:
+    """Return the processor time that this process and all below it have taken, those that have ended included."""
+    this = psutil.Process()
+    total = 0.0
+    for process in (this, *this.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def main() -> None:
+    """Run all flows of a JSON file and write what was seen as JSON."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", required=True)
+    parser.add_argument("--output", required=True)
+    parser.add_argument("--checkpoint", required=True)
+    parser.add_argument("--result", required=True)
+    parser.add_argument("--slots", type=int, required=True)
+    parser.add_argument("--memory", required=True)
+    arguments = parser.parse_args()
+    runs: list[Mapping[str, Any]] = json.loads(Path(arguments.runs).read_text())
+    spark = ab.local_session(master="local[2]", memory=arguments.memory)
+    seen = []
+    for number, given in enumerate(runs):
+        output = Path(arguments.output) / str(number)
+        checkpoint = Path(arguments.checkpoint) / str(number)
+        seen.append(run_flow(spark, given, arguments.slots, output, checkpoint))
+    spark.stop()
+    Path(arguments.result).write_text(json.dumps({"runs": seen}))
+
+
+if __name__ == "__main__":
+    main()

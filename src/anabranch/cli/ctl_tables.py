@@ -1,0 +1,113 @@
+"""The balance of a running flow, drawn: slots as bars, hot keys, what every strategy would do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from anabranch.cli.formats import draw_bar, format_count
+
+MOST_SLOTS_SHOWN = 32
+MOST_KEYS_SHOWN = 12
+BAR_WIDTH = 30
+UNEVEN = 1.05
+"""From this ratio to the mean on, a slot is drawn in yellow, and from twice the mean on in red."""
+
+
+def draw_balance(shown: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """Yield the parts of what ``show`` prints; whatever the flow does not know yet is left out."""
+    batch = shown.get("batch", -1)
+    yield Text("no batch has run yet" if batch < 0 else f"after batch {batch}", style="dim")
+    if not shown["operators"]:
+        yield Text("the flow has no stateful operator, so there is nothing to balance")
+    for described in shown["operators"]:
+        yield Text()
+        yield _draw_title(described)
+        parts = [*_draw_loads(described.get("loads", [])), *_draw_hot_keys(described.get("hot_keys", []))]
+        parts += [*_draw_scores(described.get("scores", {}), described["strategy"]), *_draw_words(described)]
+        for part in parts:
+            yield Padding(part, (0, 0, 0, 2), expand=False)
+
+
+def _draw_title(described: Mapping[str, Any]) -> Text:
+    facts = [f"strategy {described['strategy']}"]
+    if "slots" in described:
+        facts.insert(0, f"{described['slots']} slots")
+    if "max_over_mean" in described:
+        facts.append(f"max/mean {described['max_over_mean']:.3f}")
+        facts.append(f"balance {described['balance']:.3f}")
+        facts.append(f"extra time {100 * described['extra_time']:.1f} %")
+    return Text.assemble((described["operator"], "bold"), f" · {' · '.join(facts)}")
+
+
+def _draw_loads(loads: Sequence[float]) -> Iterator[RenderableType]:
+    if not loads:
+        return
+    mean, largest = sum(loads) / len(loads), max(loads)
+    fullest = sorted(range(len(loads)), key=lambda slot: (-loads[slot], slot))[:MOST_SLOTS_SHOWN]
+    table = Table("slot", "load", "", "of mean", box=None, header_style="cyan", padding=(0, 1, 0, 0))
+    for column in (0, 1, 3):
+        table.columns[column].justify = "right"
+    for slot in sorted(fullest):
+        ratio = loads[slot] / mean if mean > 0 else 1.0
+        colour = "red" if ratio >= 2 else "yellow" if ratio > UNEVEN else "green"
+        bar = Text(draw_bar(loads[slot], largest, BAR_WIDTH), style=colour)
+        table.add_row(str(slot), format_count(loads[slot]), bar, f"{ratio:.2f}")
+    yield table
+    if len(loads) > len(fullest):
+        yield Text(f"and {len(loads) - len(fullest)} slots with less", style="dim")
+
+
+def _draw_hot_keys(hot_keys: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
+    if not hot_keys:
+        return
+    table = Table("hot key", "share", "slots", box=None, header_style="cyan", padding=(0, 1, 0, 0))
+    table.columns[1].justify = "right"
+    for hot in hot_keys[:MOST_KEYS_SHOWN]:
+        owners = hot["slots"]
+        # A key that is nowhere else is where its bucket is.
+        places = [f"{slot} ({100 * share:.0f} %)" if len(owners) > 1 else str(slot) for slot, share in owners] or [
+            "home"
+        ]
+        table.add_row(Text(str(hot["key"])), f"{100 * hot['share']:.1f} %", Text(", ".join(places)))
+    yield Text(" ")
+    yield table
+    if len(hot_keys) > MOST_KEYS_SHOWN:
+        yield Text(f"and {len(hot_keys) - MOST_KEYS_SHOWN} more, in --json", style="dim")
+
+
+def _draw_scores(scores: Mapping[str, Mapping[str, float]], current: str) -> Iterator[RenderableType]:
+    if not scores:
+        return
+    table = Table("strategy", "max/mean", "balance", "extra time", box=None, header_style="cyan", padding=(0, 1, 0, 0))
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, score in sorted(scores.items(), key=lambda item: (item[1]["max_over_mean"], item[0])):
+        figures = (f"{score['max_over_mean']:.3f}", f"{score['balance']:.3f}", f"{100 * score['extra_time']:.1f} %")
+        table.add_row(Text(name), *figures, style="bold" if name == current else None)
+    yield Text(" ")
+    yield table
+
+
+def _draw_words(described: Mapping[str, Any]) -> Iterator[RenderableType]:
+    settings = described.get("settings", {})
+    away = {"moved": described.get("moved_keys", 0), "split": described.get("split_keys", 0)}
+    lines = {
+        "keys": ", ".join(f"{format_count(count)} {how}" for how, count in away.items() if count),
+        "settings": "  ".join(f"{name}={value}" for name, value in settings.items()),
+        "last decision": described.get("last_decision"),
+        "next": described.get("pending"),
+    }
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="cyan", no_wrap=True)
+    for name, text in lines.items():
+        if text:
+            grid.add_row(name, Text(str(text)))
+    if grid.row_count:
+        yield Text(" ")
+        yield grid

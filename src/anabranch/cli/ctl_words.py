@@ -1,0 +1,80 @@
+"""The words behind an action of ``anabranch ctl``, as the arguments of a command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from anabranch.cli.choices import Action
+
+_USAGE: dict[Action, str] = {
+    "show": "show",
+    "set": "set NAME=VALUE ...",
+    "move": "move KEY SLOT",
+    "split": "split KEY SLOT,SLOT...",
+    "merge": "merge KEY",
+    "slots": "slots N",
+    "strategy": "strategy NAME",
+}
+
+
+class BadWords(ValueError):
+    """What was typed does not fit the action."""
+
+
+def read_words(action: Action, words: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments of a command; raise ``BadWords`` that says what was typed and how it is written."""
+    if action == "set":
+        return _read_settings(words)
+    wanted = len(_USAGE[action].split()) - 1
+    if len(words) != wanted:
+        msg = f"got {_name_words(words)}; write: {_USAGE[action]}"
+        raise BadWords(msg)
+    match action:
+        case "show":
+            return {}
+        case "move":
+            return {"key": words[0], "slot": _read_number(words[1], action)}
+        case "split":
+            return {"key": words[0], "slots": [_read_number(slot, action) for slot in words[1].split(",")]}
+        case "merge":
+            return {"key": words[0]}
+        case "slots":
+            return {"count": _read_number(words[0], action)}
+        case "strategy":
+            return {"name": words[0]}
+
+
+def _read_settings(words: Sequence[str]) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not sign or not name:
+            msg = f"{word!r} is no setting; write: {_USAGE['set']}"
+            raise BadWords(msg)
+        settings[name.strip()] = _read_value(value.strip())
+    if not settings:
+        msg = f"got no setting; write: {_USAGE['set']}"
+        raise BadWords(msg)
+    return settings
+
+
+def _read_value(text: str) -> Any:
+    """Return numbers, true, false and null as what they are, and anything else as text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if value is None or isinstance(value, bool | int | float) else text
+
+
+def _read_number(text: str, action: Action) -> int:
+    if not text.strip().isdecimal():
+        msg = f"{text!r} is no whole number from 0 on; write: {_USAGE[action]}"
+        raise BadWords(msg)
+    return int(text)
+
+
+def _name_words(words: Sequence[str]) -> str:
+    return "nothing" if not words else f"{len(words)} word{'s' if len(words) > 1 else ''} ({' '.join(words)})"

@@ -1,0 +1,260 @@
+"""``anabranch ctl`` against a flow that is played by the test."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from anabranch.cli import choices
+from anabranch.cli.app import app
+from anabranch.cli.ctl_words import BadWords, read_words
+from anabranch.connectors.control_channels.checkpoint_files import FileChannel
+from anabranch.control.command_texts import find_problem
+from anabranch.control.commands import Action, Command, CommandChannel, Reply
+from anabranch.state import Owner, open_store, take_epoch
+from unit.cli.flows import write_flow
+from unit.connectors.redis_servers import RedisServer
+
+SHOWN: dict[str, Any] = {
+    "batch": 41,
+    "operators": [
+        {
+            "operator": "per-sensor",
+            "slots": 3,
+            "strategy": "auto",
+            "loads": [100_000, 250_000, 40_000],
+            "balance": 0.16,
+            "max_over_mean": 1.923,
+            "extra_time": 0.923,
+            "hot_keys": [
+                {"key": "sensor-[17]", "share": 0.4, "slots": [[0, 0.5], [2, 0.5]]},
+                {"key": "sensor-4", "share": 0.1, "slots": [[1, 1.0]]},
+                {"key": "sensor-5", "share": 0.05, "slots": []},
+            ],
+            "moved_keys": 2,
+            "split_keys": 1,
+            "scores": {
+                "hash": {"balance": 0.2, "max_over_mean": 1.8, "extra_time": 0.8},
+                "pkg": {"balance": 0.97, "max_over_mean": 1.02, "extra_time": 0.02},
+            },
+            "settings": {"tolerance": 0.05, "protocol": "auto"},
+            "last_decision": "slot 1 is 92 % above its share",
+            "pending": "mnrt moves 3 parts of keys",
+        },
+        {"operator": "totals", "strategy": "auto", "settings": {}, "last_decision": "", "pending": None},
+    ],
+}
+
+
+def invoke(*arguments: object) -> Result:
+    runner = CliRunner(env={"COLUMNS": "120", "NO_COLOR": "1"})
+    return runner.invoke(app, ["ctl", *(str(argument) for argument in arguments)])
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"[│╭╮╰╯─]", "", text))
+
+
+class PlayedFlow:
+    """Takes commands from a channel and answers them; refuses to move a key to slot 9."""
+
+    def __init__(self, channel: CommandChannel) -> None:
+        self.heard: list[Command] = []
+        self._channel = channel
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._play, daemon=True)
+        self._thread.start()
+
+    def _play(self) -> None:
+        while not self._ended.wait(0.01):
+            for command in self._channel.poll():
+                self.heard.append(command)
+                self._channel.reply(self._answer(command))
+
+    def _answer(self, command: Command) -> Reply:
+        if command.arguments.get("slot") == 9:
+            return Reply(command.id, False, "there is no slot 9; the flow has slots 0 to 7")
+        if command.action == "show":
+            return Reply(command.id, True, "after batch 41", SHOWN)
+        return Reply(command.id, True, f"{command.action}: takes effect after batch 42")
+
+    def end(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._channel.close()
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def flow(state: Path) -> Iterator[PlayedFlow]:
+    store = open_store(state)
+    played = PlayedFlow(FileChannel(store, take_epoch(store, Owner.this_process(), time.time).epoch, time.time()))
+    yield played
+    played.end()
+
+
+@pytest.mark.parametrize(
+    ("words", "action", "arguments"),
+    [
+        (["move", "sensor-17", "3"], "move", {"key": "sensor-17", "slot": 3}),
+        (["split", "sensor-17", "0,3,5"], "split", {"key": "sensor-17", "slots": [0, 3, 5]}),
+        (["merge", "a=1,b=x"], "merge", {"key": "a=1,b=x"}),
+        (["slots", "12"], "slots", {"count": 12}),
+        (["strategy", "least-count"], "strategy", {"name": "least-count"}),
+        (
+            ["set", "tolerance=0.1", "sample_rate=0.05", "protocol=window", "trigger=null"],
+            "set",
+            {"tolerance": 0.1, "sample_rate": 0.05, "protocol": "window", "trigger": None},
+        ),
+    ],
+)
+def test_every_action_reaches_the_flow(
+    flow: PlayedFlow, state: Path, words: list[str], action: str, arguments: dict[str, Any]
+) -> None:
+    outcome = invoke(state, *words, "--operator", "per-sensor")
+    assert outcome.exit_code == 0, outcome.output
+    assert outcome.stdout == f"✓ {action}: takes effect after batch 42\n"
+    (command,) = flow.heard
+    assert (command.action, command.operator, command.arguments) == (action, "per-sensor", arguments)
+
+
+def test_a_key_may_begin_with_a_dash_behind_two_dashes(flow: PlayedFlow, state: Path) -> None:
+    assert invoke(state, "move", "--", "-17", "3").exit_code == 0
+    assert flow.heard[0].arguments == {"key": "-17", "slot": 3}
+
+
+def test_a_refused_command_ends_with_2_and_prints_the_reason(flow: PlayedFlow, state: Path) -> None:
+    outcome = invoke(state, "move", "sensor-17", "9")
+    assert outcome.exit_code == 2
+    assert outcome.stderr == "error: refused: there is no slot 9; the flow has slots 0 to 7\n"
+    assert outcome.stdout == ""
+
+
+def test_show_draws_slots_hot_keys_and_scores(flow: PlayedFlow, state: Path) -> None:
+    outcome = invoke(state, "show")
+    assert outcome.exit_code == 0, outcome.output
+    lines = [line.split() for line in outcome.stdout.splitlines() if line.strip()]
+    assert lines[0] == ["after", "batch", "41"]
+    assert "per-sensor · 3 slots · strategy auto · max/mean 1.923 · balance 0.160 · extra time 92.3 %" in outcome.stdout
+    assert ["keys", "2", "moved,", "1", "split"] in lines
+    bars = {line[0]: line for line in lines if "█" in line[-2]}
+    assert [bars[slot][1] for slot in "012"] == ["100,000", "250,000", "40,000"]
+    assert len(bars["1"][2]) > len(bars["0"][2]) > len(bars["2"][2])
+    assert bars["1"][3] == "1.92"
+    assert ["sensor-[17]", "40.0", "%", "0", "(50", "%),", "2", "(50", "%)"] in lines
+    assert ["sensor-4", "10.0", "%", "1"] in lines
+    assert ["sensor-5", "5.0", "%", "home"] in lines
+    names = [line[0] for line in lines]
+    assert names.index("pkg") < names.index("hash")
+    assert ["settings", "tolerance=0.05", "protocol=auto"] in lines
+    assert "last decision slot 1 is 92 % above its share" in plain(outcome.stdout)
+    assert "next mnrt moves 3 parts of keys" in plain(outcome.stdout)
+    assert "totals · strategy auto" in outcome.stdout
+
+
+def test_show_as_json_is_what_the_flow_says(flow: PlayedFlow, state: Path) -> None:
+    assert json.loads(invoke(state, "show", "--json").stdout) == SHOWN
+
+
+def test_show_of_one_operator_leaves_the_others_out(flow: PlayedFlow, state: Path) -> None:
+    shown = json.loads(invoke(state, "show", "--json", "--operator", "totals").stdout)
+    assert [described["operator"] for described in shown["operators"]] == ["totals"]
+    outcome = invoke(state, "show", "--operator", "total")
+    assert outcome.exit_code == 2
+    assert "refused: no operator 'total'; the flow has per-sensor, totals" in outcome.stderr
+
+
+def test_a_flow_file_leads_to_its_checkpoint(flow: PlayedFlow, state: Path) -> None:
+    file = write_flow(state.parent, "{checkpoint: state}")
+    assert invoke(file, "slots", "12").exit_code == 0
+    assert flow.heard[0].arguments == {"count": 12}
+
+
+def test_a_flow_file_without_a_checkpoint_says_what_to_give(tmp_path: Path) -> None:
+    outcome = invoke(write_flow(tmp_path), "show")
+    assert outcome.exit_code == 1
+    assert "does not say where its checkpoint is" in outcome.stderr
+
+
+def test_a_checkpoint_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    outcome = invoke(tmp_path / "stat", "show")
+    assert outcome.exit_code == 1 and "there is no checkpoint" in outcome.stderr
+    assert not (tmp_path / "stat").exists()
+
+
+def test_a_checkpoint_on_which_nothing_runs_ends_with_1(tmp_path: Path) -> None:
+    outcome = invoke(tmp_path, "show")
+    assert outcome.exit_code == 1 and "no flow runs on" in outcome.stderr
+
+
+def test_no_answer_in_time_ends_with_1(state: Path) -> None:
+    take_epoch(open_store(state), Owner.this_process(), time.time)
+    outcome = invoke(state, "show", "--timeout", "0.2")
+    assert outcome.exit_code == 1 and "no answer within 0.2 s" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["move", "sensor-17"], "got 1 word (sensor-17); write: move KEY SLOT"),
+        (["move", "sensor-17", "x"], "'x' is no whole number from 0 on; write: move KEY SLOT"),
+        (["split", "sensor-17", "0,,3"], "'' is no whole number"),
+        (["show", "all"], "got 1 word (all); write: show"),
+        (["slots"], "got nothing; write: slots N"),
+        (["set"], "got no setting; write: set NAME=VALUE ..."),
+        (["set", "tolerance"], "'tolerance' is no setting"),
+        (["drop"], "'drop' is not one of"),
+        (["slots", "3", "--json"], "only what show prints"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_is_sent(tmp_path: Path, words: list[str], wanted: str) -> None:
+    outcome = invoke(tmp_path, *words)
+    assert outcome.exit_code == 2
+    assert wanted in plain(outcome.stderr)
+
+
+def test_what_is_read_from_the_command_line_is_well_formed() -> None:
+    typed: dict[choices.Action, list[str]] = {
+        "show": [],
+        "set": ["a=1"],
+        "move": ["k", "1"],
+        "split": ["k", "1,2"],
+        "merge": ["k"],
+        "slots": ["2"],
+        "strategy": ["hash"],
+    }
+    assert set(typed) == set(get_args(Action)) == set(get_args(choices.Action))
+    for action, words in typed.items():
+        assert find_problem(action, read_words(action, words)) is None
+    with pytest.raises(BadWords):
+        read_words("move", ["k", "-1"])
+
+
+def test_a_flow_is_reached_through_redis_by_its_name_or_its_file(tmp_path: Path) -> None:
+    server = RedisServer()
+    server.start()
+    from anabranch.connectors.control_channels.redis_messages import RedisChannel
+
+    channel = RedisChannel(server.url, "low-voltage")
+    channel.poll()
+    played = PlayedFlow(channel)
+    assert invoke("low-voltage", "slots", "12", "--redis", server.url).exit_code == 0
+    assert invoke(write_flow(tmp_path), "slots", "13", "--redis", server.url).exit_code == 0
+    assert invoke(write_flow(tmp_path, f"{{control: '{server.url}'}}"), "slots", "14").exit_code == 0
+    assert [command.arguments["count"] for command in played.heard] == [12, 13, 14]
+    outcome = invoke("high-voltage", "show", "--redis", server.url)
+    assert outcome.exit_code == 1 and "there are low-voltage" in plain(outcome.stderr)
+    played.end()
+    server.stop()

@@ -1,0 +1,282 @@
+"""One operator's balance: when new routes are proposed, which, and the reason either way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anabranch.control.balancer import Balancer, OperatorLoads, Proposal
+from anabranch.model import RouteError, RoutingTable
+from anabranch.model.balance import Balance, Routing, Trigger
+from anabranch.routing import BucketRoute, ChoiceSplitter, KeyBatch, KeySample, ModuloRoute, Routes, buckets_of
+from anabranch.routing.scores import score_loads
+
+BUCKETS = 64
+SLOTS = 4
+ROWS = 100_000.0
+EAGER = Balance(fewest_rows_a_slot=100)
+
+
+def hash_of(key: int) -> int:
+    """Return a hash that is spread over the buckets."""
+    return key * 0x9E3779B97F4A7C15 % 2**64
+
+
+def measure(
+    routes: Routes, rows_of: Mapping[int, float], batch: int = 1, splittable: bool = True, state_bytes: float = 1e6
+) -> OperatorLoads:
+    """Return the loads of a batch that had these rows of each key, everything else spread evenly over the buckets."""
+    keys = np.array(sorted(hash_of(key) for key in rows_of), np.uint64)
+    rows_by_hash = {hash_of(key): rows for key, rows in rows_of.items()}
+    rows = np.array([rows_by_hash[key] for key in keys.tolist()])
+    rest = max(ROWS - rows.sum(), 0.0)
+    tail = np.array(sorted(hash_of(10_000 + number) for number in range(64 * BUCKETS)), np.uint64)
+    every = np.concatenate((keys, tail))
+    counts = np.concatenate((rows, np.full(len(tail), rest / len(tail))))
+    order = np.argsort(every)
+    sample = KeySample(every[order], counts[order])
+    return OperatorLoads(
+        batch=batch,
+        now_seconds=float(batch),
+        rows_in_all=int(ROWS) * batch,
+        slot_rows=routes.loads(sample),
+        bucket_rows=np.bincount(buckets_of(every, BUCKETS), counts, minlength=BUCKETS),
+        hot_rows=rows_by_hash,
+        sample=sample,
+        state_bytes=state_bytes,
+        splittable=splittable,
+    )
+
+
+def imbalance(routes: Routes, rows_of: Mapping[int, float]) -> float:
+    return score_loads(measure(routes, rows_of).slot_rows).max_over_mean
+
+
+def balancer(balance: Balance | None = EAGER, strategy: str = "auto") -> Balancer:
+    return Balancer(Routing(strategy, balance))
+
+
+EVEN = Routes.even(SLOTS, BUCKETS)
+HOT = {1: 40_000.0}
+WARM = {number: 6_000.0 for number in range(1, 8)}
+
+
+def test_a_batch_with_too_few_rows_says_nothing() -> None:
+    balanced = balancer(Balance(fewest_rows_a_slot=int(ROWS)))
+    assert balanced.consider(measure(EVEN, HOT), EVEN) is None
+    assert balanced.last_reason == "batch 1 had too few rows to tell skew from chance"
+
+
+def test_without_balance_nothing_is_considered() -> None:
+    unbalanced = balancer(None)
+    assert unbalanced.consider(measure(EVEN, HOT), EVEN) is None
+    assert unbalanced.last_reason == "balancing is off"
+
+
+def test_loads_within_the_tolerance_are_left_alone() -> None:
+    balanced = balancer(Balance(tolerance=0.5, fewest_rows_a_slot=100))
+    assert balanced.consider(measure(EVEN, {}), EVEN) is None
+    assert "nothing is due" in balanced.last_reason
+
+
+@pytest.mark.parametrize("rows_of", [HOT, WARM, HOT | {2: 20_000.0, 3: 5_000.0}], ids=["one", "several", "both"])
+def test_skew_is_planned_away_with_the_reason(rows_of: Mapping[int, float]) -> None:
+    balanced = balancer()
+    loads = measure(EVEN, rows_of)
+    proposal = balanced.consider(loads, EVEN)
+    assert proposal is not None
+    assert imbalance(proposal.routes, rows_of) <= 1.02 < imbalance(EVEN, rows_of)
+    assert "the busiest slot has" in proposal.reason
+    assert "mnrt moves" in proposal.reason
+    assert proposal.reason == balanced.last_reason
+
+
+def test_equal_loads_give_equal_proposals() -> None:
+    made = [balancer().consider(measure(EVEN, HOT | WARM), EVEN) for _ in range(2)]
+    assert made[0] is not None and made[1] is not None
+    assert made[0].routes == made[1].routes
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(st.integers(1, 60), st.floats(10, 60_000), min_size=1, max_size=12))
+def test_a_proposal_never_makes_it_worse(rows_of: dict[int, float]) -> None:
+    balanced = balancer()
+    proposal = balanced.consider(measure(EVEN, rows_of), EVEN)
+    if proposal is not None:
+        assert imbalance(proposal.routes, rows_of) < imbalance(EVEN, rows_of)
+        assert imbalance(proposal.routes, rows_of) <= 1.05
+
+
+def test_after_a_plan_loads_must_be_seen_before_the_next() -> None:
+    balanced = balancer()
+    assert balanced.consider(measure(EVEN, HOT, batch=5), EVEN) is not None
+    assert balanced.consider(measure(EVEN, HOT, batch=6), EVEN) is None
+    assert "cooling down" in balanced.last_reason
+    assert balanced.consider(measure(EVEN, HOT, batch=7), EVEN) is not None
+
+
+def test_a_longer_cool_down_is_kept() -> None:
+    trigger = Trigger(imbalance_above=1.05, cool_down_batches=4)
+    balanced = balancer(Balance(fewest_rows_a_slot=100, trigger=trigger))
+    found = [balanced.consider(measure(EVEN, HOT, batch=batch), EVEN) is not None for batch in range(1, 8)]
+    assert found == [True, False, False, False, False, True, False]
+
+
+def test_an_improvement_that_is_too_small_is_not_worth_it() -> None:
+    trigger = Trigger(imbalance_above=1.05, smallest_improvement=5.0)
+    balanced = balancer(Balance(fewest_rows_a_slot=100, trigger=trigger))
+    assert balanced.consider(measure(EVEN, HOT), EVEN) is None
+    assert "not worth it" in balanced.last_reason
+
+
+def test_a_split_key_that_cooled_becomes_whole_again() -> None:
+    balanced = balancer()
+    proposal = balanced.consider(measure(EVEN, HOT, batch=1), EVEN)
+    assert proposal is not None
+    split = proposal.routes
+    assert hash_of(1) in split.table.split_keys()
+    cold = {1: 10.0}
+    assert balanced.consider(measure(split, cold, batch=2), split) is None
+    # Whatever is uneven then is planned first; the next look finds what is no longer needed.
+    routes = split
+    for batch in range(3, 9):
+        found = balanced.consider(measure(routes, cold, batch=batch), routes)
+        routes = routes if found is None else found.routes
+    assert len(routes.table.split_keys()) == 0
+    assert imbalance(routes, cold) <= 1.05
+
+
+def test_a_key_that_stays_hot_stays_split() -> None:
+    balanced = balancer()
+    proposal = balanced.consider(measure(EVEN, HOT, batch=1), EVEN)
+    assert proposal is not None
+    for batch in range(2, 8):
+        assert balanced.consider(measure(proposal.routes, HOT, batch=batch), proposal.routes) is None
+
+
+def test_keys_that_must_stay_whole_are_never_split() -> None:
+    balanced = balancer()
+    loads = measure(EVEN, HOT | WARM, splittable=False)
+    proposal = balanced.consider(loads, EVEN)
+    assert proposal is not None
+    assert len(proposal.routes.table.split_keys()) == 0
+    assert proposal.routes.splitter is None
+    assert imbalance(proposal.routes, HOT | WARM) < imbalance(EVEN, HOT | WARM)
+
+
+def test_a_single_key_too_hot_for_a_slot_that_must_stay_whole_gets_one_to_itself() -> None:
+    proposal = balancer().consider(measure(EVEN, {1: 60_000.0}, splittable=False), EVEN)
+    assert proposal is not None
+    after = measure(proposal.routes, {1: 60_000.0}).slot_rows
+    assert after.max() == pytest.approx(60_000, rel=0.01)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 5, 8, 16])
+@pytest.mark.parametrize("rows_of", [{}, HOT, WARM], ids=["even", "hot", "warm"])
+def test_other_numbers_of_slots_are_even_where_loads_are_known(slots: int, rows_of: Mapping[int, float]) -> None:
+    proposal = balancer().resize(measure(EVEN, rows_of), EVEN, slots)
+    assert proposal.routes.slots == slots
+    assert proposal.reason == f"4 slots become {slots}"
+    assert imbalance(proposal.routes, rows_of) <= 1.06
+
+
+@pytest.mark.parametrize("slots", [1, 3, 9])
+def test_without_loads_buckets_are_dealt_evenly_and_keys_of_slots_that_go_return_home(slots: int) -> None:
+    table = RoutingTable.of({hash_of(1): {3: 1.0}, hash_of(2): {0: 0.5, 3: 0.5}, hash_of(3): {0: 1.0}})
+    proposal = balancer().resize(None, EVEN.with_table(table), slots)
+    assert proposal.routes.slots == slots
+    kept = {1, 2, 3} if slots > 3 else {3}
+    assert set(proposal.routes.table.keys.tolist()) == {hash_of(key) for key in kept}
+
+
+def test_a_way_there_and_back_keeps_every_key_on_a_slot() -> None:
+    grown = balancer().resize(measure(EVEN, HOT), EVEN, 7).routes
+    shrunk = balancer().resize(measure(grown, HOT), grown, 2).routes
+    keys = KeyBatch(np.array([hash_of(number) for number in range(500)], np.uint64))
+    assert set(grown.storage_slots(keys).tolist()) == set(range(7))
+    assert set(shrunk.storage_slots(keys).tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("slots", [1, 2, 8])
+@pytest.mark.parametrize("name", ["pkg", "w-choices", "modulo", "consistent-hash", "weight-hash", "least-count"])
+def test_every_strategy_can_have_other_slots(name: str, slots: int) -> None:
+    balanced = balancer()
+    loads = measure(EVEN, HOT)
+    switched = balanced.switch(name, loads, EVEN, np.random.default_rng(0)).routes
+    assert balanced.resize(measure(switched, HOT), switched, slots).routes.slots == slots
+
+
+def test_more_slots_than_buckets_are_refused_with_the_limit() -> None:
+    with pytest.raises(RouteError, match="64 buckets"):
+        balancer().resize(None, EVEN, 65)
+    with pytest.raises(RouteError, match="64 buckets"):
+        balancer().resize(measure(EVEN, HOT), EVEN, 65)
+
+
+def test_a_switch_of_strategy_says_so_and_stays() -> None:
+    balanced = balancer()
+    proposal = balanced.switch("pkg", measure(EVEN, HOT), EVEN, np.random.default_rng(0))
+    assert proposal.reason == "the strategy is pkg from now on"
+    assert isinstance(proposal.routes.splitter, ChoiceSplitter)
+    assert balanced.routing.strategy == "pkg"
+
+
+def test_a_strategy_that_does_not_exist_is_not_remembered() -> None:
+    balanced = balancer()
+    with pytest.raises(RouteError, match="there is no strategy 'magic'"):
+        balanced.switch("magic", None, EVEN, np.random.default_rng(0))
+    assert balanced.routing.strategy == "auto"
+    assert balanced.consider(measure(EVEN, HOT), EVEN) is not None
+
+
+def test_a_strategy_that_cannot_decide_is_not_remembered() -> None:
+    balanced = balancer()
+    with pytest.raises(RouteError, match="ranges"):
+        balanced.switch("ranges", measure(EVEN, HOT), EVEN, np.random.default_rng(0))
+    assert balanced.routing.strategy == "auto"
+
+
+def test_going_back_to_auto_plans_from_buckets_again() -> None:
+    balanced = balancer(strategy="modulo")
+    proposal = balanced.switch("auto", measure(EVEN, HOT), Routes(ModuloRoute(SLOTS, False)), np.random.default_rng(0))
+    assert isinstance(proposal.routes.base, BucketRoute)
+    assert balanced.routing.strategy == "auto"
+
+
+def test_auto_on_routes_that_cannot_be_planned_goes_by_hashes_first() -> None:
+    modulo = Routes(ModuloRoute(SLOTS, False))
+    loads = replace(measure(modulo, HOT), bucket_rows=np.zeros(SLOTS))
+    proposal = balancer().consider(loads, modulo)
+    assert proposal is not None
+    assert "planned from there" in proposal.reason
+    assert isinstance(proposal.routes.base, BucketRoute)
+
+
+def test_a_named_strategy_decides_anew_and_is_not_overruled() -> None:
+    balanced = balancer(strategy="w-choices")
+    proposal = balanced.consider(measure(EVEN, HOT), EVEN)
+    assert proposal is not None
+    assert "w-choices decides anew" in proposal.reason
+    assert isinstance(proposal.routes.splitter, ChoiceSplitter)
+
+
+def test_every_strategy_that_can_be_tried_is_scored() -> None:
+    balanced = balancer()
+    balanced.consider(measure(EVEN, HOT), EVEN)
+    assert balanced.scores is not None
+    assert {"hash", "pkg", "d-choices", "w-choices", "least-count"} <= {s.strategy for s in balanced.scores.ranked}
+
+
+def test_what_has_to_move_is_told_beforehand() -> None:
+    def moved(proposal: Proposal | None) -> float:
+        assert proposal is not None
+        return proposal.moved_bytes
+
+    few, many = (moved(balancer().consider(measure(EVEN, WARM, state_bytes=size), EVEN)) for size in (1e6, 1e9))
+    assert 0 < few < 1e6
+    assert many == pytest.approx(1000 * few)

@@ -1,0 +1,95 @@
+"""People's wishes: checked against the routes and settings that there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anabranch.control.wishes import WishRefused, change_setting, place_key
+from anabranch.errors import FlowError
+from anabranch.model import RoutingTable
+from anabranch.model.balance import Balance, Routing
+from anabranch.routing import KeyBatch, ModuloRoute, Routes
+
+EVEN = Routes.even(4, 64)
+KEY = 2**63 + 12345
+HOME = int(EVEN.home_slots(KeyBatch(np.array([KEY], np.uint64)))[0])
+AWAY = (HOME + 1) % 4
+
+
+def owners(routes: Routes) -> dict[int, float]:
+    return {share.slot: share.share for share in routes.table.owners(KEY)}
+
+
+def test_a_key_moves_to_one_slot() -> None:
+    proposal = place_key(EVEN, KEY, "seven", [AWAY])
+    assert owners(proposal.routes) == {AWAY: 1.0}
+    assert proposal.reason == f"key seven goes to slot {AWAY}"
+
+
+def test_a_split_key_has_equal_shares() -> None:
+    proposal = place_key(EVEN, KEY, "seven", [3, 0, 1])
+    assert owners(proposal.routes) == pytest.approx({0: 1 / 3, 1: 1 / 3, 3: 1 / 3})
+    assert proposal.reason == "key seven goes to slots 3, 0, 1"
+
+
+def test_a_key_that_is_sent_home_needs_no_entry() -> None:
+    moved = place_key(EVEN, KEY, "seven", [AWAY]).routes
+    for slots in ([HOME], []):
+        assert owners(place_key(moved, KEY, "seven", slots).routes) == {}
+
+
+def test_other_keys_stay_where_they_are() -> None:
+    table = RoutingTable.of({5: {2: 1.0}, KEY: {0: 0.5, 1: 0.5}})
+    placed = place_key(EVEN.with_table(table), KEY, "seven", [AWAY]).routes
+    assert [share.slot for share in placed.table.owners(5)] == [2]
+
+
+def test_routes_by_value_take_every_placement() -> None:
+    by_value = Routes(ModuloRoute(4))
+    assert owners(place_key(by_value, KEY, "seven", [2]).routes) == {2: 1.0}
+
+
+@pytest.mark.parametrize(
+    ("slots", "words"),
+    [
+        ([4], "there is no slot 4; there are 4, from 0 to 3"),
+        ([1, 1], r"the slots \[1, 1\] name one of them twice"),
+        ([], "key seven is neither moved nor split"),
+    ],
+)
+def test_a_placement_that_cannot_be_is_refused(slots: list[int], words: str) -> None:
+    with pytest.raises(WishRefused, match=words):
+        place_key(EVEN, KEY, "seven", slots)
+
+
+def test_settings_change_and_the_others_stay() -> None:
+    given = Routing("auto", Balance(tolerance=0.2, planner="qmmp"))
+    changed = change_setting(given, {"tolerance": "0.1", "fewest_rows_a_slot": 50})
+    assert changed == Routing("auto", Balance(tolerance=0.1, planner="qmmp", fewest_rows_a_slot=50))
+
+
+def test_balance_goes_off_and_on() -> None:
+    off = change_setting(Routing(), {"balance": "off"})
+    assert off.balance is None
+    assert change_setting(off, {"balance": "ON"}).balance == Balance()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"speed": 1}, "there is no setting 'speed'; there are balance, tolerance, planner, protocol"),
+        ({"balance": "maybe"}, "balance is 'maybe'; it can be on or off"),
+        ({"tolerance": None}, "tolerance is None, which is no number"),
+        ({"tolerance": "wide"}, "tolerance is 'wide', which is no number"),
+        ({"tolerance": "nan"}, "tolerance is nan"),
+        ({"fewest_rows_a_slot": "2.5"}, "which is no number"),
+        ({"planner": "luck"}, "luck"),
+        ({"protocol": "magic"}, "there are auto, state, window"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(FlowError, match=words):
+        change_setting(Routing(), given)

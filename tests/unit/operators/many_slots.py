@@ -1,0 +1,189 @@
+"""A kernel on several slots, under routes that change at batch boundaries: what the engine does, without Spark."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import polars as pl
+
+from anabranch.model import BEGINNING_OF_TIME, HASH, WINDOW, Fired, OperatorSpec, OperatorTime, RunRef, WindowSpec
+from anabranch.operators.kernels import make_kernel
+from anabranch.routing import Routes
+from anabranch.routing.phases import Earlier, PhasedRoutes, SlotStanding
+from anabranch.spark.flow_routes import Change
+from anabranch.spark.phases import (
+    can_wait,
+    divide_by_phase,
+    drop_copies,
+    keys_of,
+    moving_to,
+    settle,
+    switch_after,
+    window_of,
+)
+from anabranch.state.repair import advance_on_intact_runs
+from anabranch.state.runs import RunDamaged, check_sorted, without_gone
+from anabranch.state.slots import RunsOfSlot
+from unit.operators.streams import Batch, Outcome, to_frame
+
+HashKeys = Callable[[pl.DataFrame], pl.Series]
+
+
+class RunsInMemory:
+    """A ``RunReader`` and a ``RunWriter`` that keep frames by name."""
+
+    def __init__(self) -> None:
+        self._frames: list[pl.DataFrame] = []
+        self.damaged: set[str] = set()
+
+    def read(self, ref: RunRef) -> pl.DataFrame:
+        if ref.file in self.damaged:
+            msg = f"run {ref.file} is damaged"
+            raise RunDamaged(msg, ref.file)
+        return without_gone(self._frames[int(ref.file)].slice(ref.first_live), ref.gone)
+
+    def write(self, frame: pl.DataFrame, made_from: Sequence[RunRef] = ()) -> RunRef:
+        check_sorted(frame)
+        self._frames.append(frame)
+        windows = (frame[WINDOW][0], frame[WINDOW][-1]) if WINDOW in frame.columns else (None, None)
+        name = str(len(self._frames) - 1)
+        sources = tuple(replace(source, made_from=()) for source in made_from)
+        return RunRef(name, frame.height, 0, "", 0, min_window=windows[0], max_window=windows[1], made_from=sources)
+
+
+@dataclass
+class ManySlots:
+    """All slots of one operator."""
+
+    spec: OperatorSpec
+    routes: Routes
+    hash_keys: HashKeys
+    phases: PhasedRoutes = field(init=False)
+    runs: dict[int, tuple[RunRef, ...]] = field(default_factory=dict)
+    handoffs: dict[int, list[RunRef]] = field(default_factory=dict)
+    files: RunsInMemory = field(default_factory=RunsInMemory)
+    latest_us: int = BEGINNING_OF_TIME
+    moved_rows: int = 0
+    meetings: int = 0
+    repairs: int = 0
+
+    def __post_init__(self) -> None:
+        self.phases = PhasedRoutes(self.routes)
+        self.kernel = make_kernel(self.spec)
+
+    @property
+    def window(self) -> WindowSpec | None:
+        return window_of(self.spec)
+
+    def advance(self, batch: Batch, time: OperatorTime, combined: bool, change: Change | None = None) -> Outcome:
+        """Run one batch on all slots; the change, if there is one, counts from the next batch on."""
+        received, late_rows = self._exchange(batch, time, combined)
+        if self.phases.earlier is not None:
+            change = None
+        waits = change is not None and change.protocol == "window"
+        waits = waits and can_wait(self.window, self.phases.routes, change.routes)  # type: ignore[union-attr]
+        moving = change.routes if change is not None and not waits else None
+        finished: list[pl.DataFrame] = []
+        shared: list[pl.DataFrame] = []
+        handed: dict[int, list[RunRef]] = defaultdict(list)
+        for slot in range(self.phases.slots):
+            fired, handing, self.runs[slot] = self._advance_slot(slot, received[slot], combined, time, moving)
+            late_rows += fired.late_rows
+            finished.append(fired.frame)
+            shared += [] if fired.shared is None else [fired.shared]
+            for target, ref in handing.items():
+                handed[target].append(ref)
+        if shared:
+            self.meetings += 1
+            finished.append(self.kernel.meet(shared))
+        self.handoffs = dict(handed)
+        self._follow(change, waits, time)
+        return Outcome([row for frame in finished for row in frame.to_dicts()], late_rows)
+
+    def values(self, time: OperatorTime) -> pl.DataFrame:
+        """Return what is held after a batch, of all slots and of what is on its way, as a person reads it."""
+        own = [(slot, refs) for slot, refs in self.runs.items() if refs]
+        on_the_way = [(slot, (ref,)) for slot, refs in self.handoffs.items() for ref in refs]
+        held = [
+            self.kernel.stored(
+                [drop_copies(self.files.read(ref), self.phases, self.window, slot) for ref in refs], time.fire_us
+            )
+            for slot, refs in (*own, *on_the_way)
+        ]
+        return self.kernel.values(self.kernel.unite(held)) if held else pl.DataFrame()
+
+    def _exchange(self, batch: Batch, time: OperatorTime, combined: bool) -> tuple[dict[int, list[pl.DataFrame]], int]:
+        received: dict[int, list[pl.DataFrame]] = defaultdict(list)
+        late_rows = 0
+        placed = batch.placed_rows()
+        for ordinal in range(len(batch.splits)):
+            rows = [(order, row) for order, row in placed if order >> 36 == ordinal]
+            self.latest_us = max([self.latest_us, *(row.time_us for _, row in rows)])
+            prepared = self.kernel.prepare(to_frame(rows), time)
+            late_rows += prepared.late_rows
+            sent = self.kernel.combine(prepared.frame) if combined else prepared.frame
+            sent = sent.with_columns(self.hash_keys(sent).alias(HASH))
+            for routes, part in divide_by_phase(sent, self.phases, self.window):
+                keys = keys_of(routes, part, self.spec.keys)
+                slots = pl.Series(routes.storage_slots(keys, seed=(time.batch << 32) + ordinal))
+                for slot in slots.unique().sort():
+                    received[slot].append(part.filter(slots == slot))
+        return received, late_rows
+
+    def _advance_slot(
+        self, slot: int, received: list[pl.DataFrame], combined: bool, time: OperatorTime, moving: Routes | None
+    ) -> tuple[Fired, dict[int, RunRef], tuple[RunRef, ...]]:
+        standing = SlotStanding(self.phases, slot) if self.phases.needs_standing else None
+
+        def advance(state: RunsOfSlot) -> tuple[Fired, dict[int, RunRef]]:
+            if self.handoffs.get(slot):
+                self.kernel.absorb(self.handoffs[slot], state)
+            fired = self.kernel.advance(received, combined, state, time, standing)
+            return fired, {} if moving is None else self._hand_off(state, moving, slot, time)
+
+        files: Any = self.files
+        recovered = advance_on_intact_runs(self.runs.get(slot, ()), files, advance)
+        self.repairs += len(recovered.problems)
+        return *recovered.outcome, recovered.state.runs()
+
+    def _hand_off(self, state: RunsOfSlot, routes: Routes, slot: int, time: OperatorTime) -> dict[int, RunRef]:
+        passed_us = max(time.fired_us, time.closed_us, time.fire_us)
+        handing = {}
+        for target, frames in state.hand_off(moving_to(routes, self.spec.keys, slot), slot).items():
+            rows = self.kernel.stored(frames, passed_us)
+            if rows.height:
+                self.moved_rows += rows.height
+                handing[target] = self.files.write(rows)
+        return handing
+
+    def _follow(self, change: Change | None, waits: bool, time: OperatorTime) -> None:
+        if change is None:
+            self.phases = settle(self.phases, self.window, max(time.fired_us, time.closed_us, time.fire_us))
+        elif waits and self.window is not None and self.latest_us != BEGINNING_OF_TIME:
+            earlier = Earlier(self.phases.routes, switch_after(self.latest_us, self.window))
+            self.phases = PhasedRoutes(change.routes, earlier)
+        else:
+            self.phases = PhasedRoutes(change.routes)
+        for slot in [slot for slot in self.runs if slot >= self.phases.slots]:
+            assert not self.runs.pop(slot), "a slot that goes still has state"
+
+
+def run_on_slots(
+    slots: ManySlots,
+    batches: Sequence[Batch],
+    times: Sequence[OperatorTime],
+    combined: bool,
+    changes: Sequence[Change | None],
+    disturb: Callable[[ManySlots], None] | None = None,
+) -> list[Outcome]:
+    """Feed a stream to an operator on several slots; each batch has its change, and may be disturbed before it."""
+    padded = [*batches, Batch((), 0)][: len(times)]
+    outcomes = []
+    for batch, time, change in zip(padded, times, changes, strict=True):
+        if disturb is not None:
+            disturb(slots)
+        outcomes.append(slots.advance(batch, time, combined, change))
+    return outcomes

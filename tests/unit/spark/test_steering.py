@@ -1,0 +1,402 @@
+"""The steering of a flow: commands, loads and restarts become changes at a boundary, or a reason why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import anabranch as ab
+from anabranch.control.balancer import OperatorLoads, Proposal
+from anabranch.control.commands import Command, Reply
+from anabranch.model import HASH
+from anabranch.model.balance import Balance
+from anabranch.query.streams import Stream
+from anabranch.routing import KeyBatch, KeySample, Routes, hash_keys
+from anabranch.routing.phases import Earlier, PhasedRoutes
+from anabranch.spark.flow_routes import Change, check_changes, load_routes, name_of, store_levels
+from anabranch.spark.flow_times import load_time, store_time
+from anabranch.spark.reports import BatchReport, OperatorReport
+from anabranch.spark.steering import MOVED_AT_ONCE_BYTES, BalancingSteering
+from anabranch.spark.watching import Watch, watch_rows
+from anabranch.state.manifest import Manifest
+from unit.spark.programs import Build, make_program
+
+BUCKETS = 64
+SECOND_US = 1_000_000
+EAGER = Balance(fewest_rows_a_slot=100)
+
+
+def windowed(stream: Stream, balance: Balance | None = EAGER) -> Stream:
+    return stream.key_by("key", balance=balance).window("10s").agg(rows=ab.count())
+
+
+def two_operators(stream: Stream) -> None:
+    keyed = stream.key_by("key", balance=EAGER)
+    keyed.window("10s").agg(rows=ab.count(), name="windows")
+    keyed.session("10s").agg(rows=ab.count(), name="sessions")
+
+
+class Flow:
+    """A flow whose batches are told, not run: everything around the steering as the batch runner does it."""
+
+    def __init__(self, build: Build, folder: Path, slots: int = 2, resizes: bool = False) -> None:
+        self.program = make_program(build, folder, slots)
+        self.plan = self.program.plan
+        self.steering = BalancingSteering(self.program, resizes)
+        self.manifest: Manifest | None = None
+        self.batch = -1
+        self._routes: dict[int, PhasedRoutes] = {}
+        self._changes: dict[int, Change] = {}
+
+    @property
+    def routes(self) -> PhasedRoutes:
+        """The routes of the first operator after the last batch."""
+        return load_routes(self.plan, self.manifest, BUCKETS)[self.plan.stateful[0].id]
+
+    def begin(self) -> dict[int, Change]:
+        """Begin a batch; return what is going to change at its end."""
+        self.batch += 1
+        self._routes = load_routes(self.plan, self.manifest, BUCKETS)
+        decided = self.steering.decide(self.batch, self._routes, self.manifest)
+        self._changes = check_changes(self.plan, self._routes, decided)
+        return self._changes
+
+    def end(self, keys: list[int], second: int = 0) -> None:
+        """End the batch: it had rows of these keys, in this second."""
+        watches = self.steering.watches(self._routes)
+        frame = pl.DataFrame({"key": pl.Series(keys, dtype=pl.Int64)})
+        frame = frame.with_columns(hash_keys(frame, ["key"]).alias(HASH))
+        operators = {}
+        for head, phases in self._routes.items():
+            slots = phases.routes.storage_slots(_keys(frame))
+            parts = [frame.filter(pl.Series(slots == slot)) for slot in range(phases.slots)]
+            watch: Watch | None = watches.get(head)
+            operators[head] = OperatorReport(
+                runs=((),) * phases.slots,
+                rows=tuple(part.height for part in parts),
+                next_due_us=None,
+                last_end_us=None,
+                sightings=() if watch is None else tuple(watch_rows([part], ["key"], watch) for part in parts),
+            )
+        latest = {node: second * SECOND_US for nodes in self.plan.watermarks.values() for node in nodes}
+        report = BatchReport({"rows_in": len(keys)}, latest, {}, operators, 0, (), (), None)
+        before = load_time(self.plan, self.manifest)
+        times = {
+            head: before.operator_time(
+                self.batch, self.plan.watermarks[head], lagging=False, draining=False, now_us=0
+            )
+            for head in self._routes
+        }
+        after = before.advanced(latest, {node: 0 for node in latest})
+        levels = store_levels(self.plan, self._routes, self._changes, times, after, report)
+        self.manifest = Manifest(
+            "test", {}, self.batch, 1, "q", None, None, levels, watermarks=store_time(self.plan, after)
+        )
+        self.steering.observe(self.manifest, report, self._routes)
+
+    def run(self, keys: list[int], second: int = 0) -> dict[int, Change]:
+        changes = self.begin()
+        self.end(keys, second)
+        return changes
+
+    def tell(self, action: Any, operator: str | None = None, **arguments: Any) -> Reply:
+        return self.steering.submit(Command("id", action, operator, arguments))
+
+
+def _keys(frame: pl.DataFrame) -> KeyBatch:
+    return KeyBatch.of(frame, ["key"])
+
+
+def hash_of(key: int) -> int:
+    return int(hash_keys(pl.DataFrame({"key": pl.Series([key], dtype=pl.Int64)}), ["key"])[0])
+
+
+def owners(routes: Routes, key: int) -> list[int]:
+    return [share.slot for share in routes.table.owners(hash_of(key))]
+
+
+FEW = list(range(200))
+"""Too few for four slots to say anything of skew."""
+SKEWED = [7] * 300 + list(range(200))
+
+
+@pytest.fixture
+def flow(tmp_path: Path) -> Flow:
+    made = Flow(windowed, tmp_path, slots=4)
+    made.run(FEW)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("action", "arguments", "words"),
+    [
+        ("move", {"key": "7", "slot": 9}, "there is no slot 9; there are 4, from 0 to 3"),
+        ("move", {"key": "seven", "slot": 1}, "'seven' cannot be a value of key, which is Int64"),
+        ("move", {"key": "7", "slot": -1}, "-1 is not a number from 0 on"),
+        ("move", {"key": "7", "slot": None}, "None is not a number from 0 on"),
+        ("split", {"key": "7", "slots": [1, 1]}, "name one of them twice"),
+        ("split", {"key": "7", "slots": [1, 4]}, "there is no slot 4"),
+        ("merge", {"key": "7"}, "key 7 is neither moved nor split"),
+        ("slots", {"count": 0}, "0 is not a number from 1 to 10,000"),
+        ("slots", {"count": "many"}, "'many' is not a number from 1 to 10,000"),
+        ("slots", {"count": 1000}, "64 buckets"),
+        ("strategy", {"name": "magic"}, "there is no strategy 'magic'; there are: hash"),
+        ("set", {"speed": 3}, "there is no setting 'speed'; there are balance, tolerance"),
+        ("set", {"tolerance": "wide"}, "'wide', which is no number"),
+        ("set", {"tolerance": -1}, "tolerance is -1"),
+        ("set", {"planner": "luck"}, "luck"),
+        ("set", {"protocol": "magic"}, "there are auto, state, window"),
+        ("set", {"sample_rate": 0}, "sample_rate is 0"),
+    ],
+)
+def test_a_bad_command_is_refused_with_the_reason_and_changes_nothing(
+    flow: Flow, action: str, arguments: Mapping[str, Any], words: str
+) -> None:
+    before = flow.tell("show").data
+    reply = flow.tell(action, **arguments)
+    assert not reply.ok
+    assert words in reply.text
+    assert flow.tell("show").data == before
+    assert flow.begin() == {}
+
+
+def test_after_a_refused_strategy_the_flow_is_balanced_as_before(flow: Flow) -> None:
+    assert not flow.tell("strategy", name="magic").ok
+    flow.run(SKEWED)
+    assert flow.begin() != {}
+
+
+def test_an_unknown_operator_is_refused_with_those_there_are(flow: Flow) -> None:
+    assert flow.tell("slots", operator="join", count=3).text == "no operator 'join'; the flow has agg"
+
+
+def test_before_the_first_batch_nothing_can_be_placed(tmp_path: Path) -> None:
+    fresh = Flow(windowed, tmp_path)
+    reply = fresh.tell("slots", count=3)
+    assert (reply.ok, reply.text) == (False, "agg has not run yet; try again after the first batch")
+    assert fresh.tell("set", tolerance=0.2).ok
+
+
+def test_operators_that_keep_keys_whole_say_so(tmp_path: Path) -> None:
+    sessions = Flow(lambda stream: stream.key_by("key").session("5s").agg(rows=ab.count()), tmp_path)
+    sessions.run(FEW)
+    assert sessions.tell("split", key="7", slots=[0, 1]).text == (
+        "agg keeps every key whole; it can be moved, not split"
+    )
+    for name in ("pkg", "d-choices", "w-choices"):
+        reply = sessions.tell("strategy", name=name)
+        assert (reply.ok, reply.text) == (False, f"agg keeps every key whole; {name} spreads a key over slots")
+    assert sessions.tell("move", key="7", slot=1).ok or sessions.tell("move", key="7", slot=0).ok
+
+
+def test_a_command_for_all_operators_is_carried_out_for_all_or_for_none(tmp_path: Path) -> None:
+    both = Flow(two_operators, tmp_path, slots=4)
+    both.run(FEW)
+    # Windows could split the key, sessions cannot.
+    assert not both.tell("split", key="7", slots=[0, 1]).ok
+    assert not both.tell("strategy", name="pkg").ok
+    assert both.begin() == {}
+    assert [entry["strategy"] for entry in both.tell("show").data["operators"]] == ["auto", "auto"]
+    both.end(FEW)
+    assert both.tell("slots", count=3).ok
+    assert len(both.begin()) == 2
+
+
+def test_a_key_moves_splits_and_goes_home(flow: Flow) -> None:
+    home = int(flow.routes.routes.storage_slots(_keys(pl.DataFrame({"key": [7]})))[0])
+    away = (home + 1) % 4
+    assert flow.tell("move", key="7", slot=away).text == f"agg: key 7 goes to slot {away}; takes effect after batch 1"
+    flow.run(FEW)
+    assert owners(flow.routes.routes, 7) == [away]
+    assert flow.tell("split", key="7", slots=[3, 0]).ok
+    flow.run(FEW)
+    assert owners(flow.routes.routes, 7) == [0, 3]
+    assert flow.tell("merge", key="7").ok
+    flow.run(FEW)
+    assert owners(flow.routes.routes, 7) == []
+
+
+def test_commands_are_carried_out_one_at_each_boundary_in_their_order(flow: Flow) -> None:
+    assert flow.tell("slots", count=6).text.endswith("takes effect after batch 1")
+    assert flow.tell("move", key="7", slot=5).text.endswith("takes effect after batch 2")
+    flow.run(FEW)
+    assert (flow.routes.slots, owners(flow.routes.routes, 7)) == (6, [])
+    flow.run(FEW)
+    assert (flow.routes.slots, owners(flow.routes.routes, 7)) == (6, [5])
+
+
+def test_a_command_that_comes_while_a_batch_runs_builds_on_what_that_batch_changes(flow: Flow) -> None:
+    flow.tell("slots", count=6)
+    flow.begin()
+    assert flow.tell("move", key="7", slot=5).text.endswith("takes effect after batch 2")
+    flow.end(FEW)
+    flow.run(FEW)
+    assert (flow.routes.slots, owners(flow.routes.routes, 7)) == (6, [5])
+
+
+def test_in_the_midst_of_a_change_commands_must_wait(flow: Flow) -> None:
+    flow.tell("set", protocol="window")
+    flow.tell("slots", count=2)
+    flow.run(FEW, second=5)
+    assert flow.routes.earlier is not None
+    reply = flow.tell("slots", count=3)
+    assert not reply.ok
+    assert "in the midst of a change" in reply.text
+    # The windows before the switch at 10 s end.
+    flow.run(FEW, second=25)
+    flow.run([], second=25)
+    assert flow.routes.earlier is None
+    assert flow.tell("slots", count=3).ok
+
+
+def test_skew_becomes_a_change_after_the_next_batch(flow: Flow) -> None:
+    assert flow.run(SKEWED) == {}
+    (change,) = flow.run(SKEWED).values()
+    assert "the busiest slot has" in change.reason
+    assert len(owners(flow.routes.routes, 7)) > 1
+
+
+def test_a_command_goes_before_what_was_planned(flow: Flow) -> None:
+    flow.run(SKEWED)
+    flow.tell("slots", count=3)
+    (change,) = flow.begin().values()
+    assert change.reason == "4 slots become 3"
+
+
+def test_without_balance_nothing_is_watched_and_nothing_moves(tmp_path: Path) -> None:
+    unbalanced = Flow(lambda stream: windowed(stream, None), tmp_path, slots=4)
+    for _ in range(3):
+        assert unbalanced.run(SKEWED) == {}
+    assert unbalanced.steering.watches({unbalanced.plan.stateful[0].id: unbalanced.routes}) == {}
+
+
+def test_balance_can_be_turned_off_and_on(flow: Flow) -> None:
+    assert flow.tell("set", balance="off").ok
+    assert flow.run(SKEWED) == {} == flow.run(SKEWED)
+    assert flow.tell("set", balance="on", fewest_rows_a_slot=10).ok
+    flow.run(SKEWED)
+    assert flow.run(SKEWED) != {}
+
+
+def test_the_flow_shows_loads_hot_keys_and_what_is_pending(flow: Flow) -> None:
+    flow.run(SKEWED)
+    (entry,) = flow.tell("show").data["operators"]
+    assert entry["operator"] == "agg"
+    assert sum(entry["loads"]) == len(SKEWED)
+    assert entry["max_over_mean"] > 1.5
+    hottest = entry["hot_keys"][0]
+    assert hottest["key"] == "7"
+    # Of the rows, one in ten is looked at.
+    assert hottest["share"] == pytest.approx(301 / len(SKEWED), abs=0.1)
+    assert "mnrt" in entry["pending"]
+    assert set(entry["scores"]) >= {"hash", "pkg"}
+
+
+@pytest.mark.parametrize("slots", [1, 6])
+def test_a_restart_with_other_slots_changes_them_at_the_first_boundary(tmp_path: Path, slots: int) -> None:
+    before = Flow(windowed, tmp_path, slots=3)
+    before.run(FEW)
+    after = Flow(windowed, tmp_path, slots=slots, resizes=True)
+    after.manifest, after.batch = before.manifest, before.batch
+    (change,) = after.run(FEW).values()
+    assert change.reason == f"3 slots become {slots}"
+    assert after.routes.slots == slots
+    assert after.run(FEW) == {}
+
+
+def test_a_restart_without_given_slots_keeps_those_of_the_checkpoint(tmp_path: Path) -> None:
+    before = Flow(windowed, tmp_path, slots=3)
+    before.run(FEW)
+    after = Flow(windowed, tmp_path, slots=2)
+    after.manifest, after.batch = before.manifest, before.batch
+    assert after.run(FEW) == {}
+    assert after.routes.slots == 3
+
+
+def test_a_restart_in_the_midst_of_a_change_gets_its_slots_when_that_is_over(tmp_path: Path) -> None:
+    before = Flow(windowed, tmp_path, slots=3)
+    before.run(FEW)
+    before.tell("set", protocol="window")
+    before.tell("slots", count=4)
+    before.run(FEW, second=5)
+    assert before.routes.earlier is not None
+    after = Flow(windowed, tmp_path, slots=2, resizes=True)
+    after.manifest, after.batch = before.manifest, before.batch
+    assert after.run(FEW, second=25) == {}
+    after.run(FEW, second=25)
+    assert after.routes.earlier is None
+    after.run(FEW, second=25)
+    assert after.routes.slots == 2
+
+
+def test_a_restart_after_a_row_splitter_may_have_fewer_slots(tmp_path: Path) -> None:
+    before = Flow(windowed, tmp_path, slots=5)
+    before.run(SKEWED)
+    assert before.tell("strategy", name="w-choices").ok
+    before.run(SKEWED)
+    assert before.routes.routes.splitter is not None
+    after = Flow(windowed, tmp_path, slots=2, resizes=True)
+    after.manifest, after.batch = before.manifest, before.batch
+    after.run(FEW)
+    assert after.routes.slots == 2
+
+
+def test_much_state_waits_for_windows_that_end_soon(flow: Flow) -> None:
+    head = flow.plan.stateful[0].id
+    operator = flow.steering._operators[head]
+    old, new = flow.routes.routes, Routes.even(2, BUCKETS)
+
+    def protocol(moved: float, event_seconds: float | None) -> str:
+        operator.event_us_a_batch = None if event_seconds is None else event_seconds * SECOND_US
+        return flow.steering._protocol(operator, old, Proposal(new, "", moved))
+
+    assert protocol(MOVED_AT_ONCE_BYTES, 5) == "state"
+    assert protocol(MOVED_AT_ONCE_BYTES + 1, 5) == "window"
+    # Ten batches would not reach the end of a 10 s window; nor is it known when.
+    assert protocol(MOVED_AT_ONCE_BYTES + 1, 0.5) == "state"
+    assert protocol(MOVED_AT_ONCE_BYTES + 1, None) == "state"
+
+
+def test_an_operator_in_the_midst_of_a_change_is_left_alone(flow: Flow) -> None:
+    head = flow.plan.stateful[0].id
+    phases = PhasedRoutes(Routes.even(2, BUCKETS), Earlier(Routes.even(4, BUCKETS), 0))
+    change = Change(Routes.even(3, BUCKETS), "state")
+    assert check_changes(flow.plan, {head: phases}, {head: change}) == {}
+
+
+def test_a_change_that_cannot_wait_moves_its_state(tmp_path: Path) -> None:
+    running = Flow(lambda stream: stream.key_by("key").agg(rows=ab.count()), tmp_path)
+    head = running.plan.stateful[0].id
+    routes = {head: PhasedRoutes(Routes.even(2, BUCKETS))}
+    checked = check_changes(running.plan, routes, {head: Change(Routes.even(3, BUCKETS), "window", "more")})
+    assert checked == {head: Change(Routes.even(3, BUCKETS), "state", "more")}
+    assert name_of(running.plan, head) == "agg"
+
+
+def test_a_strategy_that_is_named_decides_again_when_loads_ask_for_it(tmp_path: Path) -> None:
+    named = Flow(
+        lambda stream: stream.key_by("key", routing="least-count", balance=EAGER).window("10s").agg(rows=ab.count()),
+        tmp_path,
+        slots=4,
+    )
+    named.run(SKEWED)
+    (change,) = named.run(SKEWED).values()
+    assert "least-count decides anew" in change.reason
+
+
+def test_a_strategy_that_cannot_decide_on_such_keys_leaves_the_flow_as_it_is(tmp_path: Path) -> None:
+    """Ranges need one key column; a flow that was told to use them goes by hashes, and goes on."""
+    stubborn = Flow(
+        lambda stream: stream.key_by("key", "value", routing="ranges", balance=EAGER).window("10s").agg(rows=ab.count()),
+        tmp_path,
+    )
+    operator = next(iter(stubborn.steering._operators.values()))
+    sample = KeySample(np.array([1, 2], np.uint64), np.array([900.0, 100.0]))
+    loads = OperatorLoads(0, 0.0, 1000, sample.counts, np.full(BUCKETS, 1.0), {}, sample, 0.0, True)
+    assert operator.balancer.consider(loads, stubborn.routes.routes) is None
+    assert "ranges are cut at the quantiles" in operator.balancer.last_reason

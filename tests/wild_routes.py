@@ -1,0 +1,43 @@
+"""Routes made by chance: any base route, keys moved and split, rows split."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from anabranch.model import BucketMap, RoutingTable
+from anabranch.routing import BaseRoute, BucketRoute, ModuloRoute, RangeRoute, RingRoute, Routes, WeightRoute
+from anabranch.routing.splitters import ChoiceSplitter
+
+BUCKETS = 32
+MOST_SLOTS = 5
+
+
+def make_wild_routes(
+    chance: random.Random, hashes: Sequence[int], *, splittable: bool, by_value: bool, most_slots: int = MOST_SLOTS
+) -> Routes:
+    """Return routes that chance made; ``by_value``: keys are whole numbers, and routes may go by them."""
+    slots = chance.randint(1, most_slots)
+    placements = {}
+    for key in chance.sample(list(hashes), chance.randint(0, len(hashes))):
+        owners = chance.sample(range(slots), chance.randint(1, slots) if splittable else 1)
+        weights = [chance.randint(1, 9) for _ in owners]
+        placements[key] = {slot: weight / sum(weights) for slot, weight in zip(owners, weights, strict=True)}
+    base = _make_base(chance, slots, by_value)
+    splitter = ChoiceSplitter(slots) if splittable and chance.random() < 0.2 else None
+    return Routes(base, RoutingTable.of(placements), splitter)
+
+
+def _make_base(chance: random.Random, slots: int, by_value: bool) -> BaseRoute:
+    if by_value and chance.random() < 0.3:
+        if chance.random() < 0.5:
+            return ModuloRoute(slots)
+        return RangeRoute("integer", tuple(sorted(chance.randrange(40) for _ in range(slots - 1))))
+    kind = chance.randrange(8)
+    if kind == 0:
+        return RingRoute.over(slots, BUCKETS, 4)
+    if kind == 1:
+        return WeightRoute.of_powers([chance.randint(1, 5) for _ in range(slots)])
+    if kind == 2:
+        return ModuloRoute(slots, of_values=False)
+    return BucketRoute(BucketMap(slots, tuple(chance.randrange(slots) for _ in range(BUCKETS))))
