@@ -190,9 +190,8 @@ class Balancer:
             return None
         self._state = self._state.settle(loads.batch, loads.now_seconds)
         merged = len(routes.table.split_keys()) - len(plan.table.split_keys())
-        self.last_reason = (
-            f"{len(plan.moves)} parts of keys that cooled go back together, {merged} keys are whole again"
-        )
+        parts = _count(len(plan.moves), "part of a key that cooled goes back", "parts of keys that cooled go back")
+        self.last_reason = f"{parts}; {_count(merged, 'key is', 'keys are')} whole again"
         return Proposal(routes.with_table(plan.table), self.last_reason, plan.costs.moved_bytes)
 
     def _plan_level(self, loads: OperatorLoads, routes: Routes, goal: Goal, planner: str) -> LevelPlan:
@@ -243,13 +242,17 @@ def _moved_bytes(plan: LevelPlan) -> float:
 
 
 def _describe(plan: LevelPlan, planner: str) -> str:
-    buckets = len(plan.bucket_plan.moves) if plan.bucket_plan is not None else 0
-    parts = [f"{planner} moves {len(plan.key_plan.moves)} parts of keys"]
-    if buckets:
-        parts.append(f"and {buckets} buckets")
+    moves = [_count(len(plan.key_plan.moves), "part of a key", "parts of keys")]
+    if plan.bucket_plan is not None and len(plan.bucket_plan.moves):
+        moves.append(_count(len(plan.bucket_plan.moves), "bucket", "buckets"))
+    facts = [f"{planner} moves {' and '.join(moves)}"]
     split = len(plan.table.split_keys())
     if split:
-        parts.append(f"; {split} keys are split")
+        facts.append(_count(split, "key is split", "keys are split"))
     if plan.shortfall:
-        parts.append(f"; {plan.shortfall}")
-    return " ".join(parts).replace(" ;", ";")
+        facts.append(plan.shortfall)
+    return "; ".join(facts)
+
+
+def _count(number: int, one: str, several: str) -> str:
+    return f"{number} {one if number == 1 else several}"
