@@ -25,10 +25,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the flow writes when nobody kills anything."""
+    """What the flow writes on one slot when nobody kills anything."""
     folder = tmp_path_factory.mktemp("undisturbed")
     write_input(folder, FILES, ROWS, SEED)
-    finish(folder)
+    finish(folder, "--slots", "1")
     found = results(folder)
     assert all(len(batches) > 3 for batches in found.values())
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -11,17 +12,23 @@ import psutil
 from cluster.drivers import DriverProcess, driver
 
 
-def kill_at(folder: Path, moment: str, batch: int) -> None:
+def moving(seed: int) -> dict[str, str]:
+    """Return the environment of a driver whose keys move at every boundary."""
+    return {"UNDER_TEST_MOVES": str(seed)}
+
+
+def kill_at(folder: Path, moment: str, batch: int, environment: Mapping[str, str] | None = None) -> None:
     """Run until the fault point ends the driver (or, in a slot, ends so many tasks that the flow fails)."""
-    with driver(folder, environment={"ANABRANCH_FAULT": f"{moment}:{batch}"}) as process:
+    fault = {"ANABRANCH_FAULT": f"{moment}:{batch}"}
+    with driver(folder, environment=fault | dict(environment or {})) as process:
         code = process.wait()
         assert code != 0, f"the driver did not reach {moment} in batch {batch}: {process.lines[-3:]}"
 
 
-def kill_at_random(folder: Path, chance: random.Random) -> bool:
+def kill_at_random(folder: Path, chance: random.Random, environment: Mapping[str, str] | None = None) -> bool:
     """Kill the driver, its JVM or both at a random moment; say whether it was still at work then."""
     victim = chance.choice(["driver", "driver", "jvm", "everything"])
-    with driver(folder) as process:
+    with driver(folder, environment=environment) as process:
         began = process.wait_for("ready") and process.wait_for("batch ")
         time.sleep(chance.random())
         process.kill(victim)

@@ -19,6 +19,7 @@ from typing import Any
 import polars as pl
 import psutil
 
+from anabranch.state import Checkpoint, Manifest, open_store
 from oracle import assert_same_rows
 
 SCRIPT = Path(__file__).with_name("flow_under_test.py")
@@ -143,9 +144,14 @@ def driver(folder: Path, *arguments: str, **more: Any) -> Iterator[DriverProcess
         process.end()
 
 
-def finish(folder: Path, *arguments: str, patience_seconds: float = PATIENCE_SECONDS) -> None:
+def finish(
+    folder: Path,
+    *arguments: str,
+    patience_seconds: float = PATIENCE_SECONDS,
+    environment: Mapping[str, str] | None = None,
+) -> None:
     """Run the flow to its end, which must be a good one."""
-    with driver(folder, *arguments) as process:
+    with driver(folder, *arguments, environment=environment) as process:
         code = process.wait(patience_seconds)
         assert code == 0, f"the driver ended with {code}: {process.lines[-3:]}"
 
@@ -166,6 +172,12 @@ def assert_same_results(got: Mapping[str, Any], expected: Mapping[str, Any]) -> 
 def committed(folder: Path) -> list[int]:
     """Return the numbers of the batches that were committed and are kept."""
     return sorted(int(path.stem) for path in (folder / "checkpoint" / "commits").glob("*.json"))
+
+
+def manifests(folder: Path) -> dict[int, Manifest]:
+    """Return the batches that were committed and are kept."""
+    checkpoint = Checkpoint(open_store(folder / "checkpoint"))
+    return {batch: checkpoint.load(batch) for batch in checkpoint.batches()}
 
 
 def _parts(folder: Path) -> dict[int, list[dict[str, Any]]]:

@@ -5,7 +5,8 @@ Run as a script. It prints ``ready``, then ``batch <n>`` after every batch, then
 
 - ``ANABRANCH_FAULT``: the engine's own fault points;
 - ``UNDER_TEST_STOP=<moment>:<batch>``: stop with SIGSTOP at a fault point, or in the commit itself (``in-commit``);
-- ``UNDER_TEST_TRAPS=<folder>``: traps for tasks, see ``Trap``.
+- ``UNDER_TEST_TRAPS=<folder>``: traps for tasks, see ``Trap``;
+- ``UNDER_TEST_MOVES=<seed>``: move, split and merge keys at every boundary, as the seed says.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -23,6 +26,8 @@ import anabranch as ab
 
 SCHEMA = {"key": pl.Int64, "ts": pl.Datetime("ms"), "whole": pl.Int64, "real": pl.Float64}
 PATIENCE_SECONDS = 120.0
+MOST_SLOTS = 3
+"""While keys move: every slot is a task or two more in each batch."""
 # Short-lived: the optimising compiler would cost more than it gives back.
 QUICK_JVM = {
     f"spark.{who}.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" for who in ("driver", "executor")
@@ -98,6 +103,22 @@ def make_flow(folder: Path, traps: str | None) -> ab.Flow:
     return flow
 
 
+def run_wild(
+    flow: ab.Flow, settings: dict[str, Any], session: Any, on_progress: Callable[[Any], None], seed: int
+) -> None:
+    """Run a flow to its end while its keys move at every boundary."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from anabranch.spark.driver import Driver
+    from anabranch.spark.settings import make_settings
+    from spark.wild_steering import WildSteering
+
+    rows = [{"key": key, "group": key % 5} for key in range(30)]
+    checked = make_settings(**settings)
+    driver = Driver(flow, checked, session, on_progress, lambda program: WildSteering(seed, program, rows, MOST_SLOTS))
+    driver.start()
+    driver.wait()
+
+
 def stop_at(wanted: str) -> None:
     """Let this process stop itself at a moment of a batch."""
     from anabranch.spark import batch as batch_module
@@ -143,15 +164,18 @@ def main() -> int:
     config = QUICK_JVM | dict(item.split("=", 1) for item in given.conf)
     session = ab.local_session(given.master, "1g", config)
     print("ready", flush=True)
+    flow = make_flow(given.folder, os.environ.get("UNDER_TEST_TRAPS"))
+    settings = {"trigger": "available-now", "drain": True, "slots": given.slots}
+    checkpoint = str(given.folder / "checkpoint")
+
+    def report(progress: Any) -> None:
+        print(f"batch {progress.batch}", flush=True)
+
     try:
-        make_flow(given.folder, os.environ.get("UNDER_TEST_TRAPS")).run(
-            str(given.folder / "checkpoint"),
-            spark=session,
-            on_progress=lambda progress: print(f"batch {progress.batch}", flush=True),
-            trigger="available-now",
-            drain=True,
-            slots=given.slots,
-        )
+        if seed := os.environ.get("UNDER_TEST_MOVES"):
+            run_wild(flow, settings | {"checkpoint": checkpoint}, session, report, int(seed))
+        else:
+            flow.run(checkpoint, spark=session, on_progress=report, **settings)
     except Exception as error:
         print(f"failed {type(error).__name__}: {error}".replace("\n", " "), flush=True)
         return 3

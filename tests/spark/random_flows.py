@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.query.streams import Stream
+from anabranch.spark.flow_routes import Steering
+from anabranch.spark.spec import FlowProgram
 from oracle import Answer, Distinct, Running, Sessions, Windows, answer_flow, assert_same_batches, compute
 from oracle.aggregates import best_rows
 from spark.running import START, FlowBench, frames_of
@@ -170,20 +172,22 @@ class RandomFlow:
         return Windows(self.keys, aggregated, size_us, slide_us, offset_us)
 
 
-def check(bench: FlowBench, case: RandomFlow) -> None:
-    """Run a flow and fail unless every batch emits what the oracle says."""
+def check(bench: FlowBench, case: RandomFlow, steer: Callable[[FlowProgram], Steering] | None = None) -> None:
+    """Run a flow and fail unless every batch emits what the oracle says, whoever steers it."""
     flow, sink = ab.Flow("random"), ab.to_memory()
     source = ab.memory(*frames_of(case.batches(), _SCHEMA), max_frames=case.frames_per_batch)
     case.build(flow.read(source)).write(sink)
-    got = bench.run_flow(
-        flow,
-        [sink],
-        drain=case.drain,
-        slots=case.slots,
-        local_merge=case.local_merge,
-        strategy=case.strategy,
-        buckets=64,
-    )
+    settings = {
+        "drain": case.drain,
+        "slots": case.slots,
+        "local_merge": case.local_merge,
+        "strategy": case.strategy,
+        "buckets": 64,
+    }
+    if steer is None:
+        got = bench.run_flow(flow, [sink], **settings)
+    else:
+        got = bench.run_steered(flow, [sink], steer, **settings)
     expected = case.answer()
     assert_same_batches(sink.batches(), expected.batches)
     assert got.late_rows == expected.late_rows

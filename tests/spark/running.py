@@ -15,6 +15,10 @@ from pyspark.sql import SparkSession
 import anabranch as ab
 from anabranch.model import BatchProgress
 from anabranch.query.streams import Stream
+from anabranch.spark.driver import Driver
+from anabranch.spark.flow_routes import Steering
+from anabranch.spark.settings import make_settings
+from anabranch.spark.spec import FlowProgram
 
 START = datetime(2026, 1, 1)
 
@@ -104,6 +108,19 @@ class FlowBench:
 
     def run_flow(self, flow: ab.Flow, sinks: Sequence[Any], **settings: Any) -> Outcome:
         """Run a flow to its end."""
-        given = {"checkpoint": None, "trigger": "available-now", "drain": True, "slots": 2, **settings}
-        checkpoint = given.pop("checkpoint") or self.new_checkpoint()
+        given = self._complete(settings)
+        checkpoint = given.pop("checkpoint")
         return Outcome(list(sinks), flow.run(checkpoint, spark=self.spark, **given))
+
+    def run_steered(
+        self, flow: ab.Flow, sinks: Sequence[Any], steer: Callable[[FlowProgram], Steering], **settings: Any
+    ) -> Outcome:
+        """Run a flow to its end, with a steering of the test's own."""
+        driver = Driver(flow, make_settings(**self._complete(settings)), self.spark, make_steering=steer)
+        driver.start()
+        driver.wait()
+        return Outcome(list(sinks), driver.progress)
+
+    def _complete(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        given = {"checkpoint": None, "trigger": "available-now", "drain": True, "slots": 2, **settings}
+        return given | {"checkpoint": given["checkpoint"] or self.new_checkpoint()}

@@ -32,7 +32,7 @@ class BenchOptions:
     curves: bool = False
     """Also measure how speed and memory change with rows and keys; takes several minutes more."""
     keys: int | None = None
-    """Keys to plan for; the bench has its own default."""
+    """Keys to plan for, or to hold state of; the bench has its own default."""
     slots: int | None = None
     exponents: tuple[float, ...] | None = None
     """Zipf exponents; the bench has its own defaults."""
@@ -75,6 +75,18 @@ def _run_planners(options: BenchOptions) -> Outcome:
     return run(options)
 
 
+def _run_skew(options: BenchOptions) -> Outcome:
+    from anabranch.bench.skew import run
+
+    return run(options)
+
+
+def _run_migration(options: BenchOptions) -> Outcome:
+    from anabranch.bench.migration import run
+
+    return run(options)
+
+
 BENCHES: dict[str, Bench] = {
     bench.name: bench
     for bench in (
@@ -87,6 +99,16 @@ BENCHES: dict[str, Bench] = {
             name="planners",
             summary="plans for 1 and 10 million skewed keys: time, routing table, state moved, load split",
             run=_run_planners,
+        ),
+        Bench(
+            name="skew",
+            summary="how even 16 slots are under every strategy as skew moves, and what balance costs and brings",
+            run=_run_skew,
+        ),
+        Bench(
+            name="migration",
+            summary="a part of 200 MB of state moves while a stream runs, beside stopping and repartitioning it",
+            run=_run_migration,
         ),
     )
 }

@@ -35,19 +35,19 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
     seed: Annotated[int | None, typer.Option(help="Seed of the generated input.", show_default=False)] = None,
     curves: Annotated[bool, typer.Option("--curves", help="Also measure over rows and keys: minutes more.")] = False,
     keys: Annotated[
-        int | None, typer.Option(metavar="N", min=2, help="Keys to plan for (planners).", show_default=False)
+        int | None, typer.Option(metavar="N", min=2, help="Keys (planners, migration).", show_default=False)
     ] = None,
     slots: Annotated[
-        int | None, typer.Option(metavar="N", min=2, help="Slots to plan for (planners).", show_default=False)
+        int | None, typer.Option(metavar="N", min=2, help="Slots (planners, skew, migration).", show_default=False)
     ] = None,
     z: Annotated[
         str | None,
-        typer.Option("--z", metavar="A,B", help="Zipf exponents of the keys (planners).", show_default=False),
+        typer.Option("--z", metavar="A,B", help="Zipf exponents of the keys (planners, skew).", show_default=False),
     ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", envvar="ANABRANCH_BENCH_DATA", help="Real data to plan for, too.", show_default=False
+            metavar="FOLDER", envvar="ANABRANCH_BENCH_DATA", help="Real data, too (planners, skew).", show_default=False
         ),
     ] = None,
     debug: DebugOption = False,
@@ -61,6 +61,8 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
       anabranch bench keyed-window --rows 2000000 --peers spark-memory,flink --json figures.json
 
       anabranch bench planners --keys 1000000 --slots 100 --z 0.8,1.5
+
+      anabranch bench skew --z 1.5 --out pictures --json skew.json
     """
     from rich.table import Table
 

@@ -32,9 +32,7 @@ def count_runs_to_merge(live_rows: list[int], most_runs: int = MOST_RUNS) -> int
     return merged
 
 
-def compact(
-    state: SlotState, merge: Callable[[list[pl.DataFrame]], pl.DataFrame], *, rebuildable: bool = True
-) -> None:
+def compact(state: SlotState, merge: Callable[[list[pl.DataFrame]], pl.DataFrame], *, rebuildable: bool = True) -> None:
     """Merge the newest runs if there are too many.
 
     ``merge`` gets their rows, oldest run first, and returns one sorted frame. ``rebuildable``: at any later time, the

@@ -27,7 +27,8 @@ def windows(draw: st.DrawFn) -> WindowSpec:
 
 def ends_of(window: WindowSpec, time: int) -> list[int]:
     """Return the ends of all windows that hold a time, by trying every window near it."""
-    numbers = range((time - window.offset_us - window.size_us) // window.slide_us - 1, time + 64)
+    since_offset = time - window.offset_us
+    numbers = range((since_offset - window.size_us) // window.slide_us - 1, since_offset // window.slide_us + 2)
     starts = [number * window.slide_us + window.offset_us for number in numbers]
     return [start + window.size_us for start in starts if start <= time < start + window.size_us]
 

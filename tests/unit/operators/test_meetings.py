@@ -10,8 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, HASH, AggregateSpec, Kernel, OperatorSpec, OperatorTime
-from anabranch.model import RunRef, TopKSpec, WindowSpec
+from anabranch.model import (
+    BEGINNING_OF_TIME,
+    END_OF_TIME,
+    HASH,
+    AggregateSpec,
+    Kernel,
+    OperatorSpec,
+    OperatorTime,
+    RunRef,
+    TopKSpec,
+    WindowSpec,
+)
 from anabranch.operators import aggregates as ab
 from anabranch.operators import sketches
 from anabranch.operators.kernels import make_kernel

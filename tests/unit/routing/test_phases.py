@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from anabranch.model import BucketMap, RoutingTable
 from anabranch.routing import BucketRoute, ChoiceSplitter, KeyBatch, Routes
 from anabranch.routing.phases import Earlier, PhasedRoutes, SlotStanding, find_new_slots
-from unit.routing.builders import batch_of, bases, hashes_of, key_hash, routes, tables
+from unit.routing.builders import bases, batch_of, hashes_of, key_hash, routes, tables
 
 SWITCH_US = 1_000
 

@@ -58,9 +58,7 @@ def test_each_row_reaches_every_owner_of_its_windows_exactly_once(
     pane = pane_us(window)
     panes = [(time - window.offset_us) // pane * pane + window.offset_us for time, _ in rows]
     schema = {WINDOW: pl.Int64, HASH: pl.UInt64, "row": pl.Int64}
-    frame = pl.DataFrame(
-        {WINDOW: panes, HASH: [key for _, key in rows], "row": list(range(len(rows)))}, schema=schema
-    )
+    frame = pl.DataFrame({WINDOW: panes, HASH: [key for _, key in rows], "row": list(range(len(rows)))}, schema=schema)
     reached: dict[int, list[int]] = {row: [] for row in range(len(rows))}
     for routes, part in divide_by_phase(frame, phases, window):
         slots = routes.storage_slots(KeyBatch(part[HASH].to_numpy()))

@@ -87,9 +87,7 @@ class Flow:
         report = BatchReport({"rows_in": len(keys)}, latest, {}, operators, 0, (), (), None)
         before = load_time(self.plan, self.manifest)
         times = {
-            head: before.operator_time(
-                self.batch, self.plan.watermarks[head], lagging=False, draining=False, now_us=0
-            )
+            head: before.operator_time(self.batch, self.plan.watermarks[head], lagging=False, draining=False, now_us=0)
             for head in self._routes
         }
         after = before.advanced(latest, {node: 0 for node in latest})
@@ -392,7 +390,7 @@ def test_a_strategy_that_is_named_decides_again_when_loads_ask_for_it(tmp_path: 
 def test_a_strategy_that_cannot_decide_on_such_keys_leaves_the_flow_as_it_is(tmp_path: Path) -> None:
     """Ranges need one key column; a flow that was told to use them goes by hashes, and goes on."""
     stubborn = Flow(
-        lambda stream: stream.key_by("key", "value", routing="ranges", balance=EAGER).window("10s").agg(rows=ab.count()),
+        lambda stream: stream.key_by("key", "value", routing="ranges", balance=EAGER).agg(rows=ab.count()),
         tmp_path,
     )
     operator = next(iter(stubborn.steering._operators.values()))

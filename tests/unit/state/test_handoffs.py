@@ -6,6 +6,7 @@ import json
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -226,7 +227,7 @@ def test_joined_ranges_hold_the_same_hashes_and_do_not_overlap(ranges: list[tupl
     joined = join_ranges(ranges)
     inside = {number for first, last in ranges for number in range(first, last + 1)}
     assert {number for first, last in joined for number in range(first, last + 1)} == inside
-    assert all(first > before[1] for before, (first, _) in zip(joined, joined[1:], strict=False))
+    assert all(first > before[1] for before, (first, _) in pairwise(joined))
     rows = unwindowed([(number, number) for number in range(60)])
     assert without_gone(rows, joined)["value"].to_list() == [number for number in range(60) if number not in inside]
 

@@ -83,7 +83,7 @@ def main() -> None:
         .start()
     )
     query.awaitTermination()
-    batches = [_describe_batch(json.loads(progress.json)) for progress in query.recentProgress]
+    batches = [describe_batch(json.loads(progress.json)) for progress in query.recentProgress]
     spark.stop()
 
     outcome = {
@@ -95,7 +95,8 @@ def main() -> None:
     Path(arguments.result).write_text(json.dumps(outcome))
 
 
-def _describe_batch(progress: dict[str, Any]) -> dict[str, float]:
+def describe_batch(progress: dict[str, Any]) -> dict[str, float]:
+    """Return rows, seconds and the moment of commit of a batch, from Spark's report of it."""
     started = datetime.fromisoformat(progress["timestamp"]).timestamp()
     seconds = progress["durationMs"]["triggerExecution"] / 1_000
     return {"rows": progress["numInputRows"], "seconds": seconds, "committed_at": started + seconds}

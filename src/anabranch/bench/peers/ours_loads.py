@@ -6,7 +6,6 @@ import argparse
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,36 +13,11 @@ import polars as pl
 from pyspark.sql import SparkSession
 
 import anabranch as ab
+from anabranch.bench.competitors import Competitor
 from anabranch.bench.peers.steerings import RecordingSteering
-from anabranch.model.balance import AUTO, Balance, Trigger
 from anabranch.spark.driver import Driver
 from anabranch.spark.settings import make_settings
 from anabranch.spark.spec import FlowProgram
-
-
-@dataclass(frozen=True, slots=True)
-class Competitor:
-    """One operator of the flow: how its keys are spread."""
-
-    name: str
-    routing: str = AUTO
-    planner: str | None = None
-    """None: keys stay where the strategy puts them at first."""
-    balance_below: float | None = None
-    """Decide anew when the idlest slot has less than this part of the busiest one's rows, too."""
-    sample_rate: float = 0.1
-
-    @property
-    def balance(self) -> Balance | None:
-        """What the operator is told."""
-        if self.planner is None:
-            return None
-        trigger = None if self.balance_below is None else Trigger(balance_below=self.balance_below)
-        return Balance(planner=self.planner, trigger=trigger, sample_rate=self.sample_rate)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON data, from which the keywords of an equal competitor come back."""
-        return asdict(self)
 
 
 def run_case(

@@ -34,6 +34,11 @@ class CommitLog:
     def __init__(self) -> None:
         self.batches: list[dict[str, Any]] = []
 
+    @property
+    def files_done(self) -> int:
+        """Batches with rows; a file is a batch."""
+        return sum(bool(batch["rows"]) for batch in self.batches)
+
     def note(self, batch: BatchProgress) -> None:
         """Take one committed batch."""
         self.batches.append(
@@ -102,18 +107,18 @@ def restart(spark: SparkSession, arguments: argparse.Namespace) -> dict[str, Any
     log = CommitLog()
     hand_out(Path(arguments.input), watched, 0, arguments.files_before)
     driver = _start(spark, arguments, watched, arguments.slots, log)
-    _wait_until(lambda: len(log.batches) >= arguments.files_before, driver)
+    _wait_until(lambda: log.files_done >= arguments.files_before, driver)
     stop_called_at = time.time()
     driver.stop()
     stopped_at = time.time()
     hand_out(Path(arguments.input), watched, arguments.files_before, arguments.files)
     again = _start(spark, arguments, watched, arguments.slots_after, log)
     started_at = time.time()
-    _wait_until(lambda: len(log.batches) >= arguments.files, again)
+    _wait_until(lambda: log.files_done >= arguments.files, again)
     again.stop(drain=True)
     return {
         "batches": log.batches,
-        "restarted_after": arguments.files_before - 1,
+        "stop_called_at": stop_called_at,
         "stop_seconds": stopped_at - stop_called_at,
         "start_seconds": started_at - stopped_at,
     }

@@ -15,8 +15,8 @@ import psutil
 from pyspark.sql import SparkSession
 
 import anabranch as ab
+from anabranch.bench.competitors import Competitor
 from anabranch.bench.peers.lehmer import LehmerSum
-from anabranch.bench.peers.ours_loads import Competitor
 from anabranch.model import BatchProgress
 
 
@@ -52,7 +52,7 @@ def run_flow(
                 "seconds": batch.batch_seconds,
                 "committed_at": time.time(),
                 "slot_rows": list(batch.slot_rows),
-                "slot_seconds": list(batch.slot_seconds),
+                "phase_seconds": batch.phase_seconds,
                 "moved_bytes": batch.moved_bytes,
                 "change": "; ".join(batch.changes),
             }
@@ -95,9 +95,10 @@ def main() -> None:
     parser.add_argument("--result", required=True)
     parser.add_argument("--slots", type=int, required=True)
     parser.add_argument("--memory", required=True)
+    parser.add_argument("--cores", type=int, default=2)
     arguments = parser.parse_args()
     runs: list[Mapping[str, Any]] = json.loads(Path(arguments.runs).read_text())
-    spark = ab.local_session(master="local[2]", memory=arguments.memory)
+    spark = ab.local_session(master=f"local[{arguments.cores}]", memory=arguments.memory)
     seen = []
     for number, given in enumerate(runs):
         output = Path(arguments.output) / str(number)

@@ -1,0 +1,68 @@
+"""Ways to spread keys over slots, as the benches give them to operators."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from anabranch.model.balance import AUTO, Balance, Trigger
+
+
+@dataclass(frozen=True, slots=True)
+class Competitor:
+    """One operator: how its keys are spread."""
+
+    name: str
+    routing: str = AUTO
+    planner: str | None = None
+    """None: keys stay where the strategy puts them at first."""
+    balance_below: float | None = None
+    """Decide anew also when the idlest slot has less than this part of the busiest one's rows."""
+    sample_rate: float = 0.1
+
+    @property
+    def balance(self) -> Balance | None:
+        """What the operator is told."""
+        if self.planner is None:
+            return None
+        trigger = None if self.balance_below is None else Trigger(balance_below=self.balance_below)
+        return Balance(planner=self.planner, trigger=trigger, sample_rate=self.sample_rate)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON data: the keywords of an equal competitor."""
+        return asdict(self)
+
+
+HASH = Competitor("hash", "hash")
+"""What every other system does: keys go by their hash, whatever comes."""
+BALANCED = Competitor("auto", planner="mnrt")
+"""What a flow does by default."""
+UNBALANCED = Competitor("off")
+"""The same without balance."""
+
+_DECIDING_ANEW = (
+    "consistent-hash",
+    "modulo",
+    "least-key",
+    "least-count",
+    "least-count-history",
+    "weight-random",
+    "pkg",
+    "d-choices",
+    "w-choices",
+)
+STRATEGIES = (
+    HASH,
+    # Under a strategy, the planner's name says only that there is to be balance.
+    *(Competitor(name, name, "mnrt") for name in _DECIDING_ANEW),
+    *(Competitor(f"auto-{planner}", planner=planner) for planner in ("balance-load", "readj", "qmmp")),
+    BALANCED,
+)
+# The paper's strategies on its four cases. What they decide from is all rows: how even they can be is asked here.
+PAPERS_STRATEGIES = (
+    HASH,
+    *(
+        Competitor(name, name, "mnrt", balance_below=0.97, sample_rate=1.0)
+        for name in ("modulo", "least-key", "least-count", "least-count-history")
+    ),
+)

@@ -1,0 +1,304 @@
+"""The skew bench: how even slots are under every strategy, how soon after a change, and what that costs and brings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+
+from anabranch.balancing import PLANNERS
+from anabranch.bench.answers import ANSWER_READERS, Expected, ask_oracle, check_answer
+from anabranch.bench.competitors import BALANCED, HASH, PAPERS_STRATEGIES, STRATEGIES, UNBALANCED, Competitor
+from anabranch.bench.figures import OURS
+from anabranch.bench.launch import JVM_MEMORY, Places
+from anabranch.bench.peer_process import our_script, run_peer, scratch_places, show_activity
+from anabranch.bench.planner_inputs import WEIBO_FILE
+from anabranch.bench.process import ProcessOutcome
+from anabranch.bench.registry import BenchError, BenchOptions
+from anabranch.bench.report import write_json
+from anabranch.bench.skew_answers import ask_busy_oracle
+from anabranch.bench.skew_figures import BusyRun, OverheadPair, compute_figures, evaluate_busy
+from anabranch.bench.skew_loads import SETTLING_BATCHES, LoadRun, evaluate_loads
+from anabranch.bench.skew_picture import draw_moving, draw_strategies
+from anabranch.bench.skew_report import BUSY_NEIGHBOUR_SHARE, SkewReport, print_report
+from anabranch.bench.skew_streams import (
+    SkewStream,
+    make_four_cases,
+    make_moving_mean,
+    make_narrowing,
+    make_uniform_stream,
+    make_zipf_stream,
+    read_weibo_stream,
+    write_stream,
+)
+from anabranch.model.balance import Balance
+
+DEFAULT_SLOTS = 16
+DEFAULT_EXPONENTS = (0.8, 1.2, 1.5, 2.0)
+DEFAULT_ROWS = 2_400_000
+"""Of a zipf stream; batches of the other streams have twice as many rows as its batches."""
+BATCHES_A_PHASE = SETTLING_BATCHES + 2
+ZIPF_PHASES = 2
+CASE_BATCHES = 6
+BUSY_EXPONENT = 1.5
+BUSY_PHASES = 2
+LEHMER_STEPS = 1_000
+OVERHEAD_KEYS = 100_000
+OVERHEAD_PAIRS = 5
+PEERS = ("spark",)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadCase:
+    """A stream, and those who spread its keys, side by side in one flow."""
+
+    stream: SkewStream
+    competitors: tuple[Competitor, ...]
+
+
+def run(options: BenchOptions, console: Console | None = None) -> SkewReport:
+    """Run every part, check all answers, and report; print tables, write JSON and pictures if asked to."""
+    console = console or Console()
+    bench = _Skew(options, console)
+    moving = [LoadCase(stream, (HASH, BALANCED)) for stream in bench.make_moving_streams()]
+    loads = [run for exponent in bench.exponents for run in bench.run_loads([bench.make_zipf_case(exponent)])]
+    loads += bench.run_loads(moving)
+    loads += bench.run_loads([LoadCase(stream, PAPERS_STRATEGIES) for stream in bench.make_cases()])
+    busy = bench.run_busy()
+    pairs = bench.measure_overhead()
+    figures = compute_figures(loads, busy, pairs, bench.rows, bench.batch_seconds)
+    pictures: list[Path] = []
+    # No matching answers, no claim: a picture would be one.
+    if options.out_dir is not None and figures["answers_equal"] == 1:
+        phases = {
+            case.stream.name: [
+                (first, phase.name) for first, phase in zip(case.stream.first_batches, case.stream.phases, strict=True)
+            ]
+            for case in moving
+        }
+        pictures += draw_strategies(loads, busy, options.out_dir) + draw_moving(loads, phases, options.out_dir)
+    report = SkewReport(bench.describe(), figures, loads, busy, pairs, options.seed, bench.notes, pictures)
+    if options.json_path is not None:
+        write_json(report, options.json_path)
+    print_report(report, console)
+    return report
+
+
+class _Skew:
+    """One call of the bench: what was asked for, where things lie, and what is to be said about it."""
+
+    def __init__(self, options: BenchOptions, console: Console) -> None:
+        self._options = options
+        self._console = console
+        self._inputs = options.cache_dir / "skew"
+        self._logs = (options.out_dir or options.cache_dir) / "logs"
+        self.slots = options.slots or DEFAULT_SLOTS
+        self.exponents = options.exponents or DEFAULT_EXPONENTS
+        self._rows_per_batch = (options.rows or DEFAULT_ROWS) // (ZIPF_PHASES * BATCHES_A_PHASE)
+        self.rows = self._rows_per_batch * ZIPF_PHASES * BATCHES_A_PHASE
+        self._peers = PEERS if options.peers is None else options.peers
+        self.notes: list[str] = []
+        self._seconds: list[float] = []
+        _refuse(self._rows_per_batch, self.slots, self._peers)
+
+    @property
+    def batch_seconds(self) -> float:
+        """The median batch of the zipf streams, in which all strategies run side by side."""
+        return median(self._seconds)
+
+    def make_zipf_case(self, exponent: float) -> LoadCase:
+        """Return zipf keys, whose order changes once, for all strategies."""
+        stream = make_zipf_stream(exponent, self._rows_per_batch, BATCHES_A_PHASE, ZIPF_PHASES, self._options.seed)
+        return LoadCase(stream, STRATEGIES)
+
+    def make_moving_streams(self) -> list[SkewStream]:
+        """Return phone numbers whose mean moves and whose deviation narrows, and real topics if there are some."""
+        rows, seed = 2 * self._rows_per_batch, self._options.seed
+        streams = [make_moving_mean(rows, BATCHES_A_PHASE, seed), make_narrowing(rows, BATCHES_A_PHASE, seed)]
+        if self._options.data_dir is not None:
+            topics = read_weibo_stream(self._options.data_dir / WEIBO_FILE, rows, BATCHES_A_PHASE, seed)
+            if topics is None:
+                self.notes.append(f"there is no {WEIBO_FILE} in {self._options.data_dir}: no real keys were tried")
+            else:
+                streams.append(topics)
+        return streams
+
+    def make_cases(self) -> tuple[SkewStream, ...]:
+        """Return the load distribution paper's four cases."""
+        return make_four_cases(2 * self._rows_per_batch, CASE_BATCHES, self._options.seed)
+
+    def run_loads(self, cases: Sequence[LoadCase]) -> list[LoadRun]:
+        """Run streams in one process, one flow each; check every strategy's answers."""
+        name = ", ".join(case.stream.name for case in cases)
+        folders = [write_stream(case.stream, "parquet", self._inputs) for case in cases]
+        given = [
+            {
+                "name": case.stream.name,
+                "folder": str(folder),
+                "competitors": [competitor.to_json() for competitor in case.competitors],
+            }
+            for case, folder in zip(cases, folders, strict=True)
+        ]
+        runs: list[LoadRun] = []
+        slug = f"skew-loads-{cases[0].stream.name.replace(' ', '-')}"
+        with (
+            scratch_places(self._options.cache_dir, self._logs, slug) as places,
+            show_activity(self._console, name),
+        ):
+            cases_path = places.scratch / "cases.json"
+            cases_path.write_text(json.dumps(given))
+            options = {"cases": cases_path, "slots": self.slots, "memory": JVM_MEMORY}
+            reported, took = run_peer(name, our_script("ours_loads"), options, places)
+            self._note_neighbours(name, took)
+            for number, (case, folder) in enumerate(zip(cases, folders, strict=True)):
+                expected = ask_oracle(folder, "parquet")
+                seen = reported["cases"][case.stream.name]["batches"]
+                if case.competitors == STRATEGIES:
+                    self._seconds += [batch["seconds"] for batch in seen if batch["rows"]]
+                runs += [
+                    _evaluate(case, competitor, seen, expected, places.output / str(number) / competitor.name)
+                    for competitor in case.competitors
+                ]
+        self._say(runs)
+        return runs
+
+    def run_busy(self) -> list[BusyRun]:
+        """Run the operator that costs processor time under hash and under balance, and on the peers."""
+        stream = make_zipf_stream(
+            BUSY_EXPONENT, 4 * self._rows_per_batch, BATCHES_A_PHASE, BUSY_PHASES, self._options.seed
+        )
+        folder = write_stream(stream, "parquet", self._inputs)
+        expected = ask_busy_oracle(folder, LEHMER_STEPS)
+        given = [_describe_run(competitor, folder, lehmer_steps=LEHMER_STEPS) for competitor in (HASH, BALANCED)]
+        busy: list[BusyRun] = []
+        with (
+            scratch_places(self._options.cache_dir, self._logs, "skew-busy") as places,
+            show_activity(self._console, "an operator that costs processor time"),
+        ):
+            reported, took = self._run_flows("a costly operator", given, places.scratch / "runs.json", places)
+            self._note_neighbours("a costly operator", took)
+            for number, seen in enumerate(reported["runs"]):
+                answer = check_answer(ANSWER_READERS[OURS](places.output / str(number)), expected)
+                busy.append(evaluate_busy(seen["name"], seen["batches"], stream.first_batches, answer))
+        for run in busy:
+            self._console.print(
+                f"{run.system}, a costly operator on {stream.name}: {run.rows_per_second / 1e6:.2f} M rows/s"
+            )
+        return busy
+
+    def measure_overhead(self) -> list[OverheadPair]:
+        """Return the processor seconds of flows without skew, balance on and off, in pairs."""
+        files_per_batch = 2
+        stream = make_uniform_stream(4 * self._rows_per_batch, 4 * files_per_batch, OVERHEAD_KEYS, self._options.seed)
+        folder = write_stream(stream, "parquet", self._inputs)
+        # The first two warm the JVM up; then each goes first as often as the other, as far as that goes.
+        order = [UNBALANCED, BALANCED]
+        for pair in range(OVERHEAD_PAIRS):
+            order += [UNBALANCED, BALANCED] if pair % 2 == 0 else [BALANCED, UNBALANCED]
+        given = [_describe_run(competitor, folder, files_per_batch=files_per_batch) for competitor in order]
+        with (
+            scratch_places(self._options.cache_dir, self._logs, "skew-overhead") as places,
+            show_activity(self._console, "keys without skew, balance on and off"),
+        ):
+            reported, took = self._run_flows("keys without skew", given, places.scratch / "runs.json", places)
+        self._note_neighbours("keys without skew", took)
+        return pair_up(reported["runs"][2:])
+
+    def describe(self) -> dict[str, Any]:
+        """Return what was run."""
+        return {
+            "name": "skew",
+            "rows": self.rows,
+            "slots": self.slots,
+            "zipf_exponents": list(self.exponents),
+            "local_merge": False,
+            "master": "local[2]",
+            "batches_a_phase": BATCHES_A_PHASE,
+            "strategies": [competitor.name for competitor in STRATEGIES],
+            "planners": sorted(PLANNERS),
+            "tolerance": Balance().tolerance,
+            "lehmer_steps": LEHMER_STEPS,
+            "overhead_keys": OVERHEAD_KEYS,
+            "load": "rows that a slot received in a batch",
+        }
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _run_flows(
+        self, name: str, given: Sequence[Mapping[str, Any]], path: Path, places: Places
+    ) -> tuple[dict[str, Any], ProcessOutcome]:
+        path.write_text(json.dumps(given))
+        options = {"runs": path, "slots": self.slots, "memory": JVM_MEMORY}
+        return run_peer(name, our_script("ours_runs"), options, places)
+
+    def _note_neighbours(self, name: str, took: ProcessOutcome) -> None:
+        if took.other_cpu_share > BUSY_NEIGHBOUR_SHARE:
+            self.notes.append(f"busy machine: other programs took {took.other_cpu_share:.0%} of it during {name}")
+
+    def _say(self, runs: Sequence[LoadRun]) -> None:
+        for stream in dict.fromkeys(run.stream for run in runs):
+            shown = {run.system: run for run in runs if run.stream == stream}
+            first, *_, last = shown.values()
+            wrong = [run.system for run in shown.values() if not run.answer.equal]
+            verdict = f"[red]wrong answers[/] of {', '.join(wrong)}" if wrong else "answers equal"
+            self._console.print(
+                f"{stream}: max/mean {first.settled_max_over_mean:.2f} by {first.system}, "
+                f"{last.settled_max_over_mean:.3f} by {last.system}; {verdict}"
+            )
+
+
+def _refuse(rows_per_batch: int, slots: int, peers: Sequence[str]) -> None:
+    fewest = Balance().fewest_rows_a_slot * slots
+    if rows_per_batch < fewest:
+        batches = ZIPF_PHASES * BATCHES_A_PHASE
+        msg = (
+            f"{rows_per_batch * batches:,} rows in {batches} batches are {rows_per_batch:,} a batch, and balance looks "
+            f"at batches of {fewest:,} rows and more; ask for at least {fewest * batches:,} rows, or for fewer slots"
+        )
+        raise BenchError(msg)
+    unknown = sorted(set(peers) - set(PEERS))
+    if unknown:
+        msg = f"unknown peers {', '.join(unknown)}; skew knows {', '.join(PEERS)}"
+        raise BenchError(msg)
+
+
+def _describe_run(
+    competitor: Competitor, folder: Path, *, lehmer_steps: int = 0, files_per_batch: int = 1
+) -> dict[str, Any]:
+    return {
+        "name": competitor.name,
+        "folder": str(folder),
+        "competitor": competitor.to_json(),
+        "files_per_batch": files_per_batch,
+        "lehmer_steps": lehmer_steps,
+        "local_merge": False,
+    }
+
+
+def pair_up(runs: Sequence[Mapping[str, Any]]) -> list[OverheadPair]:
+    """Return runs of which always two follow each other, one with balance and one without, as pairs."""
+    pairs = []
+    for first, second in zip(runs[::2], runs[1::2], strict=True):
+        seconds = {run["name"]: run["processor_seconds"] for run in (first, second)}
+        pairs.append(OverheadPair(seconds[BALANCED.name], seconds[UNBALANCED.name]))
+    return pairs
+
+
+def _evaluate(
+    case: LoadCase, competitor: Competitor, seen: Sequence[Mapping[str, Any]], expected: Expected, answers: Path
+) -> LoadRun:
+    batches = [batch["operators"][competitor.name] for batch in seen if batch["rows"]]
+    return evaluate_loads(
+        competitor.name,
+        case.stream.name,
+        [batch["rows"] for batch in batches],
+        case.stream.first_batches,
+        changes=sum(bool(batch["change"]) for batch in batches),
+        moved_bytes=sum(batch["moved_bytes"] for batch in batches),
+        answer=check_answer(ANSWER_READERS[OURS](answers), expected),
+    )

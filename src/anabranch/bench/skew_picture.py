@@ -1,0 +1,124 @@
+"""Pictures of the skew bench: load over time, strategies by skew, and the papers' four cases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anabranch.bench.picture import save_figure
+from anabranch.bench.skew_figures import BusyRun
+from anabranch.bench.skew_loads import EVEN, LoadRun
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_OUR_COLOUR = "#0b6e99"
+_PEER_COLOUR = "#b8c4cc"
+_INK = "#22303a"
+_LINES = ("#c06c2b", "#5b8c5a", "#8a6fa8", "#b3541e", "#4f7f8f", "#9c8b3b", "#7a7a7a", "#a0522d")
+
+
+def draw_moving(
+    loads: Sequence[LoadRun], phases: Mapping[str, Sequence[tuple[int, str]]], folder: Path, name: str = "skew-moving"
+) -> list[Path]:
+    """Draw max/mean by batch with the moments of change, hash beside balance; ``phases`` has their first batches."""
+    from matplotlib.figure import Figure
+
+    streams = [stream for stream in phases if any(run.stream == stream for run in loads)]
+    if not streams:
+        return []
+    figure = Figure(figsize=(8.5, 2.3 * len(streams) + 0.4), layout="constrained")
+    panels = figure.subplots(len(streams), 1, squeeze=False)
+    for panel, stream in zip(panels[:, 0], streams, strict=True):
+        by_system = {run.system: run.max_over_mean for run in loads if run.stream == stream}
+        for system, colour in (("hash", _PEER_COLOUR), ("auto", _OUR_COLOUR)):
+            if system in by_system:
+                panel.plot(range(len(by_system[system])), by_system[system], "o-", ms=3, color=colour, label=system)
+        for first, label in phases[stream]:
+            panel.axvline(first - 0.5, color="#d5dbdf", linewidth=1, zorder=0)
+            panel.annotate(label, (first - 0.4, 0.93), xycoords=("data", "axes fraction"), fontsize=8, color=_INK)
+        panel.axhline(EVEN, color="#c06c2b", linewidth=0.8, linestyle="--")
+        panel.set_ylim(bottom=0.95)
+        panel.set_ylabel("busiest slot / mean", fontsize=8, color=_INK)
+        _dress(panel, stream)
+    panels[-1, 0].set_xlabel("batch", fontsize=8, color=_INK)
+    panels[0, 0].legend(frameon=False, fontsize=8, loc="center right")
+    return save_figure(figure, folder, name)
+
+
+def draw_strategies(loads: Sequence[LoadRun], busy: Sequence[BusyRun], folder: Path, name: str = "skew") -> list[Path]:
+    """Draw max/mean by skew for every strategy, the balance of the papers' four cases, and rows a second."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.5, 6.6), layout="constrained")
+    grid = figure.add_gridspec(2, 2, height_ratios=(1.15, 1), width_ratios=(1.7, 1))
+    _draw_exponents(figure.add_subplot(grid[0, :]), [run for run in loads if run.stream.startswith("zipf")])
+    _draw_cases(figure.add_subplot(grid[1, 0]), [run for run in loads if run.stream.endswith("data")])
+    _draw_rates(figure.add_subplot(grid[1, 1]), busy)
+    return save_figure(figure, folder, name)
+
+
+def _draw_exponents(panel: Axes, runs: Sequence[LoadRun]) -> None:
+    systems = list(dict.fromkeys(run.system for run in runs))
+    colours = iter(_LINES * 3)
+    for system in systems:
+        shown = sorted(
+            (float(run.stream.split()[1]), run.settled_max_over_mean) for run in runs if run.system == system
+        )
+        colour = {"auto": _OUR_COLOUR, "hash": "#55626b"}.get(system) or next(colours)
+        panel.plot(
+            [exponent for exponent, _ in shown],
+            [worst for _, worst in shown],
+            "o-",
+            color=colour,
+            label=system,
+            linewidth=2.4 if system == "auto" else 1.0,
+            ms=5 if system == "auto" else 3,
+            zorder=3 if system == "auto" else 2,
+        )
+    panel.set_yscale("log")
+    panel.yaxis.set_major_formatter("{x:g}")
+    panel.yaxis.set_minor_formatter("{x:g}")
+    panel.set_xlabel("zipf exponent", fontsize=8, color=_INK)
+    panel.axhline(EVEN, color="#c06c2b", linewidth=0.8, linestyle="--")
+    panel.legend(frameon=False, fontsize=7, ncols=2, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    _dress(panel, "busiest slot / mean, from three batches after a change on")
+
+
+def _draw_cases(panel: Axes, runs: Sequence[LoadRun]) -> None:
+    streams = list(dict.fromkeys(run.stream for run in runs))
+    systems = list(dict.fromkeys(run.system for run in runs))
+    width = 0.8 / max(1, len(systems))
+    colours = ("#55626b", "#b8c4cc", "#5b8c5a", "#c06c2b", _OUR_COLOUR)
+    for position, system in enumerate(systems):
+        across = [place + (position - (len(systems) - 1) / 2) * width for place in range(len(streams))]
+        by_stream = {run.stream: run.balance for run in runs if run.system == system}
+        heights = [by_stream.get(stream, 0.0) for stream in streams]
+        panel.bar(across, heights, width * 0.92, label=system, color=colours[position % len(colours)])
+    panel.set_xticks(range(len(streams)), [stream.replace(", ", ",\n") for stream in streams], fontsize=8)
+    panel.set_ylim(0, 1.28)
+    panel.set_yticks([0, 0.25, 0.5, 0.75, 1])
+    panel.legend(frameon=False, fontsize=7, ncols=3, loc="upper center")
+    _dress(panel, "balance: idlest slot / busiest")
+
+
+def _draw_rates(panel: Axes, busy: Sequence[BusyRun]) -> None:
+    shown = sorted(busy, key=lambda run: run.rows_per_second)
+    bars = panel.barh(
+        [run.system for run in shown],
+        [run.rows_per_second / 1e6 for run in shown],
+        color=[_OUR_COLOUR if run.system == "auto" else _PEER_COLOUR for run in shown],
+        height=0.6,
+    )
+    panel.bar_label(bars, labels=[f"{run.rows_per_second / 1e6:.2f}" for run in shown], padding=3, fontsize=8)
+    panel.set_xlim(0, max((run.rows_per_second / 1e6 for run in shown), default=1.0) * 1.2)
+    _dress(panel, "million rows/s, zipf 1.5, costly operator")
+
+
+def _dress(panel: Axes, title: str) -> None:
+    panel.set_title(title, loc="left", fontsize=9.5, color=_INK, fontweight="bold")
+    panel.tick_params(which="both", labelsize=8, labelcolor=_INK)
+    panel.grid(axis="y", color="#e5e9ec")
+    panel.set_axisbelow(True)
+    panel.spines[["top", "right"]].set_visible(False)

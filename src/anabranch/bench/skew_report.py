@@ -1,0 +1,131 @@
+"""The outcome of the skew bench: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from anabranch.bench.report import describe_machine, find_commit, format_figure
+from anabranch.bench.skew_figures import BusyRun, OverheadPair
+from anabranch.bench.skew_loads import EVEN, SETTLING_BATCHES, LoadRun
+
+BUSY_NEIGHBOUR_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class SkewReport:
+    """What the bench found."""
+
+    workload: Mapping[str, Any]
+    figures: Mapping[str, float]
+    loads: Sequence[LoadRun]
+    busy: Sequence[BusyRun]
+    pairs: Sequence[OverheadPair]
+    seed: int
+    notes: Sequence[str] = field(default_factory=tuple)
+    """What was not measured, and why; how busy the machine was with other things."""
+    pictures: Sequence[Path] = field(default_factory=tuple)
+
+    @property
+    def answers_equal(self) -> bool:
+        """Whether every strategy and every system gave the oracle's answers."""
+        return self.figures["answers_equal"] == 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON data, with the commit and the machine it was measured on."""
+        return {
+            "workload": dict(self.workload),
+            "figures": dict(self.figures),
+            "systems": [{"part": "loads", **asdict(run)} for run in self.loads]
+            + [{"part": "busy", **asdict(run)} for run in self.busy],
+            "overhead_pairs": [{**asdict(pair), "overhead_pct": pair.overhead_pct} for pair in self.pairs],
+            "units": {
+                "max_over_mean*": "ratio",
+                "balance*": "ratio",
+                "*_pct": "%",
+                "x_*": "ratio",
+                "batch_seconds": "s",
+                "rows_per_second": "rows/s",
+            },
+            "notes": list(self.notes),
+            "seed": self.seed,
+            "commit": find_commit(),
+            "machine": describe_machine(),
+            "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+
+
+def print_report(report: SkewReport, console: Console) -> None:
+    """Print the tables, the figures and, first of all, whether the answers were equal."""
+    runs: list[LoadRun | BusyRun] = [*report.loads, *report.busy]
+    if report.answers_equal:
+        console.print(f"[green]Answers equal[/]: {len(runs)} runs gave the oracle's.")
+    for run in runs:
+        if not run.answer.equal:
+            where = f" on {run.stream}" if isinstance(run, LoadRun) else ""
+            console.print(f"[red]Wrong answer[/]: {run.system}{where}: {run.answer.difference}")
+    for note in report.notes:
+        console.print(f"[yellow]Note[/]: {note}")
+    for stream in dict.fromkeys(run.stream for run in report.loads):
+        console.print(_build_load_table([run for run in report.loads if run.stream == stream]))
+    if report.busy:
+        console.print(_build_busy_table(report.busy))
+    if report.pairs:
+        shown = ", ".join(f"{pair.overhead_pct:+.1f} %" for pair in report.pairs)
+        console.print(
+            f"Balance on keys without skew, processor seconds on against off, {len(report.pairs)} pairs: {shown}"
+        )
+    figures = ", ".join(f"{name} [bold]{_format(name, value)}[/]" for name, value in report.figures.items())
+    console.print(figures)
+    for picture in report.pictures:
+        console.print(f"Picture: {picture}")
+
+
+def _build_load_table(runs: Sequence[LoadRun]) -> Table:
+    table = Table(title=f"{runs[0].stream}, {runs[0].slots} slots", box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    table.add_column("strategy", no_wrap=True)
+    for name in ("max/mean", "balance", "extra", "even after", "changes", "moved MB"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.caption = (
+        f"from {SETTLING_BATCHES} batches after a change on; even after: batches until max/mean is at most {EVEN:g}"
+    )
+    for run in runs:
+        wait = run.batches_until_even
+        table.add_row(
+            f"[bold]{run.system}[/]" if run.system == "auto" else run.system,
+            f"{run.settled_max_over_mean:.3f}" if run.answer.equal else "[red]wrong[/]",
+            f"{run.balance:.3f}",
+            f"{run.extra_time:.0%}",
+            "–" if wait is None else f"{wait}",
+            f"{run.changes}",
+            f"{run.moved_bytes / 1e6:.2f}",
+        )
+    return table
+
+
+def _build_busy_table(runs: Sequence[BusyRun]) -> Table:
+    table = Table(title="zipf 1.5, an operator that costs processor time", box=SIMPLE_HEAD)
+    table.add_column("system", no_wrap=True)
+    for name in ("rows/s", "auto ×", "batch", "max/mean"):
+        table.add_column(name, justify="right", no_wrap=True)
+    own = next((run.rows_per_second for run in runs if run.system == "auto"), None)
+    for run in runs:
+        table.add_row(
+            f"[bold]{run.system}[/]" if run.system == "auto" else run.system,
+            f"{run.rows_per_second / 1e6:.2f} M" if run.answer.equal else "[red]wrong answer[/]",
+            f"{own / run.rows_per_second:.2f}" if own is not None and run.system != "auto" else "",
+            f"{run.batch_seconds:.2f} s",
+            f"{run.max_over_mean:.2f}" if run.max_over_mean is not None else "–",
+        )
+    return table
+
+
+def _format(name: str, value: float) -> str:
+    return f"{value:.3f}" if name.startswith(("max_over_mean", "balance")) else format_figure(value)
