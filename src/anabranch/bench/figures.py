@@ -42,13 +42,13 @@ class SystemRun:
     """Settings, versions and batches, as the system reported them."""
 
 
-def compute_steady_rate(samples: Sequence[Sample], rows: int) -> float | None:
+def compute_steady_rate(samples: Sequence[Sample], warm_up_rows: float) -> float | None:
     """Return rows a second between the end of the warm-up and the last sample, by the wall clock.
 
     A micro-batch system gives one sample a commit, so the gaps between its batches count. Fewer than two samples
     after the warm-up give no rate.
     """
-    steady = [(seconds, done) for seconds, done in samples if done >= rows * WARM_UP_SHARE]
+    steady = [(seconds, done) for seconds, done in samples if done >= warm_up_rows]
     if len(steady) < 2:
         return None
     (first_seconds, first_rows), (last_seconds, last_rows) = steady[0], steady[-1]
@@ -57,12 +57,12 @@ def compute_steady_rate(samples: Sequence[Sample], rows: int) -> float | None:
     return (last_rows - first_rows) / (last_seconds - first_seconds)
 
 
-def find_longest_steady_batch(batches: Sequence[Mapping[str, float]], rows: int) -> float | None:
+def find_longest_steady_batch(batches: Sequence[Mapping[str, float]], warm_up_rows: float) -> float | None:
     """Return the seconds of the longest batch that began after the warm-up; batches without rows do not count."""
     done = 0
     longest: float | None = None
     for batch in batches:
-        if done >= rows * WARM_UP_SHARE and batch["rows"]:
+        if done >= warm_up_rows and batch["rows"]:
             longest = max(longest or 0.0, batch["seconds"])
         done += int(batch["rows"])
     return longest

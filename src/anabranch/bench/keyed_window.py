@@ -51,6 +51,8 @@ CURVE_KEYS = (10_000, 100_000, 1_000_000, 10_000_000)
 CURVE_KEYS_ROWS = 20_000_000
 # The same at every point, and few enough that 10 M rows are several batches.
 CURVE_FILES_PER_BATCH = 6
+# Rows before those of a point: the JVM is warm from the first row that counts, however few they are.
+CURVE_WARM_UP_ROWS = 24_000_000
 
 
 def run(options: BenchOptions, console: Console | None = None, systems: Sequence[str] | None = None) -> Report:
@@ -116,17 +118,18 @@ class _KeyedWindow:
 
     def measure_curves(self) -> list[dict[str, Any]]:
         """Return speed and memory of our system over growing rows, then over growing keys."""
-        by_rows = [("rows", plan_workload(rows, seed=self._workload.seed)) for rows in CURVE_ROWS]
-        by_keys = [("keys", plan_workload(CURVE_KEYS_ROWS, keys, self._workload.seed)) for keys in CURVE_KEYS]
-        return [self._measure_point(curve, workload) for curve, workload in by_rows + by_keys]
+        by_rows = [("rows", rows, 100_000) for rows in CURVE_ROWS]
+        by_keys = [("keys", CURVE_KEYS_ROWS, keys) for keys in CURVE_KEYS]
+        return [self._measure_point(curve, rows, keys) for curve, rows, keys in by_rows + by_keys]
 
-    def _measure_point(self, curve: str, workload: Workload) -> dict[str, Any]:
-        name = f"{workload.rows:,} rows, {workload.keys:,} keys"
-        run = self._run(name, OURS, "json", workload, CURVE_FILES_PER_BATCH)
+    def _measure_point(self, curve: str, rows: int, keys: int) -> dict[str, Any]:
+        name = f"{rows:,} rows, {keys:,} keys"
+        workload = plan_workload(CURVE_WARM_UP_ROWS + rows, keys, self._workload.seed)
+        run = self._run(name, OURS, "json", workload, CURVE_FILES_PER_BATCH, CURVE_WARM_UP_ROWS)
         return {
             "curve": curve,
-            "rows": workload.rows,
-            "keys": workload.keys,
+            "rows": rows,
+            "keys": keys,
             "answers_equal": int(run.answer.equal),
             "rows_per_second": run.rows_per_second,
             "batch_seconds": run.batch_seconds,
@@ -134,7 +137,15 @@ class _KeyedWindow:
             **{f"{role}_bytes": run.peak_memory_bytes_by_role.get(role, 0) for role in ("driver", "jvm", "workers")},
         }
 
-    def _run(self, name: str, system: str, file_format: str, workload: Workload, files_per_batch: int) -> SystemRun:
+    def _run(
+        self,
+        name: str,
+        system: str,
+        file_format: str,
+        workload: Workload,
+        files_per_batch: int,
+        warm_up_rows: int | None = None,
+    ) -> SystemRun:
         """Run one system over one workload, check its answers and keep nothing of it but the log."""
         folder = self._prepare_input(workload, file_format)
         expected = self._ask_oracle(folder, file_format)
@@ -149,7 +160,7 @@ class _KeyedWindow:
                     places=places,
                     cache_dir=self._cache_dir,
                 )
-                run = judge(system, file_format, workload, expected, reported, took, places)
+                run = judge(system, file_format, workload, expected, reported, took, places, warm_up_rows)
         finally:
             shutil.rmtree(places.scratch, ignore_errors=True)
         rate = "too short for a rate" if run.rows_per_second is None else f"{run.rows_per_second / 1e6:.2f} M rows/s"

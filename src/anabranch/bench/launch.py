@@ -11,7 +11,7 @@ from typing import Any
 
 from anabranch.bench import peers
 from anabranch.bench.answers import ANSWER_READERS, Expected, check_answer
-from anabranch.bench.figures import OURS, SystemRun, compute_steady_rate, find_longest_steady_batch
+from anabranch.bench.figures import OURS, WARM_UP_SHARE, SystemRun, compute_steady_rate, find_longest_steady_batch
 from anabranch.bench.peers.flink import ensure_flink, find_free_port
 from anabranch.bench.process import ProcessOutcome, run_measured
 from anabranch.bench.registry import BenchError
@@ -126,20 +126,22 @@ def judge(
     reported: dict[str, Any],
     took: ProcessOutcome,
     places: Places,
+    warm_up_rows: float | None = None,
 ) -> SystemRun:
-    """Check a system's answers and work out its steady rate."""
+    """Check a system's answers and work out its steady rate, behind the first half of the rows unless said."""
+    warm_up_rows = workload.rows * WARM_UP_SHARE if warm_up_rows is None else warm_up_rows
     samples = [(float(seconds), int(rows)) for seconds, rows in reported["samples"]]
     if system == "flink":
         # Its source is sampled, not its commits: once all rows are read, time passes that is not throughput.
         samples = [sample for sample in samples if sample[1] < workload.rows]
         batch_seconds: float | None = FLINK_CHECKPOINT_SECONDS
     else:
-        batch_seconds = find_longest_steady_batch(reported.get("batches", ()), workload.rows)
+        batch_seconds = find_longest_steady_batch(reported.get("batches", ()), warm_up_rows)
     return SystemRun(
         system=system,
         file_format=file_format,
         rows=workload.rows,
-        rows_per_second=compute_steady_rate(samples, workload.rows),
+        rows_per_second=compute_steady_rate(samples, warm_up_rows),
         batch_seconds=batch_seconds,
         run_seconds=took.run_seconds,
         answer=check_answer(ANSWER_READERS[system](places.output), expected),

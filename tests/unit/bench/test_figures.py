@@ -101,16 +101,16 @@ def test_run_too_short_for_a_rate_gives_no_ratio() -> None:
 
 def test_steady_rate_leaves_the_first_half_of_the_rows_out() -> None:
     slow_start = [(10.0, 50), (11.0, 75), (12.0, 100)]
-    assert compute_steady_rate(slow_start, rows=100) == pytest.approx(25.0)
+    assert compute_steady_rate(slow_start, warm_up_rows=50) == pytest.approx(25.0)
 
 
 def test_steady_rate_counts_the_gaps_between_batches() -> None:
-    assert compute_steady_rate([(1.0, 50), (6.0, 100)], rows=100) == pytest.approx(10.0)
+    assert compute_steady_rate([(1.0, 50), (6.0, 100)], warm_up_rows=50) == pytest.approx(10.0)
 
 
 @pytest.mark.parametrize("samples", [[], [(1.0, 100)], [(1.0, 10), (2.0, 100)], [(1.0, 100), (2.0, 100)]])
 def test_too_few_samples_give_no_rate(samples: list[tuple[float, int]]) -> None:
-    assert compute_steady_rate(samples, rows=100) is None
+    assert compute_steady_rate(samples, warm_up_rows=50) is None
 
 
 def test_longest_batch_leaves_warm_up_and_empty_batches_out() -> None:
@@ -120,7 +120,7 @@ def test_longest_batch_leaves_warm_up_and_empty_batches_out() -> None:
         {"rows": 25, "seconds": 2.0},
         {"rows": 0, "seconds": 5.0},
     ]
-    assert find_longest_steady_batch(batches, rows=100) == 2.0
+    assert find_longest_steady_batch(batches, warm_up_rows=50) == 2.0
 
 
 def test_small_batches_are_measured_from_commit_to_commit_when_warm() -> None:
