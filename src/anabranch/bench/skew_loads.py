@@ -70,5 +70,23 @@ def evaluate_loads(
     )
 
 
+def evaluate_whole_run(system: str, stream: str, slot_rows: Sequence[int], answer: AnswerCheck) -> LoadRun:
+    """Return how even the slots of a system without batches were: all rows of a run together, and nothing changes."""
+    score = score_loads(slot_rows)
+    return LoadRun(
+        system=system,
+        stream=stream,
+        slots=len(slot_rows),
+        max_over_mean=(score.max_over_mean,),
+        settled_max_over_mean=score.max_over_mean,
+        balance=score.balance,
+        extra_time=score.extra_time,
+        batches_until_even=0 if score.max_over_mean <= EVEN else None,
+        changes=0,
+        moved_bytes=0,
+        answer=answer,
+    )
+
+
 def _count_until_even(evenness: Sequence[float]) -> int | None:
     return next((batch for batch, worst in enumerate(evenness) if worst <= EVEN), None)
