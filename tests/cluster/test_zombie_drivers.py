@@ -24,5 +24,5 @@ def test_a_driver_that_wakes_up_after_another_one_took_over_is_fenced(
         for member in family:
             member.resume()
         assert sleeper.wait() == 3, sleeper.lines[-3:]
-        assert any(line.startswith("failed Fenced") for line in sleeper.lines), sleeper.lines
+        assert any(line.startswith("failed Fenced") for line in sleeper.lines), "\n".join(sleeper.lines)
     assert snapshot(folder) == before

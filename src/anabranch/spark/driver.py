@@ -17,7 +17,7 @@ from anabranch.connectors import json_lines
 from anabranch.connectors.claims import claim_places, name_sinks, refuse_shared_places
 from anabranch.connectors.private_folders import PrivateFolder
 from anabranch.control.commands import Submits
-from anabranch.errors import AnabranchError, EngineError
+from anabranch.errors import AnabranchError, EngineError, Fenced
 from anabranch.eventtime.durations import parse_duration
 from anabranch.model import BatchProgress, Sink, Source
 from anabranch.query.graph import FlowGraph
@@ -266,6 +266,8 @@ class Driver:
             if self._stopping:
                 # What the interrupted stream thread said on its way out is not a failure.
                 self.error = None
+            elif self.error is not None:
+                self.error = self._find_cause(self.error)
             for listener in self._listeners:
                 listener.stop()
             with contextlib.suppress(Exception):
@@ -284,6 +286,18 @@ class Driver:
         with self._asking:
             self._wanted_boundaries += 1
         self._ask(tick_after=self._last_entry)
+
+    def _find_cause(self, error: BaseException) -> BaseException:
+        """Return ``Fenced`` if another driver took over: whatever went wrong then, that is why."""
+        try:
+            self._lease.check()
+        except Fenced as fenced:
+            fenced.__cause__ = error
+            return fenced
+        except Exception:
+            # A store that cannot be asked is likely what went wrong in the first place.
+            return error
+        return error
 
     def _ask(self, *, tick_after: int | None = None, drain: bool = False) -> None:
         """Ask the source for a step; a drain that was asked for stays asked for, whatever else is."""
