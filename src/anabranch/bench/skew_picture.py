@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 _OUR_COLOUR = "#0b6e99"
 _PEER_COLOUR = "#b8c4cc"
 _INK = "#22303a"
-_LINES = ("#c06c2b", "#5b8c5a", "#8a6fa8", "#b3541e", "#4f7f8f", "#9c8b3b", "#7a7a7a", "#a0522d")
+_LINES = tuple(
+    (colour, style)
+    for style in ("-", "--", ":")
+    for colour in ("#c06c2b", "#5b8c5a", "#8a6fa8", "#4f7f8f", "#9c8b3b", "#7a7a7a")
+)
 
 
 def draw_moving(
@@ -39,7 +43,7 @@ def draw_moving(
             panel.axvline(first - 0.5, color="#d5dbdf", linewidth=1, zorder=0)
             panel.annotate(label, (first - 0.4, 0.93), xycoords=("data", "axes fraction"), fontsize=8, color=_INK)
         panel.axhline(EVEN, color="#c06c2b", linewidth=0.8, linestyle="--")
-        panel.set_ylim(bottom=0.95)
+        panel.set_ylim(0.95, 1.12 * max(worst for by_batch in by_system.values() for worst in by_batch))
         panel.set_ylabel("busiest slot / mean", fontsize=8, color=_INK)
         _dress(panel, stream)
     panels[-1, 0].set_xlabel("batch", fontsize=8, color=_INK)
@@ -61,16 +65,17 @@ def draw_strategies(loads: Sequence[LoadRun], busy: Sequence[BusyRun], folder: P
 
 def _draw_exponents(panel: Axes, runs: Sequence[LoadRun]) -> None:
     systems = list(dict.fromkeys(run.system for run in runs))
-    colours = iter(_LINES * 3)
+    lines = iter(_LINES)
     for system in systems:
         shown = sorted(
             (float(run.stream.split()[1]), run.settled_max_over_mean) for run in runs if run.system == system
         )
-        colour = {"auto": _OUR_COLOUR, "hash": "#55626b"}.get(system) or next(colours)
+        colour, style = {"auto": (_OUR_COLOUR, "-"), "hash": (_INK, "-")}.get(system) or next(lines)
         panel.plot(
             [exponent for exponent, _ in shown],
             [worst for _, worst in shown],
-            "o-",
+            style,
+            marker="o",
             color=colour,
             label=system,
             linewidth=2.4 if system == "auto" else 1.0,
