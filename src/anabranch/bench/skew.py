@@ -33,6 +33,7 @@ from anabranch.bench.skew_streams import (
     make_four_cases,
     make_moving_mean,
     make_narrowing,
+    make_typical_zipf_stream,
     make_uniform_stream,
     make_zipf_stream,
     read_weibo_stream,
@@ -49,8 +50,8 @@ BATCHES_A_PHASE = SETTLING_BATCHES + 2
 ZIPF_PHASES = 2
 CASE_BATCHES = 7
 BUSY_EXPONENT = 1.5
-BUSY_PHASES = 2
-LEHMER_STEPS = 1_000
+LEHMER_STEPS = 8_000
+"""About 20 µs a row: reading and exchanging it must not count beside that."""
 OVERHEAD_KEYS = 100_000
 OVERHEAD_PAIRS = 5
 PEERS = ("spark", "flink")
@@ -201,8 +202,8 @@ class _Skew:
 
     def run_busy(self) -> list[BusyRun]:
         """Run the operator that costs processor time under hash and under balance, and on the peers."""
-        stream = make_zipf_stream(
-            BUSY_EXPONENT, 4 * self._rows_per_batch, BATCHES_A_PHASE, BUSY_PHASES, self._options.seed
+        stream = make_typical_zipf_stream(
+            BUSY_EXPONENT, 2 * self._rows_per_batch, BATCHES_A_PHASE + 1, self.slots, CORES, self._options.seed
         )
         folder = write_stream(stream, "parquet", self._inputs)
         expected = ask_busy_oracle(folder, LEHMER_STEPS)
