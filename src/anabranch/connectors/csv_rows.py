@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from polars.exceptions import PolarsError
 
+from anabranch.connectors.number_lines import WORTH_COMPILED_CODE_BYTES, NumberField, parse_number_lines
 from anabranch.connectors.rejects import sieve_lines
 from anabranch.connectors.text_values import TEXT_TYPES, convert_text, may_be_time
 from anabranch.errors import FlowError, SourceError
@@ -109,6 +110,10 @@ class _Rows:
         """Return the declared columns, or None if any row is malformed."""
         if not text:
             return pl.DataFrame(schema=dict(self._schema))
+        if len(text) >= WORTH_COMPILED_CODE_BYTES:
+            numbers = self._read_numbers(text)
+            if numbers is not None:
+                return numbers
         try:
             frame = (
                 pl.scan_csv(
@@ -135,6 +140,19 @@ class _Rows:
                     return None
                 frame = frame.with_columns(converted.alias(column))
         return frame.select(list(self._schema))
+
+    def _read_numbers(self, text: bytes) -> pl.DataFrame | None:
+        """Return the frame if every column is declared as Int64 or Float64 and no number is unusual."""
+        kinds = [self._schema.get(column) for column in self._file_columns]
+        if self._dialect.null_values or not all(kind in (pl.Int64, pl.Float64) for kind in kinds):
+            return None
+        separator = self._dialect.separator.encode()
+        fields = [NumberField(separator if ordinal else b"", kind == pl.Float64) for ordinal, kind in enumerate(kinds)]
+        columns = parse_number_lines(text, fields)
+        if columns is None:
+            return None
+        named = dict(zip(self._file_columns, columns, strict=True))
+        return pl.DataFrame([named[column].alias(column) for column in self._schema])
 
     def _has_short_rows(self, text: bytes, rows: int) -> bool:
         separator, quote = self._dialect.separator.encode(), (self._dialect.quote or "").encode()
