@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import gcd
+from typing import TypeVar
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from anabranch.model import WindowSpec
+
+Time = TypeVar("Time", int, NDArray[np.int64])
+"""Microseconds: one time, or an array of them."""
 
 
 def pane_us(window: WindowSpec) -> int:
@@ -39,7 +45,7 @@ def last_window_us(pane: pl.Expr, window: WindowSpec) -> pl.Expr:
     return (pane - window.offset_us) // window.slide_us * window.slide_us + window.offset_us
 
 
-def drop_limit_us(window: WindowSpec, watermark_us: int) -> int:
+def drop_limit_us(window: WindowSpec, watermark_us: Time) -> Time:
     """Return the limit below which every pane's last window has ended at or before the watermark.
 
     Rows in panes below it are late under this watermark, and state below it can be forgotten.
@@ -53,6 +59,25 @@ def next_window_end_us(window: WindowSpec, pane: int, watermark_us: int) -> int:
     after_us = max(pane, watermark_us)
     since_offset_us = after_us - window.size_us - window.offset_us
     return since_offset_us // window.slide_us * window.slide_us + window.slide_us + window.offset_us + window.size_us
+
+
+def window_ends_after_us(
+    window: WindowSpec, panes: NDArray[np.int64], after_us: NDArray[np.int64] | int
+) -> NDArray[np.int64]:
+    """Return for each pane the end of the first window that holds it and ends after the given time."""
+    since_offset_us = np.maximum(panes, after_us) - window.size_us - window.offset_us
+    ends: NDArray[np.int64] = (
+        since_offset_us // window.slide_us * window.slide_us + window.slide_us + window.offset_us + window.size_us
+    )
+    return ends
+
+
+def last_window_ends_us(window: WindowSpec, panes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return for each pane the end of the last window that holds it."""
+    ends: NDArray[np.int64] = (
+        (panes - window.offset_us) // window.slide_us * window.slide_us + window.offset_us + window.size_us
+    )
+    return ends
 
 
 def lay_windows_over_panes(panes: pl.Series, window: WindowSpec, after_us: int, until_us: int) -> pl.DataFrame:

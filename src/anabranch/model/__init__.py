@@ -1,13 +1,15 @@
 """The vocabulary: frozen data that every other room speaks."""
 
-from anabranch.model.columns import BATCH, BUCKET, HASH, ORDER, SEEN, TIME, WINDOW, WINDOW_END, WINDOW_START
+from anabranch.model.columns import BATCH, BUCKET, EMISSION, HASH, ORDER, SEEN, TIME, WINDOW, WINDOW_END, WINDOW_START
 from anabranch.model.operations import (
+    LATE_POLICIES,
     Aggregate,
     AggregateSpec,
     Column,
     DistinctSpec,
     Fired,
     Kernel,
+    LatePolicy,
     OperatorSpec,
     Prepared,
     Standing,
@@ -18,14 +20,17 @@ from anabranch.model.progress import BatchProgress
 from anabranch.model.routes import BucketMap, RouteError, RoutingTable, Share
 from anabranch.model.runs import RunReader, RunRef, RunWriter, SlotState
 from anabranch.model.splits import Admission, PlannedSplits, ReadOutcome, Sink, Source, Split, SplitPlanner, StagedFile
-from anabranch.model.times import BEGINNING_OF_TIME, END_OF_TIME, OperatorTime
+from anabranch.model.times import BEGINNING_OF_TIME, CLOCK_LEVELS, END_OF_TIME, Clock, OperatorTime, SharedClocks
 
 __all__ = [
     "BATCH",
     "BEGINNING_OF_TIME",
     "BUCKET",
+    "CLOCK_LEVELS",
+    "EMISSION",
     "END_OF_TIME",
     "HASH",
+    "LATE_POLICIES",
     "ORDER",
     "SEEN",
     "TIME",
@@ -37,10 +42,12 @@ __all__ = [
     "AggregateSpec",
     "BatchProgress",
     "BucketMap",
+    "Clock",
     "Column",
     "DistinctSpec",
     "Fired",
     "Kernel",
+    "LatePolicy",
     "OperatorSpec",
     "OperatorTime",
     "PlannedSplits",
@@ -52,6 +59,7 @@ __all__ = [
     "RunRef",
     "RunWriter",
     "Share",
+    "SharedClocks",
     "Sink",
     "SlotState",
     "Source",

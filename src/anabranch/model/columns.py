@@ -24,3 +24,6 @@ BUCKET = "__bucket"
 
 WINDOW_START = "window_start"
 WINDOW_END = "window_end"
+
+EMISSION = "emission"
+"""String: *early*, *final* or *update*, where a window may be emitted more than once."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 import polars as pl
 
 from anabranch.model.runs import RunRef, SlotState
-from anabranch.model.times import OperatorTime
+from anabranch.model.times import FLOW_CLOCK, Clock, OperatorTime
 
 Column = Callable[[str], pl.Expr]
 """Maps an aggregate's own short column name to the real column: ``col("n")``."""
@@ -44,6 +44,10 @@ class Aggregate(Protocol):
         ...
 
 
+LatePolicy = Literal["drop", "side", "update"]
+LATE_POLICIES: tuple[LatePolicy, ...] = get_args(LatePolicy)
+
+
 @dataclass(frozen=True, slots=True)
 class WindowSpec:
     """A window in event time; all lengths in microseconds."""
@@ -53,6 +57,16 @@ class WindowSpec:
     """The length, or the gap of a session."""
     slide_us: int
     offset_us: int = 0
+    late: LatePolicy = "drop"
+    lateness_us: int = 0
+    """For so long after a window closed, late rows still change its result (*update*)."""
+    early_us: int | None = None
+    """Results so far are emitted whenever the watermark passes a multiple of this."""
+
+    @property
+    def marks_emissions(self) -> bool:
+        """Whether a window may be emitted more than once, so that results say which emission they are."""
+        return self.late == "update" or self.early_us is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +78,7 @@ class AggregateSpec:
     window: WindowSpec | None = None
     time_column: str | None = None
     ttl_us: int | None = None
+    clock: Clock = FLOW_CLOCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +94,7 @@ class TopKSpec:
     window: WindowSpec | None = None
     time_column: str | None = None
     ttl_us: int | None = None
+    clock: Clock = FLOW_CLOCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +108,7 @@ class DistinctSpec:
     keys: tuple[str, ...]
     time_column: str | None = None
     ttl_us: int | None = None
+    clock: Clock = FLOW_CLOCK
 
 
 OperatorSpec = AggregateSpec | TopKSpec | DistinctSpec
@@ -103,6 +120,8 @@ class Prepared:
 
     frame: pl.DataFrame
     late_rows: int = 0
+    late: pl.DataFrame | None = None
+    """The late rows as they came, where the flow wants them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +130,18 @@ class Fired:
 
     frame: pl.DataFrame
     late_rows: int = 0
+    slot_late_rows: int = 0
+    """Rows that would be late if the slot followed its own rows only; filled where slots find late rows."""
+    late: pl.DataFrame | None = None
+    """The late rows as they came, where the flow wants them."""
+    updated_rows: int = 0
+    """Late rows that changed a result which had been emitted."""
+    latest_us: int | None = None
+    """The latest event time among the rows that came."""
+    group_latest_us: Mapping[int, int] | None = None
+    """The same by group of keys, where watermarks are kept per group."""
+    wake_us: int | None = None
+    """When, by the wall clock, something held here may have to be done without any row coming."""
     next_due_us: int | None = None
     """The smallest event time at which something still held here becomes due (None: nothing waits)."""
     shared: pl.DataFrame | None = None

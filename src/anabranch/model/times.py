@@ -2,13 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 BEGINNING_OF_TIME = -(2**62)
 """A watermark that closes nothing, in microseconds."""
 
 END_OF_TIME = 2**62
 """A watermark that closes everything, in microseconds: what a drain uses."""
+
+
+ClockLevel = Literal["flow", "partition", "slot", "group", "key"]
+CLOCK_LEVELS: tuple[ClockLevel, ...] = get_args(ClockLevel)
+
+DEFAULT_GROUPS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Whose event time a watermark follows, how far it stays behind the latest event, and what silence does to it."""
+
+    per: ClockLevel = "flow"
+    delay_us: int = 0
+    groups: int = DEFAULT_GROUPS
+    """How many watermarks all keys share, if they are kept per group."""
+    idle_us: int | None = None
+    """Nothing came for so long by the wall clock: what is open closes, and nobody waits for it."""
+    behind_us: int | None = None
+    """It is so far behind the flow's median event time: what is open closes, and its time is forgotten."""
+
+    @property
+    def is_kept_in_slots(self) -> bool:
+        """Whether slots must find late rows themselves: readers cannot know the watermark of a row."""
+        return self.per in ("slot", "group", "key")
+
+
+FLOW_CLOCK = Clock()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedClocks:
+    """Watermarks that the driver keeps, one a group of keys or one a slot, as of the start of a batch."""
+
+    fired_us: NDArray[np.int64]
+    """Under these the previous batch ended."""
+    closed_us: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +68,37 @@ class OperatorTime:
     fire_us: int = BEGINNING_OF_TIME
     now_us: int = 0
     fired_us: int = BEGINNING_OF_TIME
+    floor_us: int = BEGINNING_OF_TIME
+    """No key's own watermark is below it: a key that is further behind counts as silent."""
+    shared: SharedClocks | None = None
+    """Where watermarks are kept per group or per slot."""
+    slot_closed_us: int | NDArray[np.int64] = BEGINNING_OF_TIME
+    """The watermark that a slot would have if it followed its own rows only; by slot, before ``on_slot``. Late rows
+    are counted under it, too."""
+    last_now_us: int = 0
+    """The ``now_us`` of the previous batch."""
+
+    @property
+    def drains(self) -> bool:
+        """Whether everything that is open must be fired."""
+        return self.fire_us == END_OF_TIME
+
+    def on_slot(self, slot: int, clock: Clock) -> OperatorTime:
+        """Return the time as one slot sees it."""
+        slot_closed_us = _of_slot(self.slot_closed_us, slot)
+        if clock.per != "slot" or self.shared is None:
+            return replace(self, slot_closed_us=slot_closed_us)
+        closed_us = _of_slot(self.shared.closed_us, slot)
+        return replace(
+            self,
+            fired_us=_of_slot(self.shared.fired_us, slot),
+            closed_us=closed_us,
+            fire_us=self.fire_us if self.drains else closed_us,
+            slot_closed_us=slot_closed_us,
+        )
+
+
+def _of_slot(watermarks: int | NDArray[np.int64], slot: int) -> int:
+    if isinstance(watermarks, int):
+        return watermarks
+    return int(watermarks[slot]) if slot < len(watermarks) else BEGINNING_OF_TIME

@@ -123,7 +123,7 @@ class SessionAggregate:
             # Merged fragments have one check time. The single ones would be gone, one by one, before it has come.
             compact(state, lambda runs: self._compacted(runs, passed_us), rebuildable=False)
         results = pl.concat(fired) if fired else pl.DataFrame()
-        return Fired(results, late_rows, self._next_due_us(state, passed_us))
+        return Fired(results, late_rows, next_due_us=self._next_due_us(state, passed_us))
 
     def meet(self, shared: list[pl.DataFrame]) -> pl.DataFrame:
         """Never called: no two slots share a key."""

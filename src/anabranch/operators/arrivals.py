@@ -1,0 +1,99 @@
+"""Rows that came to a slot which itself finds the late ones among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from anabranch.model import ORDER, TIME, Clock, Fired
+from anabranch.operators.key_clocks import LATEST, ROWS, latest_by_group
+from anabranch.operators.keyed_rows import Hashes, hashes_of
+from anabranch.operators.partials import concatenate
+
+ORIGINAL = "__original"
+"""Struct: a row as it came."""
+_ENGINE_COLUMNS = (ORDER, TIME)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judged:
+    """The rows of a batch on a slot, and what was found out about them."""
+
+    in_time: pl.DataFrame | None = None
+    """Those that count; among them late ones that change results."""
+    late: pl.DataFrame | None = None
+    """Those that do not, as they came, where the flow wants them."""
+    late_rows: int = 0
+    updated_rows: int = 0
+    slot_late_rows: int = 0
+    latest_us: int | None = None
+    group_latest_us: dict[int, int] | None = None
+
+    def report(self, results: list[pl.DataFrame], next_due_us: int | None, wake_us: int | None) -> Fired:
+        """Return what the operator emits, with what was found out."""
+        return Fired(
+            pl.concat(results) if results else pl.DataFrame(),
+            late_rows=self.late_rows,
+            slot_late_rows=self.slot_late_rows,
+            late=self.late,
+            updated_rows=self.updated_rows,
+            latest_us=self.latest_us,
+            group_latest_us=self.group_latest_us,
+            next_due_us=next_due_us,
+            wake_us=wake_us,
+        )
+
+
+def carry_original() -> pl.Expr:
+    """Return the whole rows as one column, to hand late ones out as they came."""
+    return pl.struct(pl.exclude(*_ENGINE_COLUMNS)).alias(ORIGINAL)
+
+
+def gather_rows(
+    received: list[pl.DataFrame], combined: bool, combine: Callable[[pl.DataFrame], pl.DataFrame]
+) -> pl.DataFrame | None:
+    """Return what came as one frame of partial rows, or of single rows if they are carried as they came."""
+    frames = [frame for frame in received if frame.height]
+    if not frames:
+        return None
+    rows = concatenate(frames)
+    if combined:
+        return rows
+    if ORIGINAL in rows.columns:
+        return rows.with_columns(pl.lit(1, pl.Int64).alias(ROWS))
+    return combine(rows)
+
+
+def touched_hashes(arrived: pl.DataFrame | None, due: Hashes) -> Hashes:
+    """Return the hashes of all keys that must be looked at, sorted and unique."""
+    return due if arrived is None else np.union1d(due, hashes_of(arrived))
+
+
+def judge_rows(
+    arrived: pl.DataFrame | None,
+    clock: Clock,
+    late: NDArray[np.bool_],
+    refused: NDArray[np.bool_],
+    slot_late: NDArray[np.bool_],
+) -> Judged:
+    """Sort out the rows that are refused; all those that are late are counted, at both levels."""
+    if arrived is None:
+        return Judged()
+    rows = arrived.get_column(ROWS).to_numpy()
+    late_frame = None
+    if refused.any() and ORIGINAL in arrived.columns:
+        late_frame = arrived.filter(pl.Series(refused)).select(ORIGINAL).unnest(ORIGINAL)
+    in_time = arrived.filter(pl.Series(~refused)) if refused.any() else arrived
+    return Judged(
+        in_time=in_time.drop(ORIGINAL, strict=False) if in_time.height else None,
+        late=late_frame,
+        late_rows=int(rows[late].sum()),
+        updated_rows=int(rows[late & ~refused].sum()),
+        slot_late_rows=int(rows[slot_late].sum()),
+        latest_us=int(arrived.get_column(LATEST).max()),  # type: ignore[arg-type]
+        group_latest_us=latest_by_group(arrived, clock.groups) if clock.per == "group" else None,
+    )

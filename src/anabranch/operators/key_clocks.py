@@ -1,0 +1,128 @@
+"""The watermarks of the keys that a batch touches, before and after its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, HASH, Clock, OperatorTime
+from anabranch.operators.keyed_rows import Hashes, hashes_of
+from anabranch.operators.partials import concatenate
+
+CLOCK = "__clock"
+"""Int64 microseconds: a key's own watermark, which never goes back."""
+SPOKE = "__spoke"
+"""Int64 microseconds of the wall clock: when a key last had a row."""
+LATEST = "__latest"
+"""Int64 microseconds: the latest event time of the rows behind a partial row."""
+ROWS = "__rows"
+"""Int64: how many rows are behind a partial row."""
+
+PLACE = "__place"
+"""Int64: where a row's key is among the keys of a batch."""
+
+Times = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyClocks:
+    """By key, in the order of PLACE, what ``OperatorTime`` says for all keys at once."""
+
+    fired_us: Times
+    """Windows that end at or before it were emitted by an earlier batch."""
+    closed_us: Times
+    """Rows whose windows ended at or before it are late."""
+    fire_us: Times
+    """Once the rows are in, windows that end at or before it are emitted."""
+    spoke_us: Times
+    """When a key last had a row, by the wall clock; of no meaning where watermarks are shared."""
+
+
+def places_of(rows: pl.DataFrame) -> NDArray[np.int64]:
+    """Return where each row's key is among the keys of the batch."""
+    places: NDArray[np.int64] = rows.get_column(PLACE).to_numpy()
+    return places
+
+
+def place_keys(
+    keys: Sequence[str], known: pl.DataFrame | None, arrived: pl.DataFrame | None
+) -> tuple[pl.DataFrame, pl.DataFrame | None, pl.DataFrame | None]:
+    """Return the keys of a batch, one row each, by hash, and both frames with the PLACE of each row's key."""
+    columns = [HASH, *keys]
+    present = [frame.select(columns) for frame in (known, arrived) if frame is not None]
+    found = concatenate(present).unique(columns, maintain_order=True).sort(HASH, maintain_order=True)
+    hashes = hashes_of(found)
+    if len(hashes) > 1 and (hashes[1:] == hashes[:-1]).any():
+        # Two keys have one hash: rows find theirs by value.
+        numbered = found.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(PLACE))
+        placed = [
+            None if frame is None else frame.join(numbered, on=columns, how="left", maintain_order="left")
+            for frame in (known, arrived)
+        ]
+    else:
+        placed = [
+            None
+            if frame is None
+            else frame.with_columns(pl.Series(PLACE, np.searchsorted(hashes, hashes_of(frame)).astype(np.int64)))
+            for frame in (known, arrived)
+        ]
+    return found, placed[0], placed[1]
+
+
+def group_of(hashes: Hashes, groups: int) -> NDArray[np.int64]:
+    """Return the group that each key shares a watermark with."""
+    return (hashes % np.uint64(groups)).astype(np.int64)
+
+
+def read_clocks(
+    clock: Clock, time: OperatorTime, hashes: Hashes, known: pl.DataFrame | None, arrived: pl.DataFrame | None
+) -> KeyClocks:
+    """Return the clocks of the keys with these hashes; rows have their PLACE, known ones CLOCK and SPOKE if kept."""
+    if clock.per != "key":
+        fired_us, closed_us = shared_times(clock, time, hashes)
+        return KeyClocks(fired_us, closed_us, np.maximum(closed_us, time.fire_us), closed_us)
+    fired_us = _largest_by_key(len(hashes), known, CLOCK)
+    closed_us = np.maximum(fired_us, time.floor_us)
+    # Where no row came, the beginning of time less a delay is below every clock.
+    fire_us = np.maximum(closed_us, _largest_by_key(len(hashes), arrived, LATEST) - clock.delay_us)
+    spoke_us = np.full(len(hashes), time.now_us, np.int64)
+    if clock.idle_us is not None:
+        spoke_us = _largest_by_key(len(hashes), known, SPOKE)
+        if arrived is not None:
+            spoke_us[places_of(arrived)] = time.now_us
+        fire_us = np.where(spoke_us + clock.idle_us <= time.now_us, END_OF_TIME, fire_us)
+    if time.drains:
+        fire_us = np.full(len(hashes), END_OF_TIME, np.int64)
+    return KeyClocks(fired_us, closed_us, fire_us, spoke_us)
+
+
+def latest_by_group(arrived: pl.DataFrame, groups: int) -> dict[int, int]:
+    """Return the latest event time of each group that rows came for."""
+    latest = (
+        arrived.select(pl.Series("group", group_of(hashes_of(arrived), groups)), LATEST)
+        .group_by("group")
+        .agg(pl.col(LATEST).max())
+        .sort("group")
+    )
+    return dict(latest.iter_rows())
+
+
+def shared_times(clock: Clock, time: OperatorTime, hashes: Hashes) -> tuple[Times, Times]:
+    """Return by key the ``fired_us`` and ``closed_us`` of the watermark that it shares with others."""
+    if time.shared is not None and clock.per == "group":
+        groups = group_of(hashes, clock.groups)
+        return time.shared.fired_us[groups], time.shared.closed_us[groups]
+    return np.full(len(hashes), time.fired_us, np.int64), np.full(len(hashes), time.closed_us, np.int64)
+
+
+def _largest_by_key(count: int, rows: pl.DataFrame | None, column: str) -> Times:
+    """Return the largest value of each key's rows; where there is none, the beginning of time."""
+    largest = np.full(count, BEGINNING_OF_TIME, np.int64)
+    if rows is not None:
+        values = rows.select(PLACE, column).drop_nulls(column)
+        np.maximum.at(largest, places_of(values), values.get_column(column).to_numpy())
+    return largest

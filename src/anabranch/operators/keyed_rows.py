@@ -1,0 +1,71 @@
+"""State in which the newest run that has a key holds all there is of it.
+
+Operators whose keys live in their own time cannot keep state by window: what is due differs from key to key. They load
+all rows of the keys that a batch touches, and write them anew; older runs' rows of the same hash no longer count. A key
+of which nothing is left is written as a tombstone, a row without content, until no older run can have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from anabranch.model import HASH, SlotState
+from anabranch.operators.compaction import count_runs_to_merge
+from anabranch.operators.partials import concatenate
+
+Hashes = NDArray[np.uint64]
+
+
+def hashes_of(rows: pl.DataFrame) -> Hashes:
+    """Return the hashes of rows."""
+    hashes: Hashes = rows.get_column(HASH).to_numpy()
+    return hashes
+
+
+def newest_rows(runs: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return for every hash its rows in the newest run that has it, by hash; runs are sorted, oldest first."""
+    if len(runs) == 1:
+        return runs[0]
+    kept: list[pl.DataFrame] = []
+    superseded: Hashes = np.empty(0, np.uint64)
+    for rows in reversed(runs):
+        hashes = hashes_of(rows)
+        if superseded.size:
+            rows = rows.filter(~is_among(hashes, superseded))  # noqa: PLW2901
+        kept.append(rows)
+        superseded = np.union1d(superseded, hashes)
+    return concatenate(kept[::-1]).sort(HASH, maintain_order=True)
+
+
+def load_rows(state: SlotState, hashes: Hashes) -> pl.DataFrame | None:
+    """Return all that is known of these keys (sorted, unique hashes), by hash; None if that is nothing."""
+    found = state.lookup(pl.Series(hashes, dtype=pl.UInt64))
+    return newest_rows(found) if found else None
+
+
+def store_rows(state: SlotState, rows: pl.DataFrame, has_content: Callable[[pl.DataFrame], pl.Series]) -> None:
+    """Write all rows of some keys, in place of what was known of them; merge runs if there are too many."""
+    if rows.is_empty():
+        return
+    state.append(rows.sort(HASH, maintain_order=True))
+    count = count_runs_to_merge([run.live_rows for run in state.runs()])
+    if not count:
+        return
+    merged = newest_rows(state.newest(count))
+    if count == len(state.runs()):
+        # There is no older run that a tombstone would have to hide.
+        merged = merged.filter(has_content(merged))
+    state.replace_newest(count, merged)
+
+
+def is_among(hashes: Hashes, wanted: Hashes) -> NDArray[np.bool_]:
+    """Say of each hash whether it is among the wanted ones (sorted, unique)."""
+    if wanted.size == 0:
+        return np.zeros(len(hashes), np.bool_)
+    places = np.minimum(np.searchsorted(wanted, hashes), wanted.size - 1)
+    among: NDArray[np.bool_] = wanted[places] == hashes
+    return among

@@ -1,0 +1,120 @@
+"""Windows under watermarks of their own, in plain Python, one row at a time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, Clock, OperatorTime, WindowSpec
+from unit.operators.oracle import Placed
+
+Emitted = tuple[int, int, int, str, list[Placed]]
+"""(start, end, key, emission, rows)."""
+
+
+@dataclass
+class KeyTimeOracle:
+    """Tumbling and sliding windows; ``shared`` says the watermark of a key where it does not follow its own rows."""
+
+    window: WindowSpec
+    clock: Clock
+    shared: Callable[[int, OperatorTime], tuple[int, int]] | None = None
+    """(fired, closed) of a key."""
+    watermarks: dict[int, int] = field(default_factory=dict)
+    spoke: dict[int, int] = field(default_factory=dict)
+    windows: dict[tuple[int, int], list[Placed]] = field(default_factory=lambda: defaultdict(list))
+    changed: set[tuple[int, int]] = field(default_factory=set)
+
+    def advance(self, rows: Sequence[Placed], time: OperatorTime) -> tuple[list[Emitted], int, int]:
+        """Return what is emitted, the number of late rows, and of those of them that changed a result."""
+        keys = sorted({key for _, key in self.windows} | {placed[3].key for placed in rows} | set(self.watermarks))
+        emitted: list[Emitted] = []
+        late = updated = 0
+        for key in keys:
+            of_key = [placed for placed in rows if placed[3].key == key]
+            found = self._advance_key(key, of_key, time)
+            emitted += found[0]
+            late += found[1]
+            updated += found[2]
+        return emitted, late, updated
+
+    def _advance_key(self, key: int, rows: Sequence[Placed], time: OperatorTime) -> tuple[list[Emitted], int, int]:
+        fired, closed, fire = self._times(key, rows, time)
+        emitted = self._emit(key, fired, closed, "final")
+        before = {place for place in self.windows if place[1] == key}
+        late = updated = 0
+        again: set[tuple[int, int]] = set()
+        limit = closed - self.window.lateness_us if self.window.late == "update" else closed
+        for placed in rows:
+            starts = self._starts(placed[0])
+            if all(self._end(start) <= closed for start in starts):
+                late += 1
+                updated += any(self._end(start) > limit for start in starts)
+            for start in starts:
+                if self._end(start) > limit:
+                    self.windows[start, key].append(placed)
+                    self.changed.add((start, key))
+                    if self._end(start) <= closed:
+                        again.add((start, key))
+        finals = self._emit(key, closed, fire, "final")
+        emitted += finals
+        for place in sorted(again):
+            emission = "update" if place in before else "final"
+            emitted.append((place[0], self._end(place[0]), key, emission, list(self.windows[place])))
+        emitted += self._emit_early(key, fired, closed, fire)
+        if fire == END_OF_TIME:
+            fire = max([closed, *(end for _, end, *_ in finals)])
+        self.watermarks[key] = fire
+        for place in [place for place in self.windows if place[1] == key]:
+            if self._end(place[0]) <= fire - (self.window.lateness_us if self.window.late == "update" else 0):
+                del self.windows[place]
+        return emitted, late, updated
+
+    def _times(self, key: int, rows: Sequence[Placed], time: OperatorTime) -> tuple[int, int, int]:
+        if self.shared is not None:
+            fired, closed = self.shared(key, time)
+            return fired, closed, max(closed, time.fire_us)
+        fired = self.watermarks.get(key, BEGINNING_OF_TIME)
+        closed = max(fired, time.floor_us)
+        fire = max([closed, *(placed[0] - self.clock.delay_us for placed in rows)])
+        if rows:
+            self.spoke[key] = time.now_us
+        if self.clock.idle_us is not None and self.spoke[key] + self.clock.idle_us <= time.now_us:
+            fire = END_OF_TIME
+        return fired, closed, END_OF_TIME if time.drains else fire
+
+    def _emit(self, key: int, after: int, until: int, emission: str) -> list[Emitted]:
+        due = sorted(start for start, k in self.windows if k == key and after < self._end(start) <= until)
+        return [(start, self._end(start), key, emission, list(self.windows[start, key])) for start in due]
+
+    def _emit_early(self, key: int, fired: int, closed: int, fire: int) -> list[Emitted]:
+        interval = self.window.early_us
+        if interval is None:
+            return []
+        before = closed if self.shared is None else fired
+        if before // interval >= fire // interval:
+            return []
+        chosen = {place for place in self.changed if place[1] == key}
+        self.changed -= chosen
+        return [row for row in self._emit(key, fire, END_OF_TIME, "early") if (row[0], key) in chosen]
+
+    def _starts(self, time_us: int) -> list[int]:
+        slide, offset = self.window.slide_us, self.window.offset_us
+        start = (time_us - offset) // slide * slide + offset
+        starts = []
+        while start + self.window.size_us > time_us:
+            starts.append(start)
+            start -= slide
+        return starts
+
+    def _end(self, start: int) -> int:
+        return start + self.window.size_us
+
+
+def as_rows(emitted: Sequence[Emitted], shape: Callable[[list[Placed]], dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Return what was emitted as sorted tuples: start, end, key, emission, values."""
+    return sorted(
+        (start, end, key, emission, tuple(shape(rows).values())) for start, end, key, emission, rows in emitted
+    )
