@@ -41,7 +41,10 @@ if TYPE_CHECKING:
     from anabranch.model import Aggregate, BatchProgress
     from anabranch.model.balance import Balance, Trigger
     from anabranch.operators.aggregates import count, first, last, max, mean, min, stddev, sum, variance
+    from anabranch.operators.declared_state import KeyState, listed, mapped, value
+    from anabranch.operators.processors import FrameProcessor, FrameTime, Processor, RowTime
     from anabranch.operators.sketches import approx_distinct, median, quantile, quantiles
+    from anabranch.operators.timers import Timer, Timers
     from anabranch.query import Stream
     from anabranch.spark.dataframes import from_spark
     from anabranch.spark.flow import Flow, Handle
@@ -60,12 +63,19 @@ __all__ = [
     "Fenced",
     "Flow",
     "FlowError",
+    "FrameProcessor",
+    "FrameTime",
     "GeneratedValues",
     "Handle",
+    "KeyState",
+    "Processor",
+    "RowTime",
     "SinkError",
     "SourceError",
     "StateDamaged",
     "Stream",
+    "Timer",
+    "Timers",
     "Trigger",
     "approx_distinct",
     "console",
@@ -77,7 +87,9 @@ __all__ = [
     "generate",
     "json_lines",
     "last",
+    "listed",
     "local_session",
+    "mapped",
     "max",
     "mean",
     "median",
@@ -91,6 +103,7 @@ __all__ = [
     "sum",
     "to_memory",
     "uniform",
+    "value",
     "variance",
     "zipf",
 ]
@@ -124,7 +137,10 @@ _NAMES_BY_MODULE = {
     "anabranch.model": ("Aggregate", "BatchProgress"),
     "anabranch.model.balance": ("Balance", "Trigger"),
     "anabranch.operators.aggregates": ("count", "first", "last", "max", "mean", "min", "stddev", "sum", "variance"),
+    "anabranch.operators.declared_state": ("KeyState", "listed", "mapped", "value"),
+    "anabranch.operators.processors": ("FrameProcessor", "FrameTime", "Processor", "RowTime"),
     "anabranch.operators.sketches": ("approx_distinct", "median", "quantile", "quantiles"),
+    "anabranch.operators.timers": ("Timer", "Timers"),
     "anabranch.query": ("Stream",),
     "anabranch.spark.dataframes": ("from_spark",),
     "anabranch.spark.flow": ("Flow", "Handle"),

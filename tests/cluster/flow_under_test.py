@@ -1,4 +1,4 @@
-"""A driver to be killed: reads prepared files, one a batch, and writes three sinks behind one and two hops.
+"""A driver to be killed: reads prepared files, one a batch, and writes four sinks behind one and two hops.
 
 Run as a script. It prints ``ready``, then ``batch <n>`` after every batch, then ``done``; when the flow fails,
 ``failed <error>`` and ends with 3. Knobs for tests come by environment:
@@ -76,7 +76,7 @@ class Trap:
 
 
 def make_flow(folder: Path, traps: str | None) -> ab.Flow:
-    """Return the flow: windows, windows over them, and running totals."""
+    """Return the flow: running totals, windows, windows over them, and windows in the time of their own keys."""
 
     def trap(stream, place):
         return stream.map_batches(Trap(traps, place), schema=stream.schema) if traps else stream
@@ -100,6 +100,9 @@ def make_flow(folder: Path, traps: str | None) -> ab.Flow:
         keys=ab.count(), rows=ab.sum("rows"), total=ab.sum("total"), highest=ab.max("highest"), name="groups"
     )
     trap(groups, "second").write(ab.json_lines(folder / "out" / "groups"))
+    timed = rows.watermark("ts", delay="2s", per="key").key_by("key")
+    own = timed.window("10s", every="5s", late="update", lateness="20s")
+    own.agg(rows=ab.count(), total=ab.sum("whole"), name="own").write(ab.parquet(folder / "out" / "own"))
     return flow
 
 

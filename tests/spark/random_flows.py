@@ -6,22 +6,28 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 from hypothesis import strategies as st
 
 import anabranch as ab
+from anabranch.model import LATE_POLICIES, Clock, LatePolicy, WindowSpec
 from anabranch.query.streams import Stream
+from anabranch.routing import hash_keys
 from anabranch.spark.flow_routes import Steering
 from anabranch.spark.spec import FlowProgram
 from oracle import Answer, Distinct, Running, Sessions, Windows, answer_flow, assert_same_batches, compute
 from oracle.aggregates import best_rows
+from oracle.own_time import OwnTime
 from spark.running import START, FlowBench, frames_of
 
 SECOND_US = 1_000_000
 
 KINDS = ("tumbling", "sliding", "session", "running", "distinct", "top_k", "best")
+OWN_TIME_KINDS = ("own tumbling", "own sliding", "own session", "group sliding", "group session")
+"""Windows that close in the time of their key, or of the group that their key is in."""
+GROUPS = 3
 
 AGGREGATES: dict[str, tuple[str, str | None]] = {
     "rows": ("count", None),
@@ -71,6 +77,14 @@ class RandomFlow:
     local_merge: bool
     strategy: str
     frames_per_batch: int
+    late: LatePolicy = "drop"
+    lateness_seconds: int = 0
+    early_seconds: int | None = None
+
+    @property
+    def per(self) -> str:
+        """What has a watermark of its own."""
+        return {"own": "key", "group": "group"}.get(self.kind.split()[0], "flow")
 
     def batches(self) -> list[list[dict[str, Any]]]:
         """Return the rows of every frame that the source gets."""
@@ -98,7 +112,8 @@ class RandomFlow:
 
     def build(self, stream: Stream) -> Stream:
         """Write the flow."""
-        keyed = stream.watermark("ts", delay=f"{self.delay_seconds}s").key_by(*self.keys)
+        delay = f"{self.delay_seconds}s"
+        keyed = stream.watermark("ts", delay=delay, per=self.per, groups=GROUPS).key_by(*self.keys)  # type: ignore[arg-type]
         ttl = None if self.ttl_seconds is None else f"{self.ttl_seconds}s"
         if self.kind == "distinct":
             first = keyed.distinct(ttl=ttl)
@@ -117,10 +132,31 @@ class RandomFlow:
         return again.agg(results=ab.count(), name="again")
 
     def _windowed(self, keyed: Stream) -> Stream:
-        if self.kind == "session":
-            return keyed.session(f"{self.size_seconds}s")
-        slide = self.size_seconds if self.kind in ("tumbling", "best") else self.slide_seconds
-        return keyed.window(f"{self.size_seconds}s", every=f"{slide}s", offset=f"{self.offset_seconds}s")
+        lateness = f"{self.lateness_seconds}s"
+        if self._window().kind == "session":
+            return keyed.session(f"{self.size_seconds}s", late=self.late, lateness=lateness)
+        return keyed.window(
+            f"{self.size_seconds}s",
+            every=f"{self._window().slide_us // SECOND_US}s",
+            offset=f"{self.offset_seconds}s",
+            late=self.late,
+            lateness=lateness,
+            early=None if self.early_seconds is None else f"{self.early_seconds}s",
+        )
+
+    def _window(self) -> WindowSpec:
+        kind = self.kind.split()[-1]
+        size_us = self.size_seconds * SECOND_US
+        emissions = {
+            "late": self.late,
+            "lateness_us": self.lateness_seconds * SECOND_US,
+            "early_us": None if self.early_seconds is None else self.early_seconds * SECOND_US,
+        }
+        if kind == "session":
+            return WindowSpec("session", size_us, size_us, **(emissions | {"early_us": None}))  # type: ignore[arg-type]
+        slide_us = self.slide_seconds * SECOND_US if kind == "sliding" else size_us
+        shape: Literal["tumbling", "sliding"] = "tumbling" if slide_us == size_us else "sliding"
+        return WindowSpec(shape, size_us, slide_us, self.offset_seconds * SECOND_US, **emissions)  # type: ignore[arg-type]
 
     def _specs(self) -> dict[str, Any]:
         made: dict[str, Any] = {}
@@ -130,7 +166,7 @@ class RandomFlow:
         return made
 
     def _is_windowed(self) -> bool:
-        return self.kind in ("tumbling", "sliding", "session", "best")
+        return self.kind in ("tumbling", "sliding", "session", "best", *OWN_TIME_KINDS)
 
     # -- as the oracle sees it -------------------------------------------------------------------------------------
 
@@ -158,6 +194,9 @@ class RandomFlow:
 
         size_us = self.size_seconds * SECOND_US
         offset_us = self.offset_seconds * SECOND_US
+        if self.per != "flow":
+            clock = Clock(self.per, self.delay_seconds * SECOND_US)  # type: ignore[arg-type]
+            return OwnTime(self.keys, aggregated, self._window(), clock, self._group if self.per == "group" else None)
         if self.kind == "distinct":
             return Distinct(self.keys, ttl_us)
         if self.kind == "running":
@@ -171,12 +210,20 @@ class RandomFlow:
         slide_us = size_us if self.kind == "tumbling" else self.slide_seconds * SECOND_US
         return Windows(self.keys, aggregated, size_us, slide_us, offset_us)
 
+    def _group(self, key: tuple[Any, ...]) -> int:
+        named = pl.DataFrame([key], schema={name: _SCHEMA[name] for name in self.keys}, orient="row")
+        return int(hash_keys(named, self.keys)[0]) % GROUPS
+
 
 def check(bench: FlowBench, case: RandomFlow, steer: Callable[[FlowProgram], Steering] | None = None) -> None:
     """Run a flow and fail unless every batch emits what the oracle says, whoever steers it."""
     flow, sink = ab.Flow("random"), ab.to_memory()
     source = ab.memory(*frames_of(case.batches(), _SCHEMA), max_frames=case.frames_per_batch)
-    case.build(flow.read(source)).write(sink)
+    built = case.build(flow.read(source)).write(sink)
+    sinks = [sink]
+    if case.late == "side":
+        sinks.append(ab.to_memory())
+        built.late_rows().write(sinks[1])
     settings = {
         "drain": case.drain,
         "slots": case.slots,
@@ -185,12 +232,14 @@ def check(bench: FlowBench, case: RandomFlow, steer: Callable[[FlowProgram], Ste
         "buckets": 64,
     }
     if steer is None:
-        got = bench.run_flow(flow, [sink], **settings)
+        got = bench.run_flow(flow, sinks, **settings)
     else:
-        got = bench.run_steered(flow, [sink], steer, **settings)
+        got = bench.run_steered(flow, sinks, steer, **settings)
     expected = case.answer()
     assert_same_batches(sink.batches(), expected.batches)
     assert got.late_rows == expected.late_rows
+    if case.late == "side":
+        assert sinks[1].frame().height == expected.late_rows
 
 
 def make_random_flow(kind: str, seed: int) -> RandomFlow:
@@ -200,6 +249,8 @@ def make_random_flow(kind: str, seed: int) -> RandomFlow:
     """
     chance = random.Random(f"{kind} {seed}")
     size = chance.randint(2, 20)
+    own_time = kind in OWN_TIME_KINDS
+    late = chance.choice(LATE_POLICIES) if own_time else "drop"
     has_ttl = kind in ("running", "distinct", "top_k") and chance.random() < 0.7
     return RandomFlow(
         seed=chance.getrandbits(32),
@@ -214,12 +265,15 @@ def make_random_flow(kind: str, seed: int) -> RandomFlow:
         ttl_seconds=chance.randint(1, 20) if has_ttl else None,
         delay_seconds=chance.randint(0, 10),
         aggregates=tuple(chance.sample(sorted(AGGREGATES), chance.randint(2, 7))),
-        second_hop=chance.random() < 0.5,
+        second_hop=chance.random() < 0.5 and not own_time,
         drain=chance.random() < 0.85,
         slots=chance.randint(1, 4),
         local_merge=chance.random() < 0.5,
         strategy=chance.choice(["operator-set", "operator-set", "operator", "query"]),
         frames_per_batch=chance.choice([1, 1, 2]),
+        late=late,
+        lateness_seconds=chance.randint(1, 20) if late == "update" else 0,
+        early_seconds=chance.choice([None, 5]) if own_time and "session" not in kind else None,
     )
 
 

@@ -51,7 +51,7 @@ def ask_oracle(folder: Path, file_format: str) -> Expected:
     """Return what DuckDB answers on the same files; the answer is kept beside them."""
     path = folder.with_name(f"{folder.name}-oracle.parquet")
     if not path.exists():
-        answer = _query_duckdb(folder, file_format)
+        answer = aggregate_with_duckdb(folder, file_format)
         write_atomically(path, answer.write_parquet)
     answer = pl.read_parquet(path)
     latest_ms = answer.select(pl.col("latest").max()).item()
@@ -59,14 +59,15 @@ def ask_oracle(folder: Path, file_format: str) -> Expected:
     return Expected(canonicalise(answer, closed_until_ms), closed_until_ms)
 
 
-def _query_duckdb(folder: Path, file_format: str) -> pl.DataFrame:
+def aggregate_with_duckdb(folder: Path, file_format: str, window_ms: int = WINDOW_MS) -> pl.DataFrame:
+    """Return count, sum and latest event time of each sensor and window, whatever the order of the rows."""
     try:
         import duckdb
     except ImportError as error:
         msg = "the answers are checked with DuckDB, which is not installed; install it with: pip install 'duckdb>=1,<3'"
         raise BenchError(msg) from error
     query = (
-        f"SELECT ts - ts % {WINDOW_MS} AS window_start, sensor, count(*) AS readings, sum(value) AS total,"
+        f"SELECT ts - ts % {window_ms} AS window_start, sensor, count(*) AS readings, sum(value) AS total,"
         f" max(ts) AS latest FROM {_SCAN_BY_FORMAT[file_format]} GROUP BY ALL"
     )
     with duckdb.connect() as connection:

@@ -58,6 +58,12 @@ STRATEGIES = (
     *(Competitor(f"auto-{planner}", planner=planner) for planner in ("balance-load", "readj", "qmmp")),
     BALANCED,
 )
+MAIN_STRATEGIES = tuple(
+    competitor
+    for competitor in STRATEGIES
+    if competitor.name in ("hash", "least-count-history", "pkg", "w-choices", "auto-readj", "auto-qmmp", "auto")
+)
+"""One of each kind: all of them under every skew would take minutes more, and the others come out alike."""
 # The paper's strategies on its four cases. What they decide from is all rows: how even they can be is asked here.
 PAPERS_STRATEGIES = (
     HASH,

@@ -87,6 +87,12 @@ def _run_migration(options: BenchOptions) -> Outcome:
     return run(options)
 
 
+def _run_disorder(options: BenchOptions) -> Outcome:
+    from anabranch.bench.disorder import run
+
+    return run(options)
+
+
 BENCHES: dict[str, Bench] = {
     bench.name: bench
     for bench in (
@@ -109,6 +115,11 @@ BENCHES: dict[str, Bench] = {
             name="migration",
             summary="a part of 200 MB of state moves while a stream runs, beside stopping and repartitioning it",
             run=_run_migration,
+        ),
+        Bench(
+            name="disorder",
+            summary="sources that lag behind each other: a watermark a key beside one a slot, a Flink subtask, a query",
+            run=_run_disorder,
         ),
     )
 }

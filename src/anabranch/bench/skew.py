@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from rich.console import Console
@@ -14,7 +13,15 @@ from rich.console import Console
 from anabranch.balancing import PLANNERS
 from anabranch.bench import peers
 from anabranch.bench.answers import ANSWER_READERS, Expected, ask_oracle, check_answer
-from anabranch.bench.competitors import BALANCED, HASH, PAPERS_STRATEGIES, STRATEGIES, UNBALANCED, Competitor
+from anabranch.bench.competitors import (
+    BALANCED,
+    HASH,
+    MAIN_STRATEGIES,
+    PAPERS_STRATEGIES,
+    STRATEGIES,
+    UNBALANCED,
+    Competitor,
+)
 from anabranch.bench.figures import OURS
 from anabranch.bench.launch import CORES, JVM_MEMORY, Places
 from anabranch.bench.peer_process import our_script, run_peer, scratch_places, show_activity
@@ -53,7 +60,10 @@ BUSY_EXPONENT = 1.5
 LEHMER_STEPS = 8_000
 """About 20 µs a row: reading and exchanging it must not count beside that."""
 OVERHEAD_KEYS = 100_000
+OVERHEAD_BATCHES = 4
 OVERHEAD_PAIRS = 5
+WARM_UP_PAIRS = 2
+"""A JVM that still compiles takes more processor time than balance does."""
 PEERS = ("spark", "flink")
 WHY_NOT_SPARK = (
     "native Spark is not among the loads: it merges rows before the exchange and cannot be told not to, so a hot key "
@@ -75,13 +85,13 @@ def run(options: BenchOptions, console: Console | None = None) -> SkewReport:
     console = console or Console()
     bench = _Skew(options, console)
     moving = [LoadCase(stream, (HASH, BALANCED)) for stream in bench.make_moving_streams()]
-    loads = [run for exponent in bench.exponents for run in bench.run_loads([bench.make_zipf_case(exponent)])]
+    loads = bench.run_loads("zipf keys", bench.make_zipf_cases())
     loads += bench.run_flink_loads()
-    loads += bench.run_loads(moving)
-    loads += bench.run_loads([LoadCase(stream, PAPERS_STRATEGIES) for stream in bench.make_cases()])
+    loads += bench.run_loads("keys that move", moving)
+    loads += bench.run_loads("four cases", [LoadCase(stream, PAPERS_STRATEGIES) for stream in bench.make_cases()])
     busy = bench.run_busy()
     pairs = bench.measure_overhead()
-    figures = compute_figures(loads, busy, pairs, bench.rows, bench.batch_seconds)
+    figures = compute_figures(loads, busy, pairs, bench.rows)
     pictures: list[Path] = []
     # No matching answers, no claim: a picture would be one.
     if options.out_dir is not None and figures["answers_equal"] == 1:
@@ -113,20 +123,20 @@ class _Skew:
         self.rows = self._rows_per_batch * ZIPF_PHASES * BATCHES_A_PHASE
         self._peers = PEERS if options.peers is None else options.peers
         self.notes: list[str] = []
-        self._seconds: list[float] = []
         _refuse(self._rows_per_batch, self.slots, self._peers)
         self.notes += [WHY_NOT_SPARK] if "spark" in self._peers else []
         self.notes += [WHY_NOT_FLINK_BUSY] if "flink" in self._peers else []
 
-    @property
-    def batch_seconds(self) -> float:
-        """The median batch of the zipf streams, in which all strategies run side by side."""
-        return median(self._seconds)
-
-    def make_zipf_case(self, exponent: float) -> LoadCase:
-        """Return zipf keys, whose order changes once, for all strategies."""
-        stream = make_zipf_stream(exponent, self._rows_per_batch, BATCHES_A_PHASE, ZIPF_PHASES, self._options.seed)
-        return LoadCase(stream, STRATEGIES)
+    def make_zipf_cases(self) -> list[LoadCase]:
+        """Return zipf keys, whose order changes once; all strategies under one skew, the main ones under the others."""
+        everyone = BUSY_EXPONENT if BUSY_EXPONENT in self.exponents else max(self.exponents)
+        return [
+            LoadCase(
+                make_zipf_stream(exponent, self._rows_per_batch, BATCHES_A_PHASE, ZIPF_PHASES, self._options.seed),
+                STRATEGIES if exponent == everyone else MAIN_STRATEGIES,
+            )
+            for exponent in self.exponents
+        ]
 
     def make_moving_streams(self) -> list[SkewStream]:
         """Return phone numbers whose mean moves and whose deviation narrows, and real topics if there are some."""
@@ -144,9 +154,8 @@ class _Skew:
         """Return the load distribution paper's four cases."""
         return make_four_cases(2 * self._rows_per_batch, CASE_BATCHES, self._options.seed)
 
-    def run_loads(self, cases: Sequence[LoadCase]) -> list[LoadRun]:
+    def run_loads(self, name: str, cases: Sequence[LoadCase]) -> list[LoadRun]:
         """Run streams in one process, one flow each; check every strategy's answers."""
-        name = ", ".join(case.stream.name for case in cases)
         folders = [write_stream(case.stream, "parquet", self._inputs) for case in cases]
         given = [
             {
@@ -157,9 +166,8 @@ class _Skew:
             for case, folder in zip(cases, folders, strict=True)
         ]
         runs: list[LoadRun] = []
-        slug = f"skew-loads-{cases[0].stream.name.replace(' ', '-')}"
         with (
-            scratch_places(self._options.cache_dir, self._logs, slug) as places,
+            scratch_places(self._options.cache_dir, self._logs, f"skew-{name.replace(' ', '-')}") as places,
             show_activity(self._console, name),
         ):
             cases_path = places.scratch / "cases.json"
@@ -170,8 +178,6 @@ class _Skew:
             for number, (case, folder) in enumerate(zip(cases, folders, strict=True)):
                 expected = ask_oracle(folder, "parquet")
                 seen = reported["cases"][case.stream.name]["batches"]
-                if case.competitors == STRATEGIES:
-                    self._seconds += [batch["seconds"] for batch in seen if batch["rows"]]
                 runs += [
                     _evaluate(case, competitor, seen, expected, places.output / str(number) / competitor.name)
                     for competitor in case.competitors
@@ -219,19 +225,18 @@ class _Skew:
                 answer = check_answer(ANSWER_READERS[OURS](places.output / str(number)), expected)
                 busy.append(evaluate_busy(seen["name"], seen["batches"], stream.first_batches, answer))
         for run in busy:
-            self._console.print(
-                f"{run.system}, a costly operator on {stream.name}: {run.rows_per_second / 1e6:.2f} M rows/s"
-            )
+            self._console.print(f"{run.system}, a costly operator on {stream.name}: {run.rows_per_second:,.0f} rows/s")
         return busy
 
     def measure_overhead(self) -> list[OverheadPair]:
         """Return the processor seconds of flows without skew, balance on and off, in pairs."""
         files_per_batch = 2
-        stream = make_uniform_stream(4 * self._rows_per_batch, 4 * files_per_batch, OVERHEAD_KEYS, self._options.seed)
+        files = OVERHEAD_BATCHES * files_per_batch
+        stream = make_uniform_stream(2 * self._rows_per_batch, files, OVERHEAD_KEYS, self._options.seed)
         folder = write_stream(stream, "parquet", self._inputs)
-        # The first two warm the JVM up; then each goes first as often as the other, as far as that goes.
-        order = [UNBALANCED, BALANCED]
-        for pair in range(OVERHEAD_PAIRS):
+        # Each goes first as often as the other, as far as that goes.
+        order: list[Competitor] = []
+        for pair in range(WARM_UP_PAIRS + OVERHEAD_PAIRS):
             order += [UNBALANCED, BALANCED] if pair % 2 == 0 else [BALANCED, UNBALANCED]
         given = [_describe_run(competitor, folder, files_per_batch=files_per_batch) for competitor in order]
         with (
@@ -240,7 +245,7 @@ class _Skew:
         ):
             reported, took = self._run_flows("keys without skew", given, places.scratch / "runs.json", places)
         self._note_neighbours("keys without skew", took)
-        return pair_up(reported["runs"][2:])
+        return pair_up(reported["runs"])[WARM_UP_PAIRS:]
 
     def describe(self) -> dict[str, Any]:
         """Return what was run."""

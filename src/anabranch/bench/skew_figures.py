@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from anabranch.bench.answers import AnswerCheck
-from anabranch.bench.skew_loads import SETTLING_BATCHES, LoadRun
+from anabranch.bench.skew_loads import SETTLING_BATCHES, LoadRun, is_four_cases, is_zipf
 
 MOVING_NORMAL = ("moving mean", "narrowing")
 HISTORY = "least-count-history"
@@ -64,7 +64,7 @@ def evaluate_busy(
 
 
 def compute_figures(
-    loads: Sequence[LoadRun], busy: Sequence[BusyRun], pairs: Sequence[OverheadPair], rows: int, batch_seconds: float
+    loads: Sequence[LoadRun], busy: Sequence[BusyRun], pairs: Sequence[OverheadPair], rows: int
 ) -> dict[str, float]:
     """Return the figures by name; those of parts that did not run are absent.
 
@@ -74,12 +74,14 @@ def compute_figures(
     figures: dict[str, float] = {
         "answers_equal": int(bool(answers) and all(answers)),
         "rows": rows,
-        "batch_seconds": batch_seconds,
     }
+    for busy_run in busy:
+        if busy_run.system == "auto":
+            figures["batch_seconds"] = busy_run.batch_seconds
     if not figures["answers_equal"]:
         return figures
     for run in loads:
-        if run.system == "auto" and run.stream.startswith("zipf"):
+        if run.system == "auto" and is_zipf(run):
             figures[f"max_over_mean_{name_exponent(run.stream)}"] = run.settled_max_over_mean
     moving = [run.settled_max_over_mean for run in loads if run.system == "auto" and run.stream in MOVING_NORMAL]
     if moving:
@@ -90,7 +92,7 @@ def compute_figures(
     waits = [run.batches_until_even for run in loads if run.system == "auto"]
     if waits and None not in waits:
         figures["batches_until_even"] = max(wait for wait in waits if wait is not None)
-    counted = [run.balance for run in loads if run.system == HISTORY and run.stream.endswith("data")]
+    counted = [run.balance for run in loads if run.system == HISTORY and is_four_cases(run)]
     if counted:
         figures["balance_least_count"] = min(counted)
     rates = {run.system: run.rows_per_second for run in busy}

@@ -38,6 +38,16 @@ class LoadRun:
     answer: AnswerCheck
 
 
+def is_zipf(run: LoadRun) -> bool:
+    """Say whether the run is one of those under which skew grows from stream to stream."""
+    return run.stream.startswith("zipf")
+
+
+def is_four_cases(run: LoadRun) -> bool:
+    """Say whether the run is one of keys × data, each even or not."""
+    return run.stream.endswith("data")
+
+
 def evaluate_loads(
     system: str,
     stream: str,

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from anabranch.bench.report import describe_machine, find_commit, format_figure
 from anabranch.bench.skew_figures import BusyRun, OverheadPair
-from anabranch.bench.skew_loads import EVEN, SETTLING_BATCHES, LoadRun
+from anabranch.bench.skew_loads import EVEN, SETTLING_BATCHES, LoadRun, is_four_cases, is_zipf
 
 BUSY_NEIGHBOUR_SHARE = 0.1
 
@@ -73,8 +73,14 @@ def print_report(report: SkewReport, console: Console) -> None:
             console.print(f"[red]Wrong answer[/]: {run.system}{where}: {run.answer.difference}")
     for note in report.notes:
         console.print(f"[yellow]Note[/]: {note}")
-    for stream in dict.fromkeys(run.stream for run in report.loads):
-        console.print(_build_load_table([run for run in report.loads if run.stream == stream]))
+    for build, belongs in (
+        (_build_zipf_table, is_zipf),
+        (_build_stream_table, lambda run: not is_zipf(run) and not is_four_cases(run)),
+        (_build_case_table, is_four_cases),
+    ):
+        runs_of_table = [run for run in report.loads if belongs(run)]
+        if runs_of_table:
+            console.print(build(runs_of_table))
     if report.busy:
         console.print(_build_busy_table(report.busy))
     if report.pairs:
@@ -88,38 +94,85 @@ def print_report(report: SkewReport, console: Console) -> None:
         console.print(f"Picture: {picture}")
 
 
-def _build_load_table(runs: Sequence[LoadRun]) -> Table:
-    table = Table(title=f"{runs[0].stream}, {runs[0].slots} slots", box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    table.add_column("strategy", no_wrap=True)
-    for name in ("max/mean", "balance", "extra", "even after", "changes", "moved MB"):
+def _build_zipf_table(runs: Sequence[LoadRun]) -> Table:
+    """Return max/mean by strategy and skew, and more of the skew that all strategies ran under."""
+    streams = list(dict.fromkeys(run.stream for run in runs))
+    detailed = max(streams, key=lambda stream: len({run.system for run in runs if run.stream == stream}))
+    by_place = {(run.system, run.stream): run for run in runs}
+    table = _make_table(f"Zipf keys on {runs[0].slots} slots: busiest slot over the mean", "strategy")
+    for name in (*(stream.removeprefix("zipf ") for stream in streams), "balance", "even after", "changes"):
         table.add_column(name, justify="right", no_wrap=True)
     table.caption = (
-        f"from {SETTLING_BATCHES} batches after a change on; even after: batches until max/mean is at most {EVEN:g}"
+        f"From {SETTLING_BATCHES} batches after a change on. Balance and the columns behind it: {detailed}; "
+        f"even after so many batches: at most {EVEN:g} times the mean."
     )
-    for run in runs:
-        wait = run.batches_until_even
+    for system in dict.fromkeys(run.system for run in runs):
+        run = by_place.get((system, detailed))
         table.add_row(
-            f"[bold]{run.system}[/]" if run.system == "auto" else run.system,
-            f"{run.settled_max_over_mean:.3f}" if run.answer.equal else "[red]wrong[/]",
-            f"{run.balance:.3f}",
-            f"{run.extra_time:.0%}",
-            "–" if wait is None else f"{wait}",
-            f"{run.changes}",
-            f"{run.moved_bytes / 1e6:.2f}",
+            _name(system),
+            *(_show_worst(by_place.get((system, stream))) for stream in streams),
+            *(_describe(run) if run is not None else ("", "", "")),
         )
     return table
 
 
+def _build_stream_table(runs: Sequence[LoadRun]) -> Table:
+    table = _make_table("Keys that move", "stream")
+    table.add_column("strategy", no_wrap=True)
+    for name in ("max/mean", "balance", "even after", "changes", "moved MB"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for run in runs:
+        moved = f"{run.moved_bytes / 1e6:.1f}"
+        table.add_row(run.stream, _name(run.system), _show_worst(run), *_describe(run), moved)
+    return table
+
+
+def _build_case_table(runs: Sequence[LoadRun]) -> Table:
+    by_place = {(run.system, run.stream): run for run in runs}
+    streams = list(dict.fromkeys(run.stream for run in runs))
+    table = _make_table("Balance: idlest slot over busiest", "strategy")
+    for stream in streams:
+        table.add_column(stream.replace(", ", ",\n"), justify="right", no_wrap=True)
+    for system in dict.fromkeys(run.system for run in runs):
+        found = [by_place.get((system, stream)) for stream in streams]
+        table.add_row(_name(system), *("" if run is None else _show(run, f"{run.balance:.3f}") for run in found))
+    return table
+
+
+def _make_table(title: str, first: str) -> Table:
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    table.add_column(first, no_wrap=True)
+    return table
+
+
+def _describe(run: LoadRun) -> tuple[str, str, str]:
+    """Return balance, batches until even, and changes."""
+    wait = run.batches_until_even
+    return f"{run.balance:.3f}", "never" if wait is None else f"{wait}", f"{run.changes}"
+
+
+def _show_worst(run: LoadRun | None) -> str:
+    return "" if run is None else _show(run, f"{run.settled_max_over_mean:.3f}")
+
+
+def _show(run: LoadRun, figure: str) -> str:
+    return figure if run.answer.equal else "[red]wrong[/]"
+
+
+def _name(system: str) -> str:
+    return f"[bold]{system}[/]" if system == "auto" else system
+
+
 def _build_busy_table(runs: Sequence[BusyRun]) -> Table:
-    table = Table(title="zipf 1.5, an operator that costs processor time", box=SIMPLE_HEAD)
+    table = Table(title="Zipf 1.5, an operator that costs processor time", box=SIMPLE_HEAD)
     table.add_column("system", no_wrap=True)
     for name in ("rows/s", "auto ×", "batch", "max/mean"):
         table.add_column(name, justify="right", no_wrap=True)
     own = next((run.rows_per_second for run in runs if run.system == "auto"), None)
     for run in runs:
         table.add_row(
-            f"[bold]{run.system}[/]" if run.system == "auto" else run.system,
-            f"{run.rows_per_second / 1e6:.2f} M" if run.answer.equal else "[red]wrong answer[/]",
+            _name(run.system),
+            f"{run.rows_per_second:,.0f}" if run.answer.equal else "[red]wrong answer[/]",
             f"{own / run.rows_per_second:.2f}" if own is not None and run.system != "auto" else "",
             f"{run.batch_seconds:.2f} s",
             f"{run.max_over_mean:.2f}" if run.max_over_mean is not None else "–",

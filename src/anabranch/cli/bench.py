@@ -35,7 +35,7 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
     seed: Annotated[int | None, typer.Option(help="Seed of the generated input.", show_default=False)] = None,
     curves: Annotated[bool, typer.Option("--curves", help="Also measure over rows and keys: minutes more.")] = False,
     keys: Annotated[
-        int | None, typer.Option(metavar="N", min=2, help="Keys (planners, migration).", show_default=False)
+        int | None, typer.Option(metavar="N", min=2, help="Keys (planners, migration, disorder).", show_default=False)
     ] = None,
     slots: Annotated[
         int | None, typer.Option(metavar="N", min=2, help="Slots (planners, skew, migration).", show_default=False)

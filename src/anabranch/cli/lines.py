@@ -18,6 +18,8 @@ def describe_batch(progress: BatchProgress, now_seconds: float) -> str:
         "rows_per_second": f"{progress.rows_per_second:.0f}",
         "out": progress.rows_out,
         "late": progress.late_rows,
+        "slot_late": progress.slot_late_rows,
+        "updated": progress.updated_rows,
         "dead": progress.dead_rows,
     }
     if progress.watermark_us is not None:
@@ -40,6 +42,17 @@ def describe_batch(progress: BatchProgress, now_seconds: float) -> str:
     return " ".join(f"{name}={value}" for name, value in pairs.items())
 
 
+def describe_late(history: RunHistory) -> str:
+    """Return the late rows in words, beside those that would be late if each slot followed its own rows only."""
+    remarks = []
+    if history.updated_rows:
+        remarks.append(f"{format_count(history.updated_rows)} of them changed results")
+    if history.slot_late_rows != history.late_rows:
+        remarks.append(f"{format_count(history.slot_late_rows)} by their slot's own time")
+    text = f"{format_count(history.late_rows)} late"
+    return f"{text} ({', '.join(remarks)})" if remarks else text
+
+
 def describe_run(history: RunHistory, ended_seconds: float) -> str:
     """Return the closing words of a run in one line."""
     elapsed = ended_seconds - history.started_seconds
@@ -52,8 +65,8 @@ def describe_run(history: RunHistory, ended_seconds: float) -> str:
         f"{format_count(history.rows_in)} rows in",
         f"{format_count(history.rows_out)} out",
     ]
-    if history.late_rows:
-        parts.append(f"{format_count(history.late_rows)} late")
+    if history.late_rows or history.slot_late_rows:
+        parts.append(describe_late(history))
     if history.dead_rows:
         parts.append(f"{format_count(history.dead_rows)} dead")
     parts.append(f"committed up to batch {latest.batch}")

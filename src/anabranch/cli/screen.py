@@ -18,6 +18,7 @@ from anabranch.cli.formats import (
     format_moment,
     format_seconds,
 )
+from anabranch.cli.lines import describe_late
 from anabranch.metrics.history import RunHistory, skew
 from anabranch.model import BatchProgress
 
@@ -111,8 +112,8 @@ class ProgressPanel:
     def _rows(self) -> Text:
         history = self._history
         text = Text.assemble((format_count(history.rows_out), "bold"), " results")
-        for count, name in ((history.late_rows, "late"), (history.dead_rows, "dead")):
-            text.append(f"   {format_count(count)} {name}", style="yellow" if count else "dim")
+        text.append(f"   {describe_late(history)}", style="yellow" if history.late_rows else "dim")
+        text.append(f"   {format_count(history.dead_rows)} dead", style="yellow" if history.dead_rows else "dim")
         return text
 
     def _state(self, latest: BatchProgress) -> Text:

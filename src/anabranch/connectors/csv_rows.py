@@ -12,7 +12,7 @@ from polars.exceptions import PolarsError
 
 from anabranch.connectors.number_lines import WORTH_COMPILED_CODE_BYTES, NumberField, parse_number_lines
 from anabranch.connectors.rejects import sieve_lines
-from anabranch.connectors.text_values import TEXT_TYPES, convert_text, may_be_time
+from anabranch.connectors.text_values import TEXT_TYPES, convert_text, explain_time, may_be_time
 from anabranch.errors import FlowError, SourceError
 from anabranch.model import ReadOutcome
 
@@ -225,7 +225,9 @@ class _Rows:
         return f"{len(fields)} fields where there should be {self._width}"
 
     def _blame(self, column: str, field: str) -> str:
-        return f"column {column!r} is declared as {self._schema[column]}, found {field[:200]!r}"
+        reason = explain_time(field, self._schema[column])
+        found = f"column {column!r} is declared as {self._schema[column]}, found {field[:200]!r}"
+        return f"{found}, {reason}" if reason else found
 
 
 def _may_hold(kind: pl.DataType, field: str) -> bool:

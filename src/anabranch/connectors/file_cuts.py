@@ -101,6 +101,8 @@ def cut_file(
     units = min(units, left)
     if units <= 0:
         return [], start
+    folder = os.path.dirname(entry.name)
+    partition = {"partition": folder} if folder else {}
     edges = [start, *_cut_evenly(measure, start, units), start + units]
     splits = [
         {
@@ -110,6 +112,7 @@ def cut_file(
             "from": first,
             "to": last,
             "bytes": int((last - first) * measure.bytes_per_unit),
+            **partition,
         }
         for first, last in itertools.pairwise(edges)
     ]

@@ -11,7 +11,7 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from anabranch.connectors.rejects import shorten_raw, sieve_lines
-from anabranch.connectors.text_values import TEXT_TYPES, convert_text, may_be_time
+from anabranch.connectors.text_values import TEXT_TYPES, convert_text, explain_time, may_be_time
 from anabranch.connectors.uniform_json import parse_uniform_lines
 from anabranch.errors import FlowError
 from anabranch.model import ReadOutcome
@@ -141,7 +141,10 @@ def _explain(line: bytes, schema: Mapping[str, pl.DataType]) -> str:
 
 def _blame(column: str, kind: pl.DataType, value: Any) -> str:
     found = shorten_raw(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))[:200]
-    return f"column {column!r} is declared as {kind}, found the {_name_kind(value)} {found}"
+    reason = explain_time(value, kind) if isinstance(value, str) else None
+    return f"column {column!r} is declared as {kind}, found the {_name_kind(value)} {found}" + (
+        f", {reason}" if reason else ""
+    )
 
 
 def _name_kind(value: Any) -> str:

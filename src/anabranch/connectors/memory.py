@@ -11,6 +11,7 @@ import polars as pl
 
 from anabranch.connectors.csv_rows import CsvDialect
 from anabranch.connectors.encodings import encode_arrow
+from anabranch.connectors.file_listing import is_ignored
 from anabranch.connectors.file_planner import FilePlanner
 from anabranch.connectors.file_reading import read_split
 from anabranch.connectors.part_files import claim_shelf, list_parts, publish_parts, retract_parts
@@ -39,21 +40,29 @@ class MemorySource:
         """Say that the rows come from memory, and what they are made of."""
         return f"memory ({', '.join(self.schema)})"
 
-    def add(self, frame: pl.DataFrame | Mapping[str, Sequence[Any]]) -> MemorySource:
-        """Add rows; each frame is a batch of its own unless ``max_frames`` says otherwise."""
+    def add(self, frame: pl.DataFrame | Mapping[str, Sequence[Any]], partition: str = "") -> MemorySource:
+        """Add rows; each frame is a batch of its own unless ``max_frames`` says otherwise.
+
+        ``partition`` names the part of the source that they are of, for watermarks that are kept per partition.
+        """
         given = frame if isinstance(frame, pl.DataFrame) else pl.DataFrame(frame, schema=dict(self.schema))
         missing = [column for column in self.schema if column not in given.columns]
         if missing:
             msg = f"the frame has no column {', '.join(map(repr, missing))}; it has {given.columns}"
             raise FlowError(msg)
         rows = given.select(pl.col(column).cast(kind) for column, kind in self.schema.items())
-        ordinal = sum(name.endswith(".arrow") for name in os.listdir(self.directory))
-        hidden = os.path.join(self.directory, f".{ordinal:09d}.arrow.tmp")
+        if partition and (is_ignored(partition) or "/" in partition):
+            msg = f"a partition's name has no '/' and does not begin with '.' or '_', found {partition!r}"
+            raise FlowError(msg)
+        folder = os.path.join(self.directory, partition)
+        os.makedirs(folder, exist_ok=True)
+        ordinal = sum(name.endswith(".arrow") for _, _, names in os.walk(self.directory) for name in names)
+        hidden = os.path.join(folder, f".{ordinal:09d}.arrow.tmp")
         with open(hidden, "wb") as file:
             file.write(encode_arrow(rows))
         # Files are read oldest first; a made-up time keeps the order of adding even if the clock is set back.
         os.utime(hidden, ns=(ordinal + 1, ordinal + 1))
-        os.rename(hidden, os.path.join(self.directory, f"{ordinal:09d}.arrow"))
+        os.rename(hidden, os.path.join(folder, f"{ordinal:09d}.arrow"))
         return self
 
     def check(self) -> None:
@@ -62,7 +71,7 @@ class MemorySource:
     def planner(self) -> FilePlanner:
         """Return the driver side, which finds added frames in the order in which they were added."""
         admission = Admission(max_files=self.max_frames)
-        return FilePlanner(self.directory, "arrow", admission, pattern="*.arrow", poll_seconds=0.0)
+        return FilePlanner(self.directory, "arrow", admission, pattern="*.arrow", recursive=True, poll_seconds=0.0)
 
     def read(self, split: Split, columns: Sequence[str] | None = None) -> Iterator[ReadOutcome]:
         """Read an added frame."""

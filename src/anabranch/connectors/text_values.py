@@ -22,6 +22,7 @@ _ISO = (
     r"(?:[T ](?<minute>[0-9]{2}:[0-9]{2})(?::(?<second>[0-9]{2})(?:\.(?<fraction>[0-9]{1,9}))?)?"
     r"(?<zone>Z|[+-][0-9]{2}:?[0-9]{2})?)?$"
 )
+_OFFSET_OR_EPOCH = r"Z$|T.*[+-][0-9]{2}:?[0-9]{2}$| .*[+-][0-9]{2}:?[0-9]{2}$|" + _EPOCH
 _ISO_ALONE = re.compile(_ISO.replace("(?<", "(?P<"))
 _EPOCH_ALONE = re.compile(_EPOCH)
 _DATE_ALONE = re.compile(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
@@ -36,10 +37,12 @@ def convert_text(text: pl.Series, kind: pl.DataType) -> pl.Series | None:
     """Return a text column as another type, None if any value is not of that type; nulls stay null.
 
     Times are ISO 8601 (``2026-01-31``, ``2026-01-31T23:59:59.123``, with a space for the ``T``, with ``Z`` or
-    ``+02:00``), converted to UTC, or whole numbers since 1970 in the column's own unit.
+    ``+02:00``), or whole numbers since 1970 in the column's own unit. An offset is always heeded: such a time becomes
+    UTC in a column without a zone. A time without an offset is of the column's zone, or UTC if it has none; where
+    clocks are set back or forward, it may have happened twice or never, and is refused.
     """
     if isinstance(kind, pl.Datetime):
-        converted = to_datetime(_read_ticks(text, kind.time_unit), kind)
+        converted = _read_times(text, kind)
     elif isinstance(kind, pl.Date):
         converted = text.str.to_date("%Y-%m-%d", strict=False).set(text.str.len_bytes() != 10, None)
     elif isinstance(kind, pl.Time):
@@ -62,11 +65,40 @@ def to_datetime(ticks: pl.Series, kind: pl.Datetime) -> pl.Series:
     return naive if kind.time_zone is None else naive.dt.replace_time_zone("UTC").dt.convert_time_zone(kind.time_zone)
 
 
-def _read_ticks(text: pl.Series, unit: str) -> pl.Series:
-    ticks = _read_uniform_ticks(text, unit)
-    if ticks is None:
+def explain_time(text: str, kind: pl.DataType) -> str | None:
+    """Say why a text that looks like a time is none in this column; None if that is not for its zone."""
+    if not isinstance(kind, pl.Datetime) or kind.time_zone in (None, "UTC"):
+        return None
+    times = pl.Series([text])
+    if convert_text(times, pl.Datetime(kind.time_unit)) is None:
+        return None
+    if convert_text(times, kind) is not None:
+        return None
+    return (
+        f"no single moment in {kind.time_zone}: clocks are set there at that time, so it happened twice or never; "
+        f"write times with their offset, such as {text}+01:00"
+    )
+
+
+def _read_times(text: pl.Series, kind: pl.Datetime) -> pl.Series:
+    """Return the times; null where a text is none, or no single moment in the column's zone."""
+    is_utc = kind.time_zone in (None, "UTC")
+    ticks = _read_uniform_ticks(text, kind.time_unit)
+    has_offset: bool | pl.Series = True
+    if ticks is not None:
+        has_offset = is_utc or bool(text.str.ends_with("Z").all())
+    else:
         ticks = _read_epochs(text)
-    return _read_any_ticks(text, unit) if ticks is None else ticks
+    if ticks is None:
+        ticks = _read_any_ticks(text, kind.time_unit)
+        has_offset = True if is_utc else text.str.contains(_OFFSET_OR_EPOCH)
+    if has_offset is True:
+        return to_datetime(ticks, kind)
+    assert kind.time_zone is not None
+    local = ticks.cast(pl.Datetime(kind.time_unit)).dt.replace_time_zone(
+        kind.time_zone, ambiguous="null", non_existent="null"
+    )
+    return local if has_offset is False else to_datetime(ticks, kind).zip_with(has_offset, local)
 
 
 def _read_uniform_ticks(text: pl.Series, unit: str) -> pl.Series | None:

@@ -35,6 +35,9 @@ _SMALLEST_WATCHED_SHARE = 0.002
 """Keys below this part of a slot's fair share are left to their buckets, unless the routing table names them."""
 _AIM = 0.3
 """The part of the tolerance that a plan may use: loads are known from one batch, and the next one differs by chance."""
+_FADE = 0.9
+"""What the past counts beside the present, a batch further back: some ten batches even chance out and follow skew."""
+_MOST_REMEMBERED_KEYS = 100_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +79,8 @@ class Balancer:
     """What every strategy would have done with the last sample that was looked at."""
     _state: TriggerState | None = None
     _earlier: KeySample | None = None
+    _remembered: KeySample | None = None
+    """The last sample with all earlier ones as its history; kept for strategies that go by it only."""
 
     @property
     def balance(self) -> Balance | None:
@@ -92,7 +97,8 @@ class Balancer:
         if loads.slot_rows.sum() < balance.fewest_rows_a_slot * routes.slots:
             self.last_reason = f"batch {loads.batch} had too few rows to tell skew from chance"
             return None
-        goal = Goal(routes.slots, balance.tolerance)
+        self._remember(loads.sample)
+        goal = Goal(routes.slots, _AIM * balance.tolerance)
         reading = Reading(
             loads.batch,
             loads.now_seconds,
@@ -105,7 +111,7 @@ class Balancer:
         if not decision.go:
             self.last_reason = decision.reason
             return self._cool(loads, routes, goal)
-        proposal, expected = self._plan(loads, routes, replace(goal, tolerance=_AIM * balance.tolerance))
+        proposal, expected = self._plan(loads, routes, goal)
         verdict = decide_to_apply(balance.planning, self._state, reading, reading.imbalance, expected)
         self._state = verdict.state
         self.last_reason = f"{decision.reason}: {proposal.reason}; {verdict.reason}"
@@ -139,6 +145,15 @@ class Balancer:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
+    def _remember(self, sample: KeySample) -> None:
+        # A strategy that leaves decided keys alone takes keys with a past for decided: only those that ask get one.
+        if self.routing.strategy == AUTO or not getattr(make_strategy(self.routing.strategy), "with_history", False):
+            self._remembered = None
+        elif self._remembered is None:
+            self._remembered = sample
+        else:
+            self._remembered = sample.remembering(self._remembered, _FADE).hottest(_MOST_REMEMBERED_KEYS)
+
     def _plan(self, loads: OperatorLoads, routes: Routes, goal: Goal) -> tuple[Proposal, float]:
         """Return the best routes that can be found, and the imbalance that they should give."""
         balance = self.routing.balance
@@ -148,7 +163,7 @@ class Balancer:
         if self.routing.strategy != AUTO:
             strategy = make_strategy(self.routing.strategy)
             try:
-                chosen = strategy.decide(loads.sample, routes, np.random.default_rng(loads.batch))
+                chosen = strategy.decide(self._remembered or loads.sample, routes, np.random.default_rng(loads.batch))
             except RouteError as error:
                 # It cannot decide on such keys: what is there stays, and the flow goes on.
                 return Proposal(routes, str(error), 0.0), score_loads(loads.slot_rows).max_over_mean

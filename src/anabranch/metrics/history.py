@@ -36,6 +36,8 @@ class RunHistory:
         self.rows_in = 0
         self.rows_out = 0
         self.late_rows = 0
+        self.slot_late_rows = 0
+        self.updated_rows = 0
         self.dead_rows = 0
         self.exchanged_bytes = 0
         self.slot_rows: tuple[int, ...] = ()
@@ -53,6 +55,8 @@ class RunHistory:
         self.rows_in += progress.rows_in
         self.rows_out += progress.rows_out
         self.late_rows += progress.late_rows
+        self.slot_late_rows += progress.slot_late_rows
+        self.updated_rows += progress.updated_rows
         self.dead_rows += progress.dead_rows
         self.exchanged_bytes += progress.exchanged_bytes
         self.slot_rows = _add_by_slot(self.slot_rows, progress.slot_rows)

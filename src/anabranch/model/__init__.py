@@ -1,17 +1,32 @@
 """The vocabulary: frozen data that every other room speaks."""
 
-from anabranch.model.columns import BATCH, BUCKET, EMISSION, HASH, ORDER, SEEN, TIME, WINDOW, WINDOW_END, WINDOW_START
+from anabranch.model.columns import (
+    BATCH,
+    BUCKET,
+    EMISSION,
+    HASH,
+    ORDER,
+    SEEN,
+    TIME,
+    WINDOW,
+    WINDOW_END,
+    WINDOW_NUMBER,
+    WINDOW_START,
+)
 from anabranch.model.operations import (
     LATE_POLICIES,
     Aggregate,
     AggregateSpec,
     Column,
+    CountWindowSpec,
     DistinctSpec,
     Fired,
     Kernel,
     LatePolicy,
     OperatorSpec,
+    OrderSpec,
     Prepared,
+    ProcessSpec,
     Standing,
     TopKSpec,
     WindowSpec,
@@ -20,7 +35,15 @@ from anabranch.model.progress import BatchProgress
 from anabranch.model.routes import BucketMap, RouteError, RoutingTable, Share
 from anabranch.model.runs import RunReader, RunRef, RunWriter, SlotState
 from anabranch.model.splits import Admission, PlannedSplits, ReadOutcome, Sink, Source, Split, SplitPlanner, StagedFile
-from anabranch.model.times import BEGINNING_OF_TIME, CLOCK_LEVELS, END_OF_TIME, Clock, OperatorTime, SharedClocks
+from anabranch.model.times import (
+    BEGINNING_OF_TIME,
+    CLOCK_LEVELS,
+    END_OF_TIME,
+    FLOW_CLOCK,
+    Clock,
+    OperatorTime,
+    SharedClocks,
+)
 
 __all__ = [
     "BATCH",
@@ -29,6 +52,7 @@ __all__ = [
     "CLOCK_LEVELS",
     "EMISSION",
     "END_OF_TIME",
+    "FLOW_CLOCK",
     "HASH",
     "LATE_POLICIES",
     "ORDER",
@@ -36,6 +60,7 @@ __all__ = [
     "TIME",
     "WINDOW",
     "WINDOW_END",
+    "WINDOW_NUMBER",
     "WINDOW_START",
     "Admission",
     "Aggregate",
@@ -44,14 +69,17 @@ __all__ = [
     "BucketMap",
     "Clock",
     "Column",
+    "CountWindowSpec",
     "DistinctSpec",
     "Fired",
     "Kernel",
     "LatePolicy",
     "OperatorSpec",
     "OperatorTime",
+    "OrderSpec",
     "PlannedSplits",
     "Prepared",
+    "ProcessSpec",
     "ReadOutcome",
     "RouteError",
     "RoutingTable",

@@ -60,7 +60,7 @@ class Balance:
     protocol: ProtocolChoice = "auto"
     """How state follows its keys: *state* hands it over in one batch, *window* lets open windows end where they are."""
     sample_rate: float = 0.1
-    """The part of a slot's rows that is looked at for hot keys."""
+    """The part of a slot's rows that is looked at for hot keys; some 20,000 at least, if there are as many."""
     fewest_rows_a_slot: int = 2_000
     """Batches with fewer rows a slot say nothing about skew: chance alone makes such loads uneven."""
 

@@ -25,5 +25,10 @@ BUCKET = "__bucket"
 WINDOW_START = "window_start"
 WINDOW_END = "window_end"
 
+WINDOW_NUMBER = "window"
+"""Int64: which of a key's count windows a result is, from 0."""
+
 EMISSION = "emission"
 """String: *early*, *final* or *update*, where a window may be emitted more than once."""
+PARTITION = "__partition"
+"""String: which partition of which source rows were read from, while they are on their way to a stateless operator."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import ClassVar, Literal, Protocol, get_args
 
 import polars as pl
 
@@ -70,7 +70,37 @@ class WindowSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class AggregateSpec:
+class CountWindowSpec:
+    """Windows of so many rows of a key, in the order they come, a new one every so many."""
+
+    size_rows: int
+    slide_rows: int
+
+
+class _Timed:
+    """What specifications with a window and a clock have in common."""
+
+    __slots__ = ()
+
+    window: WindowSpec | None
+    clock: Clock
+
+    @property
+    def follows_own_time(self) -> bool:
+        """Whether windows close in the time of their key, group or slot, not in that of the flow."""
+        return self.window is not None and self.clock.is_kept_in_slots
+
+    @property
+    def keeps_state_by_key(self) -> bool:
+        """Whether all state of a key lies together, because what is due differs from key to key."""
+        if self.window is None:
+            return False
+        again = self.window.marks_emissions or (self.window.kind == "session" and self.window.late != "drop")
+        return again or self.follows_own_time
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateSpec(_Timed):
     """Aggregate per key, and per window if there is one; without, a running aggregate with update output."""
 
     keys: tuple[str, ...]
@@ -79,10 +109,12 @@ class AggregateSpec:
     time_column: str | None = None
     ttl_us: int | None = None
     clock: Clock = FLOW_CLOCK
+    count_window: CountWindowSpec | None = None
+    """Instead of a window in time."""
 
 
 @dataclass(frozen=True, slots=True)
-class TopKSpec:
+class TopKSpec(_Timed):
     """Keep the k rows per key (and window) with the largest, or smallest, value of a column."""
 
     keys: tuple[str, ...]
@@ -95,6 +127,7 @@ class TopKSpec:
     time_column: str | None = None
     ttl_us: int | None = None
     clock: Clock = FLOW_CLOCK
+    count_window: CountWindowSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +138,56 @@ class DistinctSpec:
     watermark less the time-to-live are late.
     """
 
+    follows_own_time: ClassVar[bool] = False
+    keeps_state_by_key: ClassVar[bool] = False
+
     keys: tuple[str, ...]
     time_column: str | None = None
     ttl_us: int | None = None
     clock: Clock = FLOW_CLOCK
 
 
-OperatorSpec = AggregateSpec | TopKSpec | DistinctSpec
+class _Waiting:
+    """What specifications have in common whose keys wait for event time, each in its own row of the state."""
+
+    __slots__ = ()
+
+    clock: Clock
+    keeps_state_by_key: ClassVar[bool] = True
+
+    @property
+    def follows_own_time(self) -> bool:
+        """Whether it is the time of the key, group or slot that counts, not that of the flow."""
+        return self.clock.is_kept_in_slots
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec(_Waiting):
+    """Let a user's processor handle rows and timers, with state per key."""
+
+    keys: tuple[str, ...]
+    processor: object
+    columns: Mapping[str, pl.DataType]
+    """What comes, without the engine's own columns."""
+    schema: Mapping[str, pl.DataType]
+    """What it emits."""
+    time_column: str
+    clock: Clock = FLOW_CLOCK
+    ordered: bool = False
+    """Whether rows wait until the watermark has passed them, and are handled in the order of their time."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrderSpec(_Waiting):
+    """Hold rows until the watermark has passed them, and hand them on in the order of their time."""
+
+    keys: tuple[str, ...]
+    time_column: str
+    clock: Clock = FLOW_CLOCK
+    late: LatePolicy = "drop"
+
+
+OperatorSpec = AggregateSpec | TopKSpec | DistinctSpec | ProcessSpec | OrderSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +220,8 @@ class Fired:
     """When, by the wall clock, something held here may have to be done without any row coming."""
     next_due_us: int | None = None
     """The smallest event time at which something still held here becomes due (None: nothing waits)."""
+    reached_us: int | None = None
+    """The event time that a drain reached by handing on rows which waited; windows say it by their ends."""
     shared: pl.DataFrame | None = None
     """Partial rows of keys that other slots have, too: they must meet before they are results."""
 

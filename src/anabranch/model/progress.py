@@ -26,6 +26,10 @@ class BatchProgress:
     exchanged_bytes: int
     moved_bytes: int = 0
     """State that was handed to other slots at the end of the batch."""
+    slot_late_rows: int = 0
+    """Rows that would be late if each slot followed its own rows only, beside ``late_rows`` under the chosen clock."""
+    updated_rows: int = 0
+    """Late rows that changed a result."""
     changes: tuple[str, ...] = ()
     """What changes about routes from the next batch on, and why."""
     phase_seconds: dict[str, float] = field(default_factory=dict)

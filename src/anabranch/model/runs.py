@@ -109,6 +109,10 @@ class SlotState(Protocol):
         """Return the rows whose hash is among the (sorted, unique) hashes, oldest run first, by search, not scan."""
         ...
 
+    def lookup_newest(self, hashes: pl.Series) -> list[pl.DataFrame]:
+        """Do the same, but return the rows of each hash from the newest run only that has it."""
+        ...
+
     def append(self, frame: pl.DataFrame) -> None:
         """Add one run; an empty frame adds none. The frame must be sorted."""
         ...

@@ -9,7 +9,11 @@ from typing import Any, Protocol
 import polars as pl
 
 Split = dict[str, Any]
-"""Plain JSON data that names what to read: a file range, an offset range. ``bytes``, an estimate, packs tasks."""
+"""Plain JSON data that names what to read: a file range, an offset range. ``bytes``, an estimate, packs tasks.
+
+``partition``, a text, says which part of its source it is of: parts that have their own time, such as the folder of one
+region or one site's topic partition. A source that is one part leaves it out.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,20 @@ class Clock:
 FLOW_CLOCK = Clock()
 
 
+@dataclass(frozen=True, slots=True)
+class TimeLimits:
+    """Which event times cannot be right: rows outside go to the dead-letter sink. None is no limit."""
+
+    earliest_us: int | None = 0
+    """Times before it are wrong; a clock that was never set often says 1970 or earlier."""
+    ahead_us: int | None = 86_400_000_000
+    """Times further ahead of the wall clock are wrong: they would close everybody's windows."""
+
+
+USUAL_LIMITS = TimeLimits()
+NO_LIMITS = TimeLimits(None, None)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedClocks:
     """Watermarks that the driver keeps, one a group of keys or one a slot, as of the start of a batch."""

@@ -9,14 +9,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.model import ORDER, TIME, Clock, Fired
+from anabranch.model import BATCH, HASH, ORDER, TIME, Clock, Fired
 from anabranch.operators.key_clocks import LATEST, ROWS, latest_by_group
 from anabranch.operators.keyed_rows import Hashes, hashes_of
 from anabranch.operators.partials import concatenate
 
 ORIGINAL = "__original"
 """Struct: a row as it came."""
-_ENGINE_COLUMNS = (ORDER, TIME)
+_ENGINE_COLUMNS = (ORDER, TIME, BATCH)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,21 +56,24 @@ def carry_original() -> pl.Expr:
 def gather_rows(
     received: list[pl.DataFrame], combined: bool, combine: Callable[[pl.DataFrame], pl.DataFrame]
 ) -> pl.DataFrame | None:
-    """Return what came as one frame of partial rows, or of single rows if they are carried as they came."""
+    """Return what came as one frame, by hash, of partial rows, or of single rows if they are carried as they came."""
     frames = [frame for frame in received if frame.height]
     if not frames:
         return None
     rows = concatenate(frames)
-    if combined:
-        return rows
-    if ORIGINAL in rows.columns:
-        return rows.with_columns(pl.lit(1, pl.Int64).alias(ROWS))
-    return combine(rows)
+    if not combined:
+        rows = rows.with_columns(pl.lit(1, pl.Int64).alias(ROWS)) if ORIGINAL in rows.columns else combine(rows)
+    return rows.sort(HASH, maintain_order=True)
 
 
 def touched_hashes(arrived: pl.DataFrame | None, due: Hashes) -> Hashes:
     """Return the hashes of all keys that must be looked at, sorted and unique."""
-    return due if arrived is None else np.union1d(due, hashes_of(arrived))
+    if arrived is None:
+        return due
+    # Mostly both are sorted: a sort that looks for sorted stretches only merges them.
+    hashes = np.sort(np.concatenate((due, hashes_of(arrived))), kind="stable")
+    touched: Hashes = hashes[np.concatenate(([True], hashes[1:] != hashes[:-1]))]
+    return touched
 
 
 def judge_rows(

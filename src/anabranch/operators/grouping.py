@@ -13,6 +13,7 @@ _PACKED = "__packed"
 # Offsets within a packed number must not overflow on the way.
 _LARGEST_PACKED = 2**62
 _MOST_PLACES_A_ROW = 2
+_MOST_PLACES_A_MERGED_ROW = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,12 @@ def count_and_add(
     row_counts: Sequence[str],
     sums: Mapping[str, str],
     strides: Mapping[str, int] | None = None,
+    largest: Sequence[str] = (),
 ) -> pl.DataFrame | None:
     """Count rows and add floats up per group, groups in the order of their values; None where this way is closed.
 
     Whole numbers that lie close together, such as ids, need no hash table: each group has a place in an array, which is
-    three times as fast. ``sums`` names columns by the column of their total.
+    three times as fast. ``sums`` names columns by the column of their total, ``largest`` Int64 columns without nulls.
     """
     if any(frame.schema[column] != pl.Float64 or frame[column].null_count() for column in sums.values()):
         return None
@@ -78,7 +80,49 @@ def count_and_add(
     for total, column in sums.items():
         added = np.bincount(packed, frame[column].to_numpy(), minlength=places)
         columns[total] = pl.Series(added[present])
+    for column in largest:
+        found = np.full(places, np.iinfo(np.int64).min)
+        np.maximum.at(found, packed, frame[column].to_numpy())
+        columns[column] = pl.Series(found[present])
     return pl.DataFrame(columns).select(*_unpack_digits(digits), pl.exclude(_PACKED))
+
+
+def add_up(
+    frame: pl.DataFrame,
+    by: Sequence[str],
+    sums: Sequence[str],
+    flags: Sequence[str] = (),
+    strides: Mapping[str, int] | None = None,
+) -> pl.DataFrame | None:
+    """Add Int64 and Float64 columns up per group; None where this way is closed.
+
+    Groups come in an order that depends on the rows alone. Of all other columns the first value of each group is kept;
+    a flag is true if any of the group is.
+    """
+    if any(frame.schema[column] not in (pl.Int64, pl.Float64) or frame[column].null_count() for column in sums):
+        return None
+    digits = _pack(frame, by, strides or {})
+    places = prod(digit.span for digit in digits) if digits is not None else 0
+    if digits is None or places > _MOST_PLACES_A_MERGED_ROW * frame.height:
+        return None
+    packed = frame.select(_pack_digits(digits)).to_series().to_numpy()
+    first_rows = np.full(places, -1)
+    first_rows[packed[::-1]] = np.arange(frame.height - 1, -1, -1)
+    present = np.flatnonzero(first_rows >= 0)
+    if len(present) == frame.height:
+        return frame
+    columns = []
+    for name in sums:
+        values = frame[name].to_numpy()
+        if values.dtype == np.float64:
+            added = np.bincount(packed, values, minlength=places)
+        else:
+            added = np.zeros(places, np.int64)
+            np.add.at(added, packed, values)
+        columns.append(pl.Series(name, added[present]))
+    for name in flags:
+        columns.append(pl.Series(name, np.bincount(packed[frame[name].to_numpy()], minlength=places)[present] > 0))
+    return frame[first_rows[present]].with_columns(columns)
 
 
 def _pack(frame: pl.DataFrame, by: Sequence[str], strides: Mapping[str, int]) -> list[_Digit] | None:

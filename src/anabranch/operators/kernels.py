@@ -5,8 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from anabranch.errors import FlowError
-from anabranch.model import Aggregate, AggregateSpec, DistinctSpec, Kernel, OperatorSpec, TopKSpec
+from anabranch.model import (
+    Aggregate,
+    AggregateSpec,
+    CountWindowSpec,
+    DistinctSpec,
+    Kernel,
+    OperatorSpec,
+    OrderSpec,
+    ProcessSpec,
+    TopKSpec,
+)
+from anabranch.operators.clocked_sessions import ClockedSessions
+from anabranch.operators.clocked_windows import ClockedWindows
+from anabranch.operators.count_windows import CountWindows
 from anabranch.operators.distinct import Distinct
+from anabranch.operators.ordered_rows import OrderedRows
+from anabranch.operators.processing import Processing
 from anabranch.operators.running import RunningAggregate
 from anabranch.operators.sessions import SessionAggregate
 from anabranch.operators.top_k import TopK
@@ -18,6 +33,10 @@ def make_kernel(spec: OperatorSpec) -> Kernel:
     if not spec.keys:
         msg = "a stateful operator needs keys; call key_by() first"
         raise FlowError(msg)
+    if isinstance(spec, ProcessSpec):
+        return Processing(spec)
+    if isinstance(spec, OrderSpec):
+        return OrderedRows(spec)
     if spec.ttl_us is not None and spec.ttl_us <= 0:
         msg = f"the time-to-live is {spec.ttl_us} µs; give a positive one, or none to keep keys for ever"
         raise FlowError(msg)
@@ -36,6 +55,8 @@ def make_kernel(spec: OperatorSpec) -> Kernel:
 
 def _make_aggregating_kernel(spec: AggregateSpec | TopKSpec, aggregates: Mapping[str, Aggregate]) -> Kernel:
     window = spec.window
+    if spec.count_window is not None:
+        return _make_count_windows(spec, spec.count_window, aggregates)
     if window is None:
         return RunningAggregate(spec.keys, aggregates, spec.time_column, spec.ttl_us)
     if spec.time_column is None:
@@ -50,6 +71,27 @@ def _make_aggregating_kernel(spec: AggregateSpec | TopKSpec, aggregates: Mapping
             "both must be positive, and windows must not leave gaps between them"
         )
         raise FlowError(msg)
+    if spec.keeps_state_by_key:
+        clocked = ClockedSessions if window.kind == "session" else ClockedWindows
+        return clocked(spec.keys, aggregates, window, spec.time_column, spec.clock)
     if window.kind == "session":
         return SessionAggregate(spec.keys, aggregates, window, spec.time_column)
     return WindowedAggregate(spec.keys, aggregates, window, spec.time_column)
+
+
+def _make_count_windows(
+    spec: AggregateSpec | TopKSpec, window: CountWindowSpec, aggregates: Mapping[str, Aggregate]
+) -> CountWindows:
+    if spec.window is not None:
+        msg = "windows go by time or by rows; give one of window() and count_window()"
+        raise FlowError(msg)
+    if spec.ttl_us is not None:
+        msg = "count windows know no time; a time-to-live is for running aggregates, without a window"
+        raise FlowError(msg)
+    if not 1 <= window.slide_rows <= window.size_rows:
+        msg = (
+            f"a window of {window.size_rows} rows every {window.slide_rows} is impossible: "
+            "both must be at least 1, and windows must not leave gaps between them"
+        )
+        raise FlowError(msg)
+    return CountWindows(spec.keys, aggregates, window, spec.time_column)

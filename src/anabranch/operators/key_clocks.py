@@ -51,26 +51,42 @@ def places_of(rows: pl.DataFrame) -> NDArray[np.int64]:
 def place_keys(
     keys: Sequence[str], known: pl.DataFrame | None, arrived: pl.DataFrame | None
 ) -> tuple[pl.DataFrame, pl.DataFrame | None, pl.DataFrame | None]:
-    """Return the keys of a batch, one row each, by hash, and both frames with the PLACE of each row's key."""
+    """Return the keys of a batch, one row each, by hash, and both frames by hash, with the PLACE of each row's key."""
     columns = [HASH, *keys]
-    present = [frame.select(columns) for frame in (known, arrived) if frame is not None]
-    found = concatenate(present).unique(columns, maintain_order=True).sort(HASH, maintain_order=True)
-    hashes = hashes_of(found)
-    if len(hashes) > 1 and (hashes[1:] == hashes[:-1]).any():
+    frames = [None if frame is None else frame.sort(HASH, maintain_order=True) for frame in (known, arrived)]
+    firsts = [frame.select(columns).filter(_differs(HASH)) for frame in frames if frame is not None]
+    found = concatenate(firsts).sort(HASH, maintain_order=True)
+    if any(_has_collisions(frame, keys) for frame in (*frames, found) if frame is not None):
         # Two keys have one hash: rows find theirs by value.
+        present = concatenate([frame.select(columns) for frame in frames if frame is not None])
+        found = present.unique(columns, maintain_order=True).sort(HASH, maintain_order=True)
         numbered = found.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(PLACE))
         placed = [
             None if frame is None else frame.join(numbered, on=columns, how="left", maintain_order="left")
-            for frame in (known, arrived)
+            for frame in frames
         ]
-    else:
-        placed = [
-            None
-            if frame is None
-            else frame.with_columns(pl.Series(PLACE, np.searchsorted(hashes, hashes_of(frame)).astype(np.int64)))
-            for frame in (known, arrived)
-        ]
+        return found, placed[0], placed[1]
+    found = found.filter(_differs(HASH))
+    placed = [None if frame is None else frame.with_columns(_places_among(found, frame)) for frame in frames]
     return found, placed[0], placed[1]
+
+
+def _differs(column: str) -> pl.Expr:
+    """Say of each row whether its value is another than that of the row before."""
+    return pl.col(column).ne_missing(pl.col(column).shift(1)) | (pl.int_range(pl.len()) == 0)
+
+
+def _has_collisions(rows: pl.DataFrame, keys: Sequence[str]) -> bool:
+    """Say whether rows, by hash, have different keys of one hash."""
+    return bool(rows.select((~_differs(HASH) & pl.any_horizontal(_differs(key) for key in keys)).any()).item())
+
+
+def _places_among(found: pl.DataFrame, rows: pl.DataFrame) -> pl.Series:
+    """Return where each row's hash is among those found; both are by hash."""
+    hashes = hashes_of(rows)
+    begins = np.concatenate(([True], hashes[1:] != hashes[:-1])) if len(hashes) else np.empty(0, np.bool_)
+    places = np.searchsorted(hashes_of(found), hashes[begins])
+    return pl.Series(PLACE, places[np.cumsum(begins) - 1].astype(np.int64))
 
 
 def group_of(hashes: Hashes, groups: int) -> NDArray[np.int64]:

@@ -18,6 +18,12 @@ from anabranch.operators.compaction import count_runs_to_merge
 from anabranch.operators.partials import concatenate
 
 Hashes = NDArray[np.uint64]
+Evolve = Callable[[pl.DataFrame], pl.DataFrame]
+"""Returns rows of an older run as one would be written today."""
+
+
+def _as_they_are(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows
 
 
 def hashes_of(rows: pl.DataFrame) -> Hashes:
@@ -37,17 +43,23 @@ def newest_rows(runs: Sequence[pl.DataFrame]) -> pl.DataFrame:
         if superseded.size:
             rows = rows.filter(~is_among(hashes, superseded))  # noqa: PLW2901
         kept.append(rows)
-        superseded = np.union1d(superseded, hashes)
+        # Both are sorted: a sort that looks for sorted stretches only merges them.
+        superseded = np.sort(np.concatenate((superseded, hashes)), kind="stable")
     return concatenate(kept[::-1]).sort(HASH, maintain_order=True)
 
 
-def load_rows(state: SlotState, hashes: Hashes) -> pl.DataFrame | None:
+def load_rows(state: SlotState, hashes: Hashes, evolve: Evolve = _as_they_are) -> pl.DataFrame | None:
     """Return all that is known of these keys (sorted, unique hashes), by hash; None if that is nothing."""
-    found = state.lookup(pl.Series(hashes, dtype=pl.UInt64))
-    return newest_rows(found) if found else None
+    found = state.lookup_newest(pl.Series(hashes, dtype=pl.UInt64))
+    return concatenate([evolve(rows) for rows in found]).sort(HASH, maintain_order=True) if found else None
 
 
-def store_rows(state: SlotState, rows: pl.DataFrame, has_content: Callable[[pl.DataFrame], pl.Series]) -> None:
+def store_rows(
+    state: SlotState,
+    rows: pl.DataFrame,
+    has_content: Callable[[pl.DataFrame], pl.Series],
+    evolve: Evolve = _as_they_are,
+) -> None:
     """Write all rows of some keys, in place of what was known of them; merge runs if there are too many."""
     if rows.is_empty():
         return
@@ -55,7 +67,7 @@ def store_rows(state: SlotState, rows: pl.DataFrame, has_content: Callable[[pl.D
     count = count_runs_to_merge([run.live_rows for run in state.runs()])
     if not count:
         return
-    merged = newest_rows(state.newest(count))
+    merged = newest_rows([evolve(run) for run in state.newest(count)])
     if count == len(state.runs()):
         # There is no older run that a tombstone would have to hide.
         merged = merged.filter(has_content(merged))
@@ -63,7 +75,7 @@ def store_rows(state: SlotState, rows: pl.DataFrame, has_content: Callable[[pl.D
 
 
 def is_among(hashes: Hashes, wanted: Hashes) -> NDArray[np.bool_]:
-    """Say of each hash whether it is among the wanted ones (sorted, unique)."""
+    """Say of each hash whether it is among the wanted ones (sorted)."""
     if wanted.size == 0:
         return np.zeros(len(hashes), np.bool_)
     places = np.minimum(np.searchsorted(wanted, hashes), wanted.size - 1)

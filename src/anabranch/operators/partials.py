@@ -9,7 +9,7 @@ import polars as pl
 
 from anabranch.errors import FlowError
 from anabranch.model import BATCH, HASH, TIME, WINDOW, Aggregate, OperatorTime
-from anabranch.operators.grouping import count_and_add, group_rows
+from anabranch.operators.grouping import add_up, count_and_add, group_rows
 from anabranch.operators.plan import plan_aggregates
 
 SMALLEST_INT64, LARGEST_INT64 = -(2**63), 2**63 - 1
@@ -47,15 +47,22 @@ class Partials:
         places: Sequence[str] = (),
         extra: Sequence[pl.Expr] = (),
         strides: Mapping[str, int] | None = None,
+        row_counts: Sequence[str] = (),
+        largest: Sequence[str] = (),
     ) -> pl.DataFrame:
-        """Aggregate rows into one partial row per place and key; HASH is kept if it is there."""
+        """Aggregate rows into one partial row per place and key; HASH is kept if it is there.
+
+        ``row_counts`` names columns for the number of rows, ``largest`` Int64 columns of which the largest is kept.
+        """
+        by = [*places, *self.keys]
+        own = [*(pl.col(name).max() for name in largest), *(pl.len().cast(pl.Int64).alias(name) for name in row_counts)]
         aggregations = [*_first_hash(rows), *extra, *self.plan.partials]
         sums = {column.partial_column: column.input_column for column in self.plan.sums}
         if len(aggregations) == len(sums) + len(self.plan.row_counts):
-            counted = count_and_add(rows, [*places, *self.keys], self.plan.row_counts, sums, strides)
+            counted = count_and_add(rows, by, [*self.plan.row_counts, *row_counts], sums, strides, largest)
             if counted is not None:
-                return counted.select(*places, *self.keys, *self.plan.partial_columns)
-        return self._group(rows, [*places, *self.keys], aggregations, sums, strides)
+                return counted.select(*by, *largest, *row_counts, *self.plan.partial_columns)
+        return self._group(rows, by, [*own, *aggregations], sums, strides)
 
     def merge(
         self,
@@ -78,6 +85,27 @@ class Partials:
         """Merge partial rows into one per group of the given columns."""
         sums = {column.partial_column: column.partial_column for column in self.plan.sums}
         return self._group(partial_rows, by, [*extra, *self.plan.merges], sums, strides)
+
+    def merge_placed(
+        self,
+        partial_rows: Sequence[pl.DataFrame],
+        by: Sequence[str],
+        flags: Sequence[str] = (),
+        strides: Mapping[str, int] | None = None,
+    ) -> pl.DataFrame:
+        """Merge partial rows into one per group of whole numbers that say its key and place.
+
+        All other columns are the same throughout a group, but for flags, which are true if any of them is.
+        """
+        rows = concatenate(partial_rows)
+        adds = {*(column.partial_column for column in self.plan.sums), *self.plan.row_counts}
+        if adds == set(self.plan.partial_columns) and not any(may_overflow(rows.get_column(name)) for name in adds):
+            added = add_up(rows, by, sorted(adds), flags, strides)
+            if added is not None:
+                return added
+        own = {*by, *flags, *self.plan.partial_columns}
+        firsts = [pl.col(column).first() for column in rows.columns if column not in own]
+        return self.merge_groups(rows, by, [*firsts, *(pl.col(flag).any() for flag in flags)], strides)
 
     def finish(self, partial_rows: pl.DataFrame, carried: Sequence[pl.Expr] = ()) -> pl.DataFrame:
         """Turn partial rows into results."""

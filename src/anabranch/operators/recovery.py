@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
 from anabranch.errors import FlowError
-from anabranch.model import TIME, Aggregate, AggregateSpec, DistinctSpec, Kernel, OperatorSpec, TopKSpec, WindowSpec
+from anabranch.model import (
+    FLOW_CLOCK,
+    TIME,
+    Aggregate,
+    AggregateSpec,
+    Clock,
+    CountWindowSpec,
+    DistinctSpec,
+    Kernel,
+    OperatorSpec,
+    TopKSpec,
+    WindowSpec,
+)
 from anabranch.operators import aggregates, sketches
 from anabranch.operators.kernels import make_kernel
 
+_CLOCKED = ("clocked windows", "clocked sessions")
+_AGGREGATING = ("windowed aggregate", "session aggregate", "running aggregate", "count windows", *_CLOCKED)
 _KIND = re.compile(r"(\w+)(?:\((.*)\))?")
 _TOP_K = re.compile(r"top_(\d+)\((.*), (largest|smallest)\)")
 
@@ -49,9 +64,9 @@ def _recover_spec(structure: Mapping[str, Any]) -> OperatorSpec | None:
     kind, keys = structure.get("kind"), tuple(structure.get("keys", ()))
     if kind == "distinct":
         return DistinctSpec(keys, ttl_us=structure["ttl_us"])
-    if kind not in ("windowed aggregate", "session aggregate", "running aggregate"):
+    if kind not in _AGGREGATING:
         return None
-    window = recover_window(structure)
+    window, counting, clock = recover_window(structure), _recover_count_window(structure), _recover_clock(structure)
     described: Mapping[str, Mapping[str, Any]] = structure["aggregates"]
     time_column, ttl_us = (TIME if window else None), structure.get("ttl_us")
     if len(described) == 1:
@@ -59,21 +74,42 @@ def _recover_spec(structure: Mapping[str, Any]) -> OperatorSpec | None:
         top_k = _TOP_K.fullmatch(only["kind"])
         if top_k is not None:
             columns = tuple(column for column in only["columns"] if column != top_k[2])
-            largest = top_k[3] == "largest"
-            return TopKSpec(keys, top_k[2], int(top_k[1]), largest, columns, window, time_column, ttl_us)
+            best = (top_k[2], int(top_k[1]), top_k[3] == "largest", columns)
+            return TopKSpec(keys, *best, window, time_column, ttl_us, clock, counting)
     recovered = {name: _recover_aggregate(aggregate) for name, aggregate in described.items()}
     found = {name: aggregate for name, aggregate in recovered.items() if aggregate is not None}
-    return AggregateSpec(keys, found, window, time_column, ttl_us) if len(found) == len(recovered) else None
+    if len(found) < len(recovered):
+        return None
+    return AggregateSpec(keys, found, window, time_column, ttl_us, clock, counting)
 
 
 def recover_window(structure: Mapping[str, Any]) -> WindowSpec | None:
-    """Return the window of an operator that has one, from what ``Kernel.structure`` returned."""
+    """Return the window of an operator that has one, from what ``Kernel.structure`` returned.
+
+    Where a checkpoint depends only on whether there is a length of time, any will do.
+    """
     window: Mapping[str, Any] | None = structure.get("window")
     if window is None:
         return None
     if window["kind"] == "session":
-        return WindowSpec("session", window["gap_us"], window["gap_us"])
-    return WindowSpec(window["kind"], window["size_us"], window["slide_us"], window["offset_us"])
+        found = WindowSpec("session", window["gap_us"], window["gap_us"])
+        clocked = replace(found, late="update", lateness_us=1) if window.get("updates") else replace(found, late="side")
+    else:
+        found = WindowSpec(window["kind"], window["size_us"], window["slide_us"], window["offset_us"])
+        clocked = replace(found, late="update", lateness_us=1, early_us=1 if window.get("early") else None)
+    return clocked if structure["kind"] in _CLOCKED else found
+
+
+def _recover_count_window(structure: Mapping[str, Any]) -> CountWindowSpec | None:
+    window: Mapping[str, int] | None = structure.get("count_window")
+    return None if window is None else CountWindowSpec(window["size_rows"], window["slide_rows"])
+
+
+def _recover_clock(structure: Mapping[str, Any]) -> Clock:
+    clock: Mapping[str, Any] | None = structure.get("clock")
+    if clock is None:
+        return FLOW_CLOCK
+    return Clock(clock["per"], groups=clock["groups"] or 1, idle_us=1 if clock["idle"] else None)
 
 
 def _recover_aggregate(described: Mapping[str, Any]) -> Aggregate | None:

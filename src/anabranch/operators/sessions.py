@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from anabranch.eventtime import number_sessions
 from anabranch.model import (
     HASH,
     WINDOW,
@@ -23,16 +22,15 @@ from anabranch.model import (
 )
 from anabranch.operators.checks import check_aggregates, describe_aggregates, empty_rows
 from anabranch.operators.compaction import compact
+from anabranch.operators.fragments import END, SESSION, START, Fragments
+from anabranch.operators.key_clocks import ROWS
 from anabranch.operators.partials import Partials, concatenate, sort_as_run
 
-_START, _END = "__start", "__end"
-"""The interval of a fragment, [first row, last row + gap), in microseconds."""
 _CHECK = "__check"
 """When a fragment must be looked at: the end of its session as far as known when it was written."""
-_ROWS = "__rows"
-_CELL, _SESSION, _UNTIL, _MINE = "__cell", "__session", "__until", "__mine"
+_UNTIL, _MINE = "__until", "__mine"
 
-_SESSION_END = pl.col(_END).max().over(_SESSION)
+_SESSION_END = pl.col(END).max().over(SESSION)
 _MINE_YES, _MINE_NO = pl.lit(True).alias(_MINE), pl.lit(False).alias(_MINE)
 
 _SEGMENTS_PER_GAP = 4
@@ -62,8 +60,9 @@ class SessionAggregate:
         self._segment_us = max(1, window.size_us // _SEGMENTS_PER_GAP)
         self._time_column = time_column
         self._partials = Partials(keys, aggregates, time_column)
+        self._fragments = Fragments(self._partials, self._gap_us)
         self._run_columns = [
-            *(WINDOW, HASH, *self._keys, _START, _END, _CHECK, _ROWS),
+            *(WINDOW, HASH, *self._keys, START, END, _CHECK, ROWS),
             *self._partials.plan.partial_columns,
         ]
 
@@ -71,7 +70,7 @@ class SessionAggregate:
         """Return the columns that ``advance`` emits."""
         check_aggregates(self._partials, input_schema, taken=(WINDOW_START, WINDOW_END))
         prepared = self.prepare(empty_rows(input_schema), OperatorTime(batch=0)).frame
-        return dict(self._finish(self.combine(prepared)).schema)
+        return dict(self._fragments.finish(self.combine(prepared)).schema)
 
     def structure(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, object]:
         """Describe what a checkpoint depends on."""
@@ -83,20 +82,11 @@ class SessionAggregate:
 
     def prepare(self, frame: pl.DataFrame, time: OperatorTime) -> Prepared:
         """Keep the columns that are needed; which rows are late is known only where the open sessions are."""
-        start = pl.col(self._time_column).dt.timestamp("us")
-        # Rows of one cell, as long as the gap, are in one session for sure.
-        carried = [start.alias(_START), (start // self._gap_us).alias(_CELL)]
-        return Prepared(self._partials.select_rows(frame, time, carried))
+        return Prepared(self._partials.select_rows(frame, time, self._fragments.place_rows(self._time_column)))
 
     def combine(self, prepared: pl.DataFrame) -> pl.DataFrame:
         """Aggregate rows into fragments of sessions."""
-        interval = [
-            pl.col(_START).min(),
-            (pl.col(_START).max() + self._gap_us).alias(_END),
-            pl.len().cast(pl.Int64).alias(_ROWS),
-        ]
-        cells = self._partials.combine(prepared, [_CELL], extra=interval).drop(_CELL)
-        return self._merge_fragments(self._numbered(cells)).drop(_SESSION)
+        return self._fragments.combine(prepared)
 
     def advance(
         self,
@@ -143,7 +133,7 @@ class SessionAggregate:
 
     def values(self, stored: pl.DataFrame) -> pl.DataFrame:
         """Return the sessions that are open, as they stand."""
-        return self._finish(stored)
+        return self._fragments.finish(stored)
 
     def _take(
         self,
@@ -159,9 +149,9 @@ class SessionAggregate:
         if not frames:
             return [], 0
         rows = concatenate(frames)
-        fragments = self._merge_fragments(self._numbered(rows)).drop(_SESSION) if combined else self.combine(rows)
-        fragments = fragments.with_columns(pl.col(_END).alias(_CHECK))
-        doubtful = fragments.filter(pl.col(_END) <= closed_us)
+        fragments = self._merge_fragments(self._numbered(rows)).drop(SESSION) if combined else self.combine(rows)
+        fragments = fragments.with_columns(pl.col(END).alias(_CHECK))
+        doubtful = fragments.filter(pl.col(END) <= closed_us)
         if doubtful.is_empty():
             return [fragments], 0
         # A fragment that ended before the watermark is in time only if it meets a session that is still open.
@@ -171,10 +161,10 @@ class SessionAggregate:
         others = [f.select(mine.columns) for f in self._open_fragments(state, held, hashes, passed_us)]
         marked = [mine.with_columns(_MINE_YES), *(f.with_columns(_MINE_NO) for f in others)]
         judged = self._numbered(concatenate(marked)).with_columns(_SESSION_END.alias(_CHECK)).filter(_MINE)
-        judged = judged.drop(_SESSION, _MINE)
+        judged = judged.drop(SESSION, _MINE)
         late = judged.filter(pl.col(_CHECK) <= closed_us)
         in_time = [fragments.filter(~touched), judged.filter(pl.col(_CHECK) > closed_us)]
-        return [f for f in in_time if f.height], int(late.get_column(_ROWS).sum())
+        return [f for f in in_time if f.height], int(late.get_column(ROWS).sum())
 
     def _settle(
         self, state: SlotState, held: list[pl.DataFrame], passed_us: int, until_us: int, fired: list[pl.DataFrame]
@@ -192,12 +182,12 @@ class SessionAggregate:
         numbered = self._numbered(concatenate(fragments)).with_columns(_SESSION_END.alias(_UNTIL))
         ended = numbered.filter(pl.col(_UNTIL) <= until_us)
         if ended.height:
-            fired.append(self._finish(self._merge_fragments(ended)))
+            fired.append(self._fragments.finish(self._merge_fragments(ended)))
         goes_on = numbered.filter((pl.col(_UNTIL) > until_us) & is_due)
         remaining = [h.filter(~is_due) for h in held]
         if goes_on.height:
             goes_on = goes_on.with_columns(pl.col(_UNTIL).alias(_CHECK)).drop(_UNTIL)
-            remaining.append(self._merge_fragments(goes_on).drop(_SESSION).select(columns))
+            remaining.append(self._merge_fragments(goes_on).drop(SESSION).select(columns))
         state.drop_due((until_us + 1) // self._segment_us * self._segment_us)
         return [f for f in remaining if f.height]
 
@@ -209,19 +199,12 @@ class SessionAggregate:
         return [f for f in [*stored, *unwritten] if f.height]
 
     def _numbered(self, fragments: pl.DataFrame) -> pl.DataFrame:
-        fragments = fragments.sort(*self._keys, _START, maintain_order=True)
-        return fragments.with_columns(number_sessions(fragments, self._keys, _START, _END).alias(_SESSION))
+        return self._fragments.number(fragments, self._keys)
 
     def _merge_fragments(self, numbered: pl.DataFrame) -> pl.DataFrame:
         """Merge the fragments of each session into one."""
-        if not numbered.select((pl.col(_SESSION).diff() == 0).any()).item():
-            return numbered
-        carried = [*self._keys, *([HASH] if HASH in numbered.columns else [])]
-        interval = [pl.col(_START).min(), pl.col(_END).max(), pl.col(_ROWS).sum()]
-        if _CHECK in numbered.columns:
-            interval.append(pl.col(_CHECK).max())
-        first = [pl.col(column).first() for column in carried]
-        return self._partials.merge_groups(numbered, [_SESSION], [*first, *interval])
+        check = [pl.col(_CHECK).max()] if _CHECK in numbered.columns else []
+        return self._fragments.merge(numbered, [pl.col(ROWS).sum(), *check])
 
     def _as_run(self, fragments: pl.DataFrame) -> pl.DataFrame:
         segment = pl.col(_CHECK) // self._segment_us * self._segment_us
@@ -231,11 +214,6 @@ class SessionAggregate:
     def _compacted(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
         alive = concatenate(runs).filter(pl.col(_CHECK) > passed_us)
         return self._as_run(self._merge_fragments(self._numbered(alive)))
-
-    def _finish(self, sessions: pl.DataFrame) -> pl.DataFrame:
-        start = pl.col(_START).cast(pl.Datetime("us")).alias(WINDOW_START)
-        end = pl.col(_END).cast(pl.Datetime("us")).alias(WINDOW_END)
-        return self._partials.finish(sessions, [start, end])
 
     def _next_due_us(self, state: SlotState, passed_us: int) -> int | None:
         # Nearly always something is due in the segment that is open now; only else all runs are looked through.

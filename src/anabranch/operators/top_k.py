@@ -11,6 +11,7 @@ import polars as pl
 from anabranch.errors import FlowError
 from anabranch.model import (
     BATCH,
+    EMISSION,
     ORDER,
     TIME,
     Aggregate,
@@ -92,13 +93,12 @@ class Best:
 class TopK:
     """Lays the best rows that an aggregating kernel keeps out as rows, with their rank from 1."""
 
-    mergeable = True
-
     def __init__(self, spec: TopKSpec, make_inner: Callable[[Mapping[str, Aggregate]], Kernel]) -> None:
         """``make_inner`` returns the kernel that keeps the given aggregates per key and window."""
         self._spec = spec
         self._best = Best(spec.by, spec.k, spec.descending, spec.columns)
         self._inner = make_inner({_BEST: self._best})
+        self.mergeable = self._inner.mergeable
         self.splittable = self._inner.splittable
 
     def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
@@ -115,6 +115,9 @@ class TopK:
             msg = f"top_k needs values with an order, but {self._spec.by} is {dtype}; choose one of its fields"
             raise FlowError(msg)
         inner = self._inner.output_schema(input_schema)
+        if EMISSION in inner and EMISSION in (self._spec.by, *self._spec.columns):
+            msg = f"top_k adds a column {EMISSION!r}, and the rows have one; rename it first, or name other columns="
+            raise FlowError(msg)
         return dict(self._lay_out(pl.DataFrame(schema=inner)).schema)
 
     def structure(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, object]:

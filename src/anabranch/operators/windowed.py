@@ -15,6 +15,8 @@ from anabranch.eventtime import (
 )
 from anabranch.model import (
     HASH,
+    ORDER,
+    TIME,
     WINDOW,
     WINDOW_END,
     WINDOW_START,
@@ -89,8 +91,10 @@ class WindowedAggregate:
         # Looking first is cheap; most batches have no late rows and need no copy.
         if earliest is None or earliest >= limit_us:  # type: ignore[operator]
             return Prepared(rows)
-        in_time = rows.filter(pl.col(WINDOW) >= limit_us)
-        return Prepared(in_time, late_rows=rows.height - in_time.height)
+        is_late = rows.get_column(WINDOW) < limit_us
+        in_time = rows.filter(~is_late)
+        late = frame.filter(is_late).drop(ORDER, TIME, strict=False) if self._window.late == "side" else None
+        return Prepared(in_time, late_rows=rows.height - in_time.height, late=late)
 
     def combine(self, prepared: pl.DataFrame) -> pl.DataFrame:
         """Aggregate rows into one partial row per pane and key."""

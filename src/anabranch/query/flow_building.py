@@ -13,22 +13,23 @@ from anabranch.model import Aggregate, Sink
 from anabranch.model.balance import Balance, Trigger
 from anabranch.operators.registry import make_aggregate, registry
 from anabranch.query.column_types import parse_schema
-from anabranch.query.flow_documents import (
+from anabranch.query.flow_documents import FlowDocument, StreamDocument
+from anabranch.query.flow_sections import Call, Columns, Section
+from anabranch.query.flow_steps import (
     AggStep,
     BalanceArguments,
-    Call,
-    Columns,
+    CountWindowStep,
     DistinctStep,
     FilterStep,
     FlatMapStep,
-    FlowDocument,
     FunctionArguments,
     KeyByStep,
     MapBatchesStep,
+    OrderedStep,
+    ProcessStep,
     SelectStep,
     SessionStep,
     Step,
-    StreamDocument,
     TopKStep,
     WatermarkStep,
     WindowStep,
@@ -155,23 +156,32 @@ def _take_step(stream: Stream, step: Step, around: Surroundings) -> Stream:
                 msg = "flat_map: say which columns the function returns, by {function: module:name, schema: {…}}"
                 raise FlowError(msg)
             return stream.flat_map(_find_function(function, around), schema=parse_schema(function.columns))
-        case AggStep() | TopKStep() | DistinctStep():
+        case AggStep() | TopKStep() | DistinctStep() | OrderedStep() | ProcessStep():
             return _take_stateful_step(stream, step, around)
-        case KeyByStep() | WatermarkStep() | WindowStep() | SessionStep():
+        case KeyByStep() | WatermarkStep() | WindowStep() | SessionStep() | CountWindowStep():
             return _take_framing_step(stream, step)
 
 
-def _take_framing_step(stream: Stream, step: KeyByStep | WatermarkStep | WindowStep | SessionStep) -> Stream:
+def _take_framing_step(
+    stream: Stream, step: KeyByStep | WatermarkStep | WindowStep | SessionStep | CountWindowStep
+) -> Stream:
     """Say what belongs together: keys, event time, windows."""
     match step:
         case KeyByStep():
             return stream.key_by(*step.key_by, routing=step.routing, balance=_make_balance(step.balance))
         case WatermarkStep(watermark=watermark):
-            return stream.watermark(watermark.column, watermark.delay)
+            return stream.watermark(**_said(watermark))
         case WindowStep(window=window):
-            return stream.window(window.size, every=window.every, offset=window.offset)
-        case SessionStep():
-            return stream.session(step.session)
+            return stream.window(**_said(window))
+        case SessionStep(session=session):
+            return stream.session(**_said(session))
+        case CountWindowStep(count_window=window):
+            return stream.count_window(**_said(window))
+
+
+def _said(arguments: Section) -> dict[str, Any]:
+    """Return the arguments that a file gives, and no defaults: those are said in one place."""
+    return arguments.model_dump(exclude_unset=True)
 
 
 def _make_balance(given: BalanceArguments | None) -> Balance | None:
@@ -183,7 +193,9 @@ def _make_balance(given: BalanceArguments | None) -> Balance | None:
     return Balance(**said)
 
 
-def _take_stateful_step(stream: Stream, step: AggStep | TopKStep | DistinctStep, around: Surroundings) -> Stream:
+def _take_stateful_step(
+    stream: Stream, step: AggStep | TopKStep | DistinctStep | OrderedStep | ProcessStep, around: Surroundings
+) -> Stream:
     match step:
         case AggStep():
             aggregates = {name: _make_aggregate(call, around) for name, call in step.agg.items()}
@@ -194,6 +206,11 @@ def _take_stateful_step(stream: Stream, step: AggStep | TopKStep | DistinctStep,
             )
         case DistinctStep():
             return stream.distinct(*step.distinct, ttl=step.ttl, name=step.name)
+        case OrderedStep():
+            return stream.ordered(**_said(step.ordered), name=step.name)
+        case ProcessStep(process=given):
+            processor = _make(given.processor, {}, "processor", around)
+            return stream.process(processor, schema=parse_schema(given.columns), name=step.name)
 
 
 def _make_source(call: Call, around: Surroundings) -> Readable:

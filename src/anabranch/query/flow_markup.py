@@ -44,7 +44,7 @@ _FLOW_PARTS = ("python", "source", "stream", "dead_letter", "run")
 _STEP_OPTIONS = ("ttl", "name")
 _KEY_OPTIONS = ("routing", "balance")
 """What stands beside a stateful step's verb, not among its arguments."""
-_STATEFUL_VERBS = ("agg", "top_k", "distinct")
+_STATEFUL_VERBS = ("agg", "top_k", "distinct", "ordered", "process")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 
@@ -159,8 +159,17 @@ def _read_step(element: Element) -> dict[str, Any]:
         return {element.tag: _read_columns(element), **options}
     if element.tag == "agg":
         return {"agg": {child.tag: _read_call(child) for child in element}, **options}
+    if element.tag == "process":
+        return {"process": _read_process(element), **options}
     # Texts whatever they look like: the format knows which of its fields are numbers.
     return {element.tag: _read_value(element, scalar=str), **options}
+
+
+def _read_process(element: Element) -> dict[str, Any]:
+    fields: dict[str, Any] = dict(element.attrib)
+    for child in element:
+        fields[child.tag] = _read_call(child) if child.tag == "processor" else _read_value(child, scalar=str)
+    return fields
 
 
 def _read_columns(element: Element) -> Any:

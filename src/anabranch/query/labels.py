@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 import polars as pl
 
-from anabranch.model import WindowSpec
+from anabranch.model import Clock, CountWindowSpec, WindowSpec
 
 _UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1))
 
@@ -22,14 +22,36 @@ def describe_duration(length_us: int) -> str:
     return "".join(parts) or "0s"
 
 
-def describe_window(window: WindowSpec) -> str:
+def describe_window(window: WindowSpec | CountWindowSpec) -> str:
     """Return a window in words: ``windows of 10s every 5s``."""
+    if isinstance(window, CountWindowSpec):
+        every = f" every {window.slide_rows}" if window.slide_rows < window.size_rows else ""
+        return f"windows of {window.size_rows} rows{every}"
     size = describe_duration(window.size_us)
+    rest = ""
+    if window.late != "drop":
+        rest += f", late rows {'update' if window.late == 'update' else 'aside'}"
+    if window.lateness_us:
+        rest += f" for {describe_duration(window.lateness_us)}"
+    if window.early_us is not None:
+        rest += f", early every {describe_duration(window.early_us)}"
     if window.kind == "session":
-        return f"sessions of gap {size}"
+        return f"sessions of gap {size}{rest}"
     every = f" every {describe_duration(window.slide_us)}" if window.kind == "sliding" else ""
     offset = f" from {describe_duration(window.offset_us)}" if window.offset_us else ""
-    return f"windows of {size}{every}{offset}"
+    return f"windows of {size}{every}{offset}{rest}"
+
+
+def describe_clock(clock: Clock) -> str:
+    """Return a watermark's clock in words: ``delay 2s per key``."""
+    parts = [f"delay {describe_duration(clock.delay_us)}"]
+    if clock.per != "flow":
+        parts[0] += f" per {clock.per}" + (f" of {clock.groups}" if clock.per == "group" else "")
+    if clock.idle_us is not None:
+        parts.append(f"idle after {describe_duration(clock.idle_us)}")
+    if clock.behind_us is not None:
+        parts.append(f"at most {describe_duration(clock.behind_us)} behind")
+    return ", ".join(parts)
 
 
 def describe_columns(schema: Mapping[str, pl.DataType]) -> str:

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import polars as pl
 
 from anabranch.errors import FlowError
-from anabranch.model import OperatorSpec, Sink
+from anabranch.model import FLOW_CLOCK, Clock, OperatorSpec, Sink
 from anabranch.model.balance import Routing
+from anabranch.model.times import USUAL_LIMITS, TimeLimits
 from anabranch.query.labels import describe_columns, name_alternatives
 
 Expression = pl.Expr | str
@@ -111,10 +112,23 @@ class Union:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """Follow event time: the watermark is the largest time seen, less the delay."""
+    """Follow event time: a watermark is the largest time seen, less the delay, of whatever the clock is kept per."""
 
     column: str
-    delay_us: int
+    clock: Clock = FLOW_CLOCK
+    limits: TimeLimits = USUAL_LIMITS
+
+    @property
+    def delay_us(self) -> int:
+        return self.clock.delay_us
+
+    def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
+        return frame
+
+
+@dataclass(frozen=True, slots=True)
+class LateRows:
+    """Let the rows through that came too late for the stateful operator before it."""
 
     def apply(self, frame: pl.DataFrame) -> pl.DataFrame:
         return frame
@@ -138,7 +152,7 @@ class Output:
     index: int
 
 
-Stateless = Filter | Select | WithColumns | MapBatches | FlatMap | Union | Watermark
+Stateless = Filter | Select | WithColumns | MapBatches | FlatMap | Union | Watermark | LateRows
 Operation = Spring | Stateless | Stateful | Output
 
 
@@ -149,6 +163,7 @@ class EventTime:
     column: str
     from_windows: bool = False
     """True behind a window: the time of a result is the last instant of its window."""
+    clock: Clock = FLOW_CLOCK
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from anabranch.errors import FlowError
-from anabranch.model import AggregateSpec, TopKSpec
-from anabranch.query.nodes import Node, Output, Spring, Stateful, Union, Watermark
+from anabranch.model import AggregateSpec, OrderSpec, TopKSpec
+from anabranch.query.nodes import LateRows, Node, Output, Spring, Stateful, Union, Watermark
 
 if TYPE_CHECKING:
     from anabranch.query.graph import FlowGraph
@@ -125,7 +125,7 @@ def make_plan(graph: FlowGraph, slots: int, strategy: Strategy = "operator-set")
     if slots < 1:
         msg = f"a flow needs at least one slot, got {slots}; give slots=1 or more"
         raise FlowError(msg)
-    return _plan(graph.name, graph.nodes, slots, strategy)
+    return _plan(graph.name, _without_unused_orders(graph.nodes), slots, strategy)
 
 
 def is_operator(node: Node) -> bool:
@@ -133,7 +133,7 @@ def is_operator(node: Node) -> bool:
 
     Springs and outputs are where rows enter and leave; unions and watermarks move nothing and compute nothing.
     """
-    return not isinstance(node.operation, Spring | Output | Union | Watermark)
+    return not isinstance(node.operation, Spring | Output | Union | Watermark | LateRows)
 
 
 def _plan(flow: str, nodes: Mapping[int, Node], slots: int, strategy: Strategy) -> Plan:
@@ -155,6 +155,16 @@ def _plan(flow: str, nodes: Mapping[int, Node], slots: int, strategy: Strategy) 
         lagging=frozenset(node for node, (_, lagging) in followed.items() if lagging),
         subquery_slots=slots,
     )
+
+
+def _without_unused_orders(nodes: Mapping[int, Node]) -> dict[int, Node]:
+    """Return the nodes without ``ordered()`` steps that nothing is behind: a processor does the ordering itself."""
+    used = {source for node in nodes.values() for source in node.inputs}
+    return {node.id: node for node in nodes.values() if node.id in used or not _only_orders(node)}
+
+
+def _only_orders(node: Node) -> bool:
+    return isinstance(node.operation, Stateful) and isinstance(node.operation.spec, OrderSpec)
 
 
 def _levels(nodes: Mapping[int, Node], strategy: Strategy) -> tuple[tuple[int, ...], ...]:
@@ -207,5 +217,8 @@ def _followed(nodes: Mapping[int, Node], node: Node) -> tuple[set[int], bool]:
             continue
         if isinstance(operation, Stateful) and isinstance(operation.spec, AggregateSpec | TopKSpec):
             behind_window |= operation.spec.window is not None
+        elif _only_orders(nodes[current]):
+            # Rows that waited go on when the watermark has passed them, as results of windows do.
+            behind_window = True
         pending += [(source, behind_window) for source in nodes[current].inputs]
     return found, lagging

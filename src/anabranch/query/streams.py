@@ -4,23 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from anabranch.errors import FlowError
 from anabranch.eventtime import parse_duration
-from anabranch.model import Aggregate, AggregateSpec, DistinctSpec, OperatorSpec, Sink, TopKSpec, WindowSpec
+from anabranch.model import (
+    FLOW_CLOCK,
+    Aggregate,
+    AggregateSpec,
+    Clock,
+    CountWindowSpec,
+    DistinctSpec,
+    LatePolicy,
+    OperatorSpec,
+    Sink,
+    TopKSpec,
+    WindowSpec,
+)
 from anabranch.model.balance import AUTO, Balance, Routing
-from anabranch.model.columns import HASH, ORDER, SEEN, TIME, WINDOW, WINDOW_END, WINDOW_START
+from anabranch.model.columns import HASH, ORDER, PARTITION, SEEN, TIME, WINDOW, WINDOW_END
+from anabranch.model.times import DEFAULT_GROUPS, ClockLevel
 from anabranch.operators.kernels import make_kernel
-from anabranch.query.labels import describe_columns, describe_duration, describe_window, name_alternatives
+from anabranch.query.event_times import Duration, Moment, describe_limits, make_clock, make_limits
+from anabranch.query.labels import describe_clock, describe_columns, describe_window, name_alternatives
 from anabranch.query.nodes import (
     EventTime,
     Expression,
     Filter,
     FlatMap,
+    LateRows,
     MapBatches,
     Node,
     Output,
@@ -33,13 +47,15 @@ from anabranch.query.nodes import (
     describe,
     dry_run,
 )
+from anabranch.query.processing import order_stream, passes_time_on, process_stream, puts_late_rows_aside
+from anabranch.query.windowing import check_key_names, make_count_window, make_session, make_window
 from anabranch.routing.strategies import make_strategy, strategy_names
 
 if TYPE_CHECKING:
+    from anabranch.operators.processors import FrameProcessor, Processor
     from anabranch.query.graph import FlowGraph
 
-Duration = str | timedelta
-_RESERVED = (HASH, ORDER, SEEN, TIME, WINDOW)
+_RESERVED = (HASH, ORDER, PARTITION, SEEN, TIME, WINDOW)
 
 
 _BALANCED = Balance()
@@ -53,6 +69,8 @@ class Stream:
     node: Node
     keys: tuple[str, ...] = ()
     windowing: WindowSpec | None = None
+    counting: CountWindowSpec | None = None
+    """Windows in time, or by rows: at most one of them."""
     routing: Routing = field(default_factory=Routing)
 
     @property
@@ -136,34 +154,67 @@ class Stream:
             raise FlowError(msg)
         return replace(self, keys=columns, routing=Routing(routing, balance))
 
-    def watermark(self, column: str, delay: Duration = "0s") -> Stream:
-        """Follow event time by this column; rows more than the delay behind the latest may be late."""
+    def watermark(
+        self,
+        column: str,
+        delay: Duration = "0s",
+        *,
+        per: ClockLevel = "flow",
+        groups: int = DEFAULT_GROUPS,
+        idle: Duration | None = None,
+        behind: Duration | None = None,
+        earliest: Moment | None = "1970-01-01",
+        ahead: Duration | None = "1d",
+    ) -> Stream:
+        """Follow event time by this column; rows more than the delay behind the latest may be late.
+
+        ``per`` says behind whose latest: that of the whole *flow*, of the slowest source *partition*, of each *slot*,
+        of each of so many ``groups`` of keys, or of each *key*. Who says nothing for as long as ``idle`` (by the wall
+        clock), or is as far as ``behind`` the flow's median time, holds nothing open and nobody up. Rows of a source
+        whose time is null, before ``earliest`` or so far ``ahead`` of the wall clock go to the dead-letter sink.
+        """
         dtype = self._column("watermark", column)
         if not isinstance(dtype, pl.Datetime):
             hint = f'.with_columns({column}=pl.from_epoch("{column}", "ms"))' if dtype.is_integer() else "a cast"
             msg = f"watermark: {column!r} is {dtype}, not a Datetime; make it one first, by {hint}"
             raise FlowError(msg)
-        operation = Watermark(column, parse_duration(delay, "watermark's delay"))
-        label = f"watermark {column}, delay {describe_duration(operation.delay_us)}"
-        return replace(self, node=self.graph.add(operation, (self.node.id,), self.schema, label, EventTime(column)))
+        operation = Watermark(column, make_clock(per, delay, groups, idle, behind), make_limits(earliest, ahead))
+        label = f"watermark {column}, {describe_clock(operation.clock)}{describe_limits(operation.limits)}"
+        time = EventTime(column, clock=operation.clock)
+        return replace(self, node=self.graph.add(operation, (self.node.id,), self.schema, label, time))
 
-    def window(self, size: Duration, *, every: Duration | None = None, offset: Duration = "0s") -> Stream:
-        """Cut time into windows of this size, a new one every ``every`` (by default, one after the other)."""
-        size_us = parse_duration(size, "window's size")
-        slide_us = size_us if every is None else parse_duration(every, "window's every")
-        if size_us <= 0 or slide_us <= 0 or slide_us > size_us:
-            msg = f"window: size {size!r} and every {every!r} must be positive, and every at most the size"
-            raise FlowError(msg)
-        kind: Literal["tumbling", "sliding"] = "tumbling" if slide_us == size_us else "sliding"
-        return self._windowed(WindowSpec(kind, size_us, slide_us, parse_duration(offset, "window's offset")))
+    def window(
+        self,
+        size: Duration,
+        *,
+        every: Duration | None = None,
+        offset: Duration = "0s",
+        late: LatePolicy = "drop",
+        lateness: Duration = "0s",
+        early: Duration | None = None,
+    ) -> Stream:
+        """Cut time into windows of this size, a new one every ``every`` (by default, one after the other).
 
-    def session(self, gap: Duration) -> Stream:
-        """Put rows of a key together until it is silent for this long."""
-        gap_us = parse_duration(gap, "session's gap")
-        if gap_us <= 0:
-            msg = f"session: the gap must be positive, got {gap!r}"
-            raise FlowError(msg)
-        return self._windowed(WindowSpec("session", gap_us, gap_us))
+        Rows that come when all their windows have closed are dropped, or handed out by ``late_rows()`` (*side*), or
+        change the result, which is emitted again, for as long as ``lateness`` after the window closed (*update*).
+        ``early`` emits results so far whenever the watermark passes a multiple of it.
+        """
+        return self._windowed(make_window(size, every, offset, late, lateness, early))
+
+    def session(self, gap: Duration, *, late: LatePolicy = "drop", lateness: Duration = "0s") -> Stream:
+        """Put rows of a key together until it is silent for this long; ``late`` as for windows."""
+        return self._windowed(make_session(gap, late, lateness))
+
+    def count_window(self, rows: int, *, every: int | None = None) -> Stream:
+        """Put so many rows of a key together, in the order they come, beginning anew every ``every`` rows.
+
+        No event time is needed. Results say in ``window`` which of the key's windows they are, from 0. A drain emits
+        those that are not full, too.
+        """
+        self._needs_keys("count_window")
+        window = make_count_window(rows, every)
+        check_key_names("count_window", self.keys, window)
+        return replace(self, windowing=None, counting=window)
 
     def agg(self, *, ttl: Duration | None = None, name: str | None = None, **aggregates: Aggregate) -> Stream:
         """Aggregate per key and window; without a window, emit each key's new values in every batch that has it.
@@ -175,7 +226,8 @@ class Stream:
             msg = "agg needs at least one aggregate, such as agg(rows=ab.count())"
             raise FlowError(msg)
         self._refuse_ttl_of_windows("agg", ttl)
-        spec = AggregateSpec(self.keys, dict(aggregates), self.windowing, self._time_column(), _optional(ttl))
+        framing = (self.windowing, self._time_column(), _optional(ttl), self._clock(), self.counting)
+        spec = AggregateSpec(self.keys, dict(aggregates), *framing)
         return self._stateful(spec, name or "agg", f"agg {', '.join(f'{k}={v.kind}' for k, v in aggregates.items())}")
 
     def top_k(
@@ -198,18 +250,53 @@ class Stream:
         kept = tuple(columns) if columns is not None else tuple(c for c in self.schema if c not in (*self.keys, by))
         for column in kept:
             self._column("top_k", column)
-        spec = TopKSpec(self.keys, by, k, descending, kept, self.windowing, self._time_column(), _optional(ttl))
+        framing = (self.windowing, self._time_column(), _optional(ttl), self._clock(), self.counting)
+        spec = TopKSpec(self.keys, by, k, descending, kept, *framing)
         return self._stateful(spec, name or "top_k", f"top {k} by {by}")
 
     def distinct(self, *columns: str, ttl: Duration | None = None, name: str | None = None) -> Stream:
         """Let the first row of each combination of these columns (or of the keys) pass; after the ttl, it may again."""
         stream = self.key_by(*columns) if columns else self
         stream._needs_keys("distinct")
-        if self.windowing is not None:
-            msg = "distinct has no windows; leave window() out and give a ttl instead"
+        if self.windowing is not None or self.counting is not None:
+            msg = "distinct has no windows; leave them out and give a ttl instead"
             raise FlowError(msg)
-        spec = DistinctSpec(stream.keys, stream._time_column(), _optional(ttl))
+        spec = DistinctSpec(stream.keys, stream._time_column(), _optional(ttl), stream._clock())
         return stream._stateful(spec, name or "distinct", "distinct")
+
+    def ordered(
+        self, by: str, *, idle: Duration | None = None, late: LatePolicy = "drop", name: str | None = None
+    ) -> Stream:
+        """Hand each slot's rows on in the order of this time, across batches: a row once the watermark has passed it.
+
+        Without a watermark before it, follows the slowest source partition, which is let go after being ``idle``. Rows
+        that come when later ones may have gone on are dropped, or handed out by ``late_rows()`` (*side*).
+        """
+        return order_stream(self, by, idle, late, name)
+
+    def process(
+        self,
+        processor: Processor | FrameProcessor,
+        *,
+        schema: Mapping[str, pl.DataType | type[pl.DataType]],
+        name: str | None = None,
+    ) -> Stream:
+        """Let a processor handle each key's rows, with state and timers, and emit rows of this schema.
+
+        Right behind ``ordered()``, it gets them in the order of their time, also across batches.
+        """
+        return process_stream(self, processor, schema, name)
+
+    def late_rows(self) -> Stream:
+        """Return the rows that came too late for the windows before, as they came; say ``late="side"`` there."""
+        if not puts_late_rows_aside(self.node.operation):
+            msg = 'late_rows() comes right behind windows that put late rows aside: .window("10s", late="side").agg(…)'
+            raise FlowError(msg)
+        source = self.graph.nodes[self.node.inputs[0]]
+        node = self.graph.add(
+            LateRows(), (self.node.id,), source.schema, f"late rows of {self.node.label}", source.time
+        )
+        return Stream(self.graph, node)
 
     def write(self, sink: Sink) -> Stream:
         """Send this stream to a sink; returns the stream, so that it may go to others too."""
@@ -249,29 +336,34 @@ class Stream:
         schema = kernel.output_schema(self.schema | ({TIME: pl.Datetime("us")} if spec.time_column else {}))
         schema.pop(TIME, None)
         time: EventTime | None = None
-        if self.windowing is not None:
+        if self.windowing is not None and not spec.clock.is_kept_in_slots:
+            # Behind keys that have their own time, there is none that all results keep to.
             time = EventTime(WINDOW_END, from_windows=True)
-        elif isinstance(spec, DistinctSpec):
+        elif isinstance(spec, DistinctSpec) or passes_time_on(spec, spec.clock):
             time = self.node.time
-        over = f" over {describe_window(self.windowing)}" if self.windowing else ""
+        window = self.windowing or self.counting
+        over = f" over {describe_window(window)}" if window else ""
         operation = Stateful(spec, self.graph.unused_name(name), self.routing)
         node = self.graph.add(operation, (self.node.id,), schema, f"{label} by {', '.join(self.keys)}{over}", time)
         return Stream(self.graph, node)
 
     def _windowed(self, window: WindowSpec) -> Stream:
         if self.node.time is None:
-            msg = 'windows need event time: call .watermark("ts", delay="2s") before, and keep its column'
+            msg = (
+                'windows need event time: call .watermark("ts", delay="2s") before, and keep its column; behind '
+                'windows of keys that have their own time, say .watermark("window_end", …) anew'
+            )
             raise FlowError(msg)
         self._needs_keys("window")
-        clash = [key for key in self.keys if key in (WINDOW_START, WINDOW_END)]
-        if clash:
-            msg = f"window: the key {clash[0]!r} would be written over by the window's own column; rename it first"
-            raise FlowError(msg)
-        return replace(self, windowing=window)
+        check_key_names("window", self.keys, window)
+        return replace(self, windowing=window, counting=None)
 
     def _time_column(self) -> str | None:
         # The engine lays every stream's event time into one column of microseconds before a kernel sees it.
         return TIME if self.node.time is not None else None
+
+    def _clock(self) -> Clock:
+        return self.node.time.clock if self.node.time is not None else FLOW_CLOCK
 
     def _column(self, where: str, column: str) -> pl.DataType:
         if column not in self.node.schema:
@@ -285,7 +377,7 @@ class Stream:
             raise FlowError(msg)
 
     def _refuse_ttl_of_windows(self, where: str, ttl: Duration | None) -> None:
-        if ttl is not None and self.windowing is not None:
+        if ttl is not None and (self.windowing is not None or self.counting is not None):
             msg = f"{where}: windows end by themselves; a ttl is for running aggregates, without window()"
             raise FlowError(msg)
 

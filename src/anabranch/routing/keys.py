@@ -114,6 +114,21 @@ class KeySample:
         history[there] = fade * (earlier.counts + (0 if earlier.history is None else earlier.history))
         return KeySample(both, counts, _joined_values(both, self, earlier), history, self.powers)
 
+    def hottest(self, most: int) -> KeySample:
+        """Return the sample without its coldest keys, by all that is known of them, if there are more than so many."""
+        if len(self) <= most:
+            return self
+        known = self.counts + (0 if self.history is None else self.history)
+        # Ties by key: equal samples must leave the same keys.
+        kept = np.sort(np.lexsort((self.keys, -known))[:most])
+        return KeySample(
+            self.keys[kept],
+            self.counts[kept],
+            None if self.values is None else self.values.gather(kept),
+            None if self.history is None else self.history[kept],
+            self.powers,
+        )
+
 
 def _joined_values(both: NDArray[np.uint64], newer: KeySample, earlier: KeySample) -> pl.Series | None:
     if newer.values is None or earlier.values is None:

@@ -19,10 +19,17 @@ from pyspark.sql import DataFrame, SparkSession
 from anabranch.errors import EngineError, SinkError, StateDamaged
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import BatchProgress, OperatorTime, Split
-from anabranch.query.nodes import Watermark
 from anabranch.query.plan import Plan
 from anabranch.spark.anchors import anchor_frame, executor_locations
 from anabranch.spark.blocks import EXCHANGE_SCHEMA, LEDGER
+from anabranch.spark.clocks import (
+    FlowClocks,
+    advance_clocks,
+    load_clocks,
+    next_wake_us,
+    operator_times,
+    store_clocks,
+)
 from anabranch.spark.faults import reach
 from anabranch.spark.flow_routes import (
     Change,
@@ -34,7 +41,7 @@ from anabranch.spark.flow_routes import (
     name_of,
     store_levels,
 )
-from anabranch.spark.flow_times import load_time, store_time
+from anabranch.spark.flow_times import advance_time, load_time, next_silence_us, store_time
 from anabranch.spark.publishing import Publisher
 from anabranch.spark.reports import BatchReport, merge_ledgers
 from anabranch.spark.session import runs_locally, task_environment
@@ -104,6 +111,7 @@ class BatchRunner:
         self._publisher = publisher
         self._identity = identity
         self._steering = steering
+        self._listening_since_us = int(time.time() * 1e6)
         self._retention = Retention(checkpoint)
         self._anchors: tuple[tuple[SparkSession, int, tuple[str, ...]], DataFrame] | None = None
         self._pickled: bytes = cloudpickle.dumps(program)  # type: ignore[no-untyped-call]
@@ -122,16 +130,33 @@ class BatchRunner:
             self._publish(committed)
             return committed, self._progress(committed, None, time.perf_counter() - began, {}, given)
         before = self._checkpoint.latest()
-        times = self._times(before, given)
         routes = load_routes(self._plan, before, self._settings.buckets)
+        now_us = int(time.time() * 1e6)
+        times = operator_times(self._plan, before, given.batch, routes, draining=given.drain, now_us=now_us)
         changes = check_changes(self._plan, routes, self._steering.decide(given.batch, routes, before))
         reach("before-job", given.batch)
         report = self._run_job(given, before, times, routes, changes)
         job_seconds = time.perf_counter() - began
         reach("after-job", given.batch)
-        time_after = self._time_after(given, before, report)
+        time_after = advance_time(
+            self._plan,
+            load_time(self._plan, before),
+            report,
+            now_us=now_us,
+            since_us=self._listening_since_us,
+            drained=given.drain,
+        )
         levels = store_levels(self._plan, routes, changes, times, time_after, report)
-        manifest = self._manifest(given, before, report, levels, time_after)
+        clocks = advance_clocks(
+            self._plan,
+            load_clocks(self._plan, before),
+            report,
+            time_after,
+            now_us=now_us,
+            drained=given.drain,
+            changed=frozenset(changes),
+        )
+        manifest = self._manifest(given, before, report, levels, time_after, clocks, now_us)
         reach("before-manifest", given.batch)
         # A driver that was replaced may have committed the batch just before: then its manifest stands.
         standing = self._checkpoint.commit(manifest)
@@ -182,32 +207,7 @@ class BatchRunner:
             )
         )
 
-    def due_now(self, manifest: Manifest) -> bool:
-        """Say whether windows are due that only another batch, with or without data, can fire."""
-        time_after = load_time(self._plan, manifest)
-        nodes = {name_of(self._plan, node.id): node.id for node in self._plan.stateful}
-        for operator, next_due in manifest.engine["next_due"].items():
-            followed = self._plan.watermarks[nodes[operator]]
-            ahead = time_after.operator_time(0, followed, lagging=False, draining=False, now_us=0)
-            if next_due is not None and next_due <= ahead.fire_us:
-                return True
-        return False
-
     # -- inside ----------------------------------------------------------------------------------------------------
-
-    def _times(self, before: Manifest | None, given: BatchInput) -> dict[int, OperatorTime]:
-        flow_time = load_time(self._plan, before)
-        now_us = int(time.time() * 1e6)
-        return {
-            node.id: flow_time.operator_time(
-                given.batch,
-                self._plan.watermarks[node.id],
-                lagging=node.id in self._plan.lagging,
-                draining=given.drain,
-                now_us=now_us,
-            )
-            for node in self._plan.stateful
-        }
 
     def _run_job(
         self,
@@ -294,20 +294,6 @@ class BatchRunner:
         locations = executor_locations(spark)
         return locations if self._settings.anchors or len(locations) > 1 else []
 
-    def _time_after(self, given: BatchInput, before: Manifest | None, report: BatchReport) -> FlowTime:
-        delays = {
-            node.id: node.operation.delay_us
-            for node in self._plan.nodes.values()
-            if isinstance(node.operation, Watermark)
-        }
-        fired: dict[int, int] = {}
-        if given.drain:
-            for head, operator in report.operators.items():
-                for watermark in self._plan.watermarks[head]:
-                    if operator.last_end_us is not None:
-                        fired[watermark] = max(operator.last_end_us, fired.get(watermark, operator.last_end_us))
-        return load_time(self._plan, before).advanced(report.latest_us, delays, fired)
-
     def _manifest(
         self,
         given: BatchInput,
@@ -315,7 +301,10 @@ class BatchRunner:
         report: BatchReport,
         levels: tuple[LevelState, ...],
         time_after: FlowTime,
+        clocks: FlowClocks,
+        now_us: int,
     ) -> Manifest:
+        silent_us = next_silence_us(self._plan, time_after, report, now_us=now_us, since_us=self._listening_since_us)
         totals = dict(before.totals) if before is not None else {}
         for name, value in report.counters.items():
             totals[name] = totals.get(name, 0) + value
@@ -338,6 +327,9 @@ class BatchRunner:
                 "next_due": {
                     name_of(self._plan, head): operator.next_due_us for head, operator in report.operators.items()
                 },
+                "clocks": store_clocks(self._plan, clocks),
+                "now_us": now_us,
+                "wake_us": next_wake_us(self._plan, clocks, report, silent_us),
             },
         )
 
@@ -358,6 +350,8 @@ class BatchRunner:
             rows_out=counters.get("rows_out", 0),
             late_rows=counters.get("late_rows", 0),
             dead_rows=counters.get("dead_rows", 0),
+            slot_late_rows=counters.get("slot_late_rows", 0),
+            updated_rows=counters.get("updated_rows", 0),
             batch_seconds=seconds,
             watermark_us=load_time(self._plan, manifest).watermark_us,
             slot_rows=tuple(sum(values) for values in zip(*rows, strict=True)) if rows else (),

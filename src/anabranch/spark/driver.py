@@ -24,6 +24,7 @@ from anabranch.query.graph import FlowGraph
 from anabranch.query.plan import Plan, make_plan
 from anabranch.spark.anchors import missing_settings
 from anabranch.spark.batch import BatchInput, BatchRunner, FlowIdentity
+from anabranch.spark.clocks import is_due
 from anabranch.spark.dataframes import SparkSource, rebind
 from anabranch.spark.flow_routes import Steering
 from anabranch.spark.listening import CommandListener, open_channels
@@ -33,9 +34,10 @@ from anabranch.spark.publishing import Publisher
 from anabranch.spark.session import active_session, flow_session, runs_locally
 from anabranch.spark.settings import AVAILABLE_NOW, CONTINUOUS, ONCE, RunSettings
 from anabranch.spark.spec import DEAD_LETTER, FlowProgram
-from anabranch.spark.split_log import BEFORE_FIRST, SplitLog, StepRequest, digest_of, pack
+from anabranch.spark.split_log import BEFORE_FIRST, SplitLog, digest_of, pack
 from anabranch.spark.split_source import FORMAT, ControlFolder, NoSplits, register
 from anabranch.spark.steering import BalancingSteering
+from anabranch.spark.step_requests import StepRequests
 from anabranch.spark.structure import describe_flow, refuse_changed_flow
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.epochs import Lease, Owner, take_epoch
@@ -73,10 +75,7 @@ class Driver:
         self._stopping = False
         self._started_at = time.time()
         self._finished = threading.Event()
-        self._asking = threading.Lock()
-        self._request = StepRequest()
         self._last_entry = BEFORE_FIRST
-        self._wanted_boundaries = 0
         self._listeners: list[CommandListener] = []
         self._query: StreamingQuery | None = None
         self.checkpoint = Checkpoint(self.store, settings.kept_batches)
@@ -101,6 +100,7 @@ class Driver:
         self._warn_of_missing_settings()
         self._control_folder = PrivateFolder("control")
         self.control = ControlFolder(self._control_folder.path)
+        self._steps = StepRequests(self.control)
         self._log = SplitLog(self.store)
         publisher = Publisher(self.store, self.program.sinks, {"spark": self.spark})
         self._steering: Steering = (
@@ -147,9 +147,11 @@ class Driver:
         untouched = self.checkpoint.batches() in ([], [INITIAL_BATCH])
         if untouched and any(self._is_static(source) for source in self.graph.sources):
             # A static frame belongs to the first batch, which must come even if no other source has data.
-            self._ask(tick_after=BEFORE_FIRST)
+            self._steps.ask(tick_after=BEFORE_FIRST)
         with active_session(self.spark):
             self._query = self._start_query()
+        if latest is not None:
+            self._steps.set_alarm(self._wake_us(latest), self._last_entry)
 
     def stop(self, drain: bool = False, timeout_seconds: float | None = None) -> None:
         """End after the running batch; with ``drain``, fire first what is still open."""
@@ -213,14 +215,14 @@ class Driver:
             drain=any(entry.drain for entry in entries),
             problems=tuple(problem for entry in entries for problem in entry.problems),
         )
-        with self._asking:
-            # What was accepted until now is carried out in this batch, one command at each boundary.
-            self._wanted_boundaries = max(0, self._wanted_boundaries - 1)
+        self._steps.begin_batch()
         manifest, progress = self._runner.run(given)
         self._last_entry = end["entry"]
-        due = self._runner.due_now(manifest) and not self._drains_at_end
-        if due or self._wanted_boundaries:
-            self._ask(tick_after=end["entry"])
+        self._steps.end_batch(
+            end["entry"],
+            due=is_due(self.program.plan, manifest) and not self._drains_at_end,
+            wake_us=self._wake_us(manifest),
+        )
         # A batch takes at most one entry, so this one is older than every batch that can be gone back to.
         self._log.forget(end["entry"] - self.settings.kept_batches - SPARE_ENTRIES)
         self.progress.append(progress)
@@ -255,7 +257,7 @@ class Driver:
                 self._lease.check()
             if self._drains_at_end and self._spark_streams and not self._stopping:
                 # Only the end of the query says that Spark's own sources have no more: the drain comes after it.
-                self._ask(drain=True)
+                self._steps.ask(drain=True)
                 with active_session(self.spark):
                     self._query = self._start_query(only_drain=True)
                 self._query.awaitTermination()
@@ -268,6 +270,7 @@ class Driver:
                 self.error = None
             elif self.error is not None:
                 self.error = self._find_cause(self.error)
+            self._steps.close()
             for listener in self._listeners:
                 listener.stop()
             with contextlib.suppress(Exception):
@@ -282,10 +285,11 @@ class Driver:
         return [CommandListener(channel, self._steering, self._want_boundary) for channel in channels]
 
     def _want_boundary(self) -> None:
-        """See to it that a batch comes, also if no data does: what was accepted takes effect between batches."""
-        with self._asking:
-            self._wanted_boundaries += 1
-        self._ask(tick_after=self._last_entry)
+        self._steps.want_boundary(self._last_entry)
+
+    def _wake_us(self, manifest: Manifest) -> int | None:
+        # A flow that ends by itself does not wait for anybody's silence.
+        return None if self.settings.trigger in (AVAILABLE_NOW, ONCE) else manifest.engine.get("wake_us")
 
     def _find_cause(self, error: BaseException) -> BaseException:
         """Return ``Fenced`` if another driver took over: whatever went wrong then, that is why."""
@@ -299,20 +303,12 @@ class Driver:
             return error
         return error
 
-    def _ask(self, *, tick_after: int | None = None, drain: bool = False) -> None:
-        """Ask the source for a step; a drain that was asked for stays asked for, whatever else is."""
-        with self._asking:
-            # Entries only rise: a request that was overtaken must not undo a later one.
-            asked = [entry for entry in (self._request.tick_after, tick_after) if entry is not None]
-            self._request = StepRequest(max(asked, default=None), drain or self._request.drain)
-            self.control.ask(self._request)
-
     def _triggered_at(self, batch: int) -> float:
         # A batch that an earlier driver began counts from the start of this one.
         return max(self._started_at, read_trigger_time(self.store, batch) or 0.0)
 
     def _drain_now(self, timeout_seconds: float) -> None:
-        self._ask(drain=True)
+        self._steps.ask(drain=True)
         deadline = time.monotonic() + timeout_seconds
         while self.active and not (self.progress and self.progress[-1].drained):
             if time.monotonic() > deadline:

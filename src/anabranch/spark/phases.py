@@ -9,15 +9,17 @@ import numpy.typing as npt
 import polars as pl
 
 from anabranch.eventtime import drop_limit_us, first_window_us, last_window_us
-from anabranch.model import HASH, WINDOW, DistinctSpec, OperatorSpec, WindowSpec
+from anabranch.model import HASH, WINDOW, AggregateSpec, OperatorSpec, TopKSpec, WindowSpec
 from anabranch.routing.keys import KeyBatch
 from anabranch.routing.phases import PhasedRoutes, find_new_slots
 from anabranch.routing.routes import Routes
 
 
 def window_of(spec: OperatorSpec) -> WindowSpec | None:
-    """Return the window of an operator that has one."""
-    return None if isinstance(spec, DistinctSpec) else spec.window
+    """Return the window of an operator that keeps its state by window."""
+    if not isinstance(spec, AggregateSpec | TopKSpec) or spec.keeps_state_by_key:
+        return None
+    return spec.window
 
 
 def can_wait(window: WindowSpec | None, old: Routes, new: Routes) -> bool:

@@ -11,13 +11,18 @@ import numpy.typing as npt
 import polars as pl
 import polars_hash as plh
 
+from anabranch.eventtime.bad_times import find_bad_times, has_odd_years
 from anabranch.model import HASH, ORDER, TIME
-from anabranch.query.nodes import Node, Output, Spring, Stateful, Watermark
+from anabranch.model.columns import PARTITION
+from anabranch.model.times import NO_LIMITS
+from anabranch.query.nodes import LateRows, Node, Output, Spring, Stateful, Watermark
 from anabranch.routing import hash_keys
 from anabranch.routing.routes import Routes
 from anabranch.spark.blocks import Block, cut, encode, ledger, meeting_of
 from anabranch.spark.phases import divide_by_phase, keys_of, window_of
+from anabranch.spark.slot_lateness import SlotTimes, count_slot_late
 from anabranch.spark.spec import DEAD_LETTER, BatchSpec, FlowProgram
+from anabranch.spark.time_sightings import TimeSightings
 from anabranch.state.runs import WriteName
 
 ROWS_MERGED_AT_ONCE = 4_000_000
@@ -50,17 +55,32 @@ class Pipeline:
         self._results: dict[int, list[pl.DataFrame]] = defaultdict(list)
         self._rows_of_split: dict[tuple[int, int], int] = defaultdict(int)
         self.counters: dict[str, int] = defaultdict(int)
-        self.watermarks: dict[int, int] = {}
+        self._times = TimeSightings()
+        self._slot_times = SlotTimes()
+        self._partition = ""
         self.exchanged: dict[int, int] = defaultdict(int)
         self._sent = {head: np.zeros(phases.slots, np.int64) for head, phases in spec.routes.items()}
         """Rows that each slot got from this task so far, for routes that share out a key's rows."""
+
+    def read_from(self, partition: str) -> None:
+        """Say which partition of which source the rows are of that are pushed from now on."""
+        self._partition = partition
 
     def push(self, node: int, frame: pl.DataFrame, ordinal: int) -> None:
         """Send what left a node on to its children."""
         if frame.height == 0:
             return
         for child in self._plan.children[node]:
-            self._enter(self._plan.nodes[child], frame, ordinal)
+            if not isinstance(self._plan.nodes[child].operation, LateRows):
+                self._enter(self._plan.nodes[child], frame, ordinal)
+
+    def push_late(self, head: int, frame: pl.DataFrame, ordinal: int) -> None:
+        """Send rows that came too late for a stateful operator to where the flow wants them."""
+        if frame.height == 0:
+            return
+        for child in self._plan.children[head]:
+            if isinstance(self._plan.nodes[child].operation, LateRows):
+                self.push(child, frame, ordinal)
 
     def reject(self, source: str, rejected: tuple[tuple[str, str], ...]) -> None:
         """Keep rows that could not be used, with the reason."""
@@ -90,7 +110,8 @@ class Pipeline:
         content = content | {
             "level": self._level,
             "counters": dict(self.counters),
-            "watermarks": {str(node): value for node, value in self.watermarks.items()},
+            **self._times.to_json(),
+            "slot_latest": self._slot_times.to_json(),
             "staged": {str(sink): entry for sink, entry in staged.items()},
             "exchanged_bytes": sum(self.exchanged.values()),
         }
@@ -119,18 +140,18 @@ class Pipeline:
         else:
             assert not isinstance(operation, Spring | Stateful)
             if isinstance(operation, Watermark):
-                frame = self._follow_time(node, operation, frame)
+                frame = self._follow_time(node, operation, frame, ordinal)
             self.push(node.id, operation.apply(frame), ordinal)
 
-    def _follow_time(self, node: Node, operation: Watermark, frame: pl.DataFrame) -> pl.DataFrame:
-        column = frame.get_column(operation.column)
-        if column.null_count():
-            self._dead(_dead_rows(frame.filter(column.is_null()), node.label, f"null event time {operation.column}"))
-            frame = frame.filter(column.is_not_null())
-            column = frame.get_column(operation.column)
-        if frame.height:
-            latest = int(column.dt.timestamp("us").max())  # type: ignore[arg-type]
-            self.watermarks[node.id] = max(latest, self.watermarks.get(node.id, latest))
+    def _follow_time(self, node: Node, operation: Watermark, frame: pl.DataFrame, ordinal: int) -> pl.DataFrame:
+        # Windows may well end in the future: only times that a source gave can be wrong.
+        limits, partition = (NO_LIMITS, "") if ordinal == BEHIND_A_HOP else (operation.limits, self._partition)
+        bad_times = find_bad_times(frame.get_column(operation.column), limits, self._spec.now_us)
+        for bad in bad_times:
+            self._dead(_dead_rows(frame.filter(bad.rows), node.label, bad.reason))
+        if bad_times:
+            frame = frame.filter(~pl.any_horizontal(bad.rows for bad in bad_times))
+        self._times.see(node.id, operation, frame.get_column(operation.column), partition)
         return frame
 
     def _route(self, node: Node, frame: pl.DataFrame, ordinal: int) -> None:
@@ -147,8 +168,16 @@ class Pipeline:
         if frame.height == 0:
             return
         frame = frame.with_columns(self._engine_columns(node, frame, ordinal))
-        prepared = self._program.kernels[node.id].prepare(frame, self._spec.times[node.id])
+        kernel, time = self._program.kernels[node.id], self._spec.times[node.id]
+        prepared = kernel.prepare(frame, time)
         self.counters["late_rows"] += prepared.late_rows
+        if window_of(node.operation.spec) is not None:
+            routes = self._spec.routes[node.id].routes
+            self._slot_times.see(node.id, frame, keys, routes)
+            if prepared.late_rows:
+                self.counters["slot_late_rows"] += count_slot_late(kernel, frame, keys, routes, time)
+        if prepared.late is not None:
+            self.push_late(node.id, prepared.late, ordinal)
         if prepared.frame.height == 0:
             return
         self._waiting[node.id].append(prepared.frame)
@@ -210,7 +239,8 @@ class Pipeline:
         """Hand rows to a stateless operator that has slots of its own (operator parallelism), in turn."""
         slots = self._spec.slots[self._plan.level_of(node.id) - 1]
         turn = self._origin if ordinal == BEHIND_A_HOP else ordinal
-        self._emit(turn % slots, node.id, False, encode(frame.with_columns(pl.lit(ordinal, pl.Int64).alias(ORDER))))
+        origin = (pl.lit(ordinal, pl.Int64).alias(ORDER), pl.lit(self._partition).alias(PARTITION))
+        self._emit(turn % slots, node.id, False, encode(frame.with_columns(origin)))
 
     def _emit(self, slot: int, head: int, combined: bool, payload: bytes) -> None:
         self.exchanged[head] += len(payload)
@@ -244,6 +274,10 @@ DEAD_LETTER_SCHEMA: dict[str, pl.DataType] = {"source": pl.String(), "reason": p
 
 
 def _dead_rows(frame: pl.DataFrame, where: str, reason: str) -> pl.DataFrame:
+    # Polars gives up altogether on a time of no year that it knows: such a one is shown as the number it is.
+    frame = frame.with_columns(
+        column.to_physical() for column in frame.iter_columns() if column.dtype == pl.Datetime and has_odd_years(column)
+    )
     try:
         text = frame.select(pl.struct(pl.all()).struct.json_encode()).to_series()
     except pl.exceptions.PolarsError:

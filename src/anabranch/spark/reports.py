@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from anabranch.model import RunRef, StagedFile
+from anabranch.eventtime.medians import TimeTally
+from anabranch.model import BEGINNING_OF_TIME, RunRef, StagedFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,12 @@ class OperatorReport:
     """By slot, what it saw of its rows, if it was told to look."""
     handoffs: tuple[tuple[RunRef, ...], ...] = ()
     """By target slot, what others wrote for it; empty when nothing was handed on."""
+    slot_latest_us: tuple[int | None, ...] = ()
+    """By slot, the latest event time of its rows, where slots look at it."""
+    group_latest_us: Mapping[int, int] = field(default_factory=dict)
+    """The same by group of keys."""
+    wake_us: int | None = None
+    """When, by the wall clock, a slot wants to run even if no data comes."""
 
     @property
     def handed_bytes(self) -> int:
@@ -43,6 +50,10 @@ class BatchReport:
     slot_seconds: tuple[float, ...]
     slots_started: float | None
     """When the first slot of the last level had its rows, in seconds since 1970."""
+    partitions_us: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    """Watermark node → partition of its sources → largest event time, where watermarks are kept per partition."""
+    tallies: Mapping[int, TimeTally] = field(default_factory=dict)
+    """Watermark node → how event times were spread, where the median counts."""
 
 
 def merge_ledgers(payloads: Iterable[bytes], slots_of: Mapping[int, int]) -> BatchReport:
@@ -52,8 +63,11 @@ def merge_ledgers(payloads: Iterable[bytes], slots_of: Mapping[int, int]) -> Bat
     """
     counters: dict[str, int] = defaultdict(int)
     latest: dict[int, int] = {}
+    partitions: dict[int, dict[str, int]] = defaultdict(dict)
+    tallies: dict[int, TimeTally] = {}
     staged: dict[int, list[StagedFile]] = defaultdict(list)
     by_operator: dict[int, dict[int, Mapping[str, Any]]] = {node: {} for node in slots_of}
+    slot_latest: dict[int, list[list[int]]] = defaultdict(list)
     seconds: dict[int, float] = {}
     started: list[float] = []
     exchanged = 0
@@ -63,6 +77,14 @@ def merge_ledgers(payloads: Iterable[bytes], slots_of: Mapping[int, int]) -> Bat
             counters[name] += value
         for node, value in content["watermarks"].items():
             latest[int(node)] = max(value, latest.get(int(node), value))
+        for node, values in content.get("partitions", {}).items():
+            known = partitions[int(node)]
+            known |= {name: max(value, known.get(name, value)) for name, value in values.items()}
+        for node, data in content.get("tallies", {}).items():
+            tally = TimeTally.from_json(data)
+            tallies[int(node)] = tallies[int(node)].plus(tally) if int(node) in tallies else tally
+        for node, values in content["slot_latest"].items():
+            slot_latest[int(node)].append(values)
         for sink, entry in content["staged"].items():
             staged[int(sink)].append(StagedFile.from_json(entry))
         exchanged += content["exchanged_bytes"]
@@ -79,7 +101,9 @@ def merge_ledgers(payloads: Iterable[bytes], slots_of: Mapping[int, int]) -> Bat
             sink: tuple(sorted(files, key=lambda file: (file.slot, file.file)))
             for sink, files in sorted(staged.items())
         },
-        operators={node: _operator(node, slots_of[node], slots) for node, slots in by_operator.items()},
+        operators={
+            node: _operator(node, slots_of[node], slots, slot_latest[node]) for node, slots in by_operator.items()
+        },
         exchanged_bytes=exchanged,
         problems=tuple(
             problem
@@ -89,10 +113,14 @@ def merge_ledgers(payloads: Iterable[bytes], slots_of: Mapping[int, int]) -> Bat
         ),
         slot_seconds=tuple(seconds[slot] for slot in sorted(seconds)),
         slots_started=min(started, default=None),
+        partitions_us=dict(partitions),
+        tallies=tallies,
     )
 
 
-def _operator(node: int, count: int, slots: Mapping[int, Mapping[str, Any]]) -> OperatorReport:
+def _operator(
+    node: int, count: int, slots: Mapping[int, Mapping[str, Any]], sent: Sequence[Sequence[int]]
+) -> OperatorReport:
     missing = [slot for slot in range(count) if slot not in slots]
     if missing:
         msg = f"operator {node}: slots {missing} did not report; the batch is not committed"
@@ -103,9 +131,31 @@ def _operator(node: int, count: int, slots: Mapping[int, Mapping[str, Any]]) -> 
         rows=tuple(slot["rows"] for slot in ordered),
         next_due_us=min((slot["next_due"] for slot in ordered if slot["next_due"] is not None), default=None),
         last_end_us=max((slot["last_end"] for slot in ordered if slot["last_end"] is not None), default=None),
+        slot_latest_us=_latest_by_slot([slot["latest"] for slot in ordered], sent),
+        group_latest_us=_latest_by_group(ordered),
+        wake_us=min((slot["wake"] for slot in ordered if slot["wake"] is not None), default=None),
         sightings=tuple(slot["seen"] for slot in ordered if "seen" in slot),
         handoffs=_handoffs([slot["handing"] for slot in ordered]),
     )
+
+
+def _latest_by_slot(found: Sequence[int | None], sent: Sequence[Sequence[int]]) -> tuple[int | None, ...]:
+    """Return by slot the latest event time that it found itself, or that those saw who sent it rows."""
+    latest = list(found)
+    for values in sent:
+        for slot, value in enumerate(values[: len(latest)]):
+            known = latest[slot]
+            if value > BEGINNING_OF_TIME:
+                latest[slot] = value if known is None else max(value, known)
+    return tuple(latest)
+
+
+def _latest_by_group(slots: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+    latest: dict[int, int] = {}
+    for slot in slots:
+        for group, latest_us in slot["group_latest"]:
+            latest[group] = max(latest_us, latest.get(group, latest_us))
+    return latest
 
 
 def _handoffs(handing: Sequence[Mapping[str, Any]]) -> tuple[tuple[RunRef, ...], ...]:

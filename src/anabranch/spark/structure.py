@@ -15,8 +15,8 @@ from anabranch.state.manifest import Manifest, plain_json
 
 MAY_CHANGE = (
     "Stateless steps, sinks that are added at the end, triggers, admission and delays may change; "
-    "stateful operators (their names, keys, windows and aggregates), the order of sources and sinks, "
-    "the number of buckets and the strategy may not."
+    "a processor may get further fields that have a default; stateful operators (their names, keys, windows, "
+    "aggregates and fields), the order of sources and sinks, the number of buckets and the strategy may not."
 )
 
 
@@ -47,11 +47,7 @@ def refuse_changed_flow(manifest: Manifest, flow: str, structure: Mapping[str, A
         elif after is None:
             differences.append(f"operator {name!r} is gone")
         else:
-            differences += [
-                f"operator {name!r}: {field} was {before.get(field)} and is {after.get(field)}"
-                for field in sorted(set(before) | set(after))
-                if before.get(field) != after.get(field)
-            ]
+            differences += _compare_operators(name, before, after)
     differences += [
         f"{field} was {old.get(field)} and is {structure.get(field)}"
         for field in ("sources", "buckets", "strategy")
@@ -60,3 +56,31 @@ def refuse_changed_flow(manifest: Manifest, flow: str, structure: Mapping[str, A
     if differences:
         msg = f"this checkpoint belongs to another flow: {'; '.join(differences)}. {MAY_CHANGE} Use a new checkpoint."
         raise CheckpointError(msg)
+
+
+def _compare_operators(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    differences = [
+        f"operator {name!r}: {field} was {before.get(field)} and is {after.get(field)}"
+        for field in sorted(set(before) | set(after))
+        if before.get(field) != after.get(field) and not (field == "fields" and before.get("kind") == "processor")
+    ]
+    if before.get("kind") == after.get("kind") == "processor":
+        differences += [f"operator {name!r}: {text}" for text in _compare_fields(before["fields"], after["fields"])]
+    return differences
+
+
+def _compare_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Say what keeps the stored rows of a processor from being read as its fields are declared now."""
+    differences = [f"the field {field!r} is gone" for field in sorted(set(before) - set(after))]
+    for field in sorted(after):
+        old, new = before.get(field), after[field]
+        if old is None:
+            if not new["has_default"]:
+                differences.append(f"the field {field!r} is new and says no default, such as default=None")
+            continue
+        differences += [
+            f"the {part} of the field {field!r} was {old.get(part)} and is {new.get(part)}"
+            for part in ("kind", "type", "default")
+            if old.get(part) != new.get(part)
+        ]
+    return differences

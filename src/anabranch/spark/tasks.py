@@ -10,7 +10,19 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from anabranch.model import ORDER, WINDOW_END, Fired, Kernel, RunRef, Source, Split
+from anabranch.model import (
+    ORDER,
+    WINDOW_END,
+    Fired,
+    Kernel,
+    OperatorSpec,
+    OrderSpec,
+    ProcessSpec,
+    RunRef,
+    Source,
+    Split,
+)
+from anabranch.model.columns import PARTITION
 from anabranch.query.nodes import Spring, Stateful
 from anabranch.routing.phases import SlotStanding
 from anabranch.spark.blocks import LEDGER, Block, decode, from_arrow, meeting_of, to_arrow, to_table
@@ -45,6 +57,7 @@ class ReadTask:
         pipeline = Pipeline(program, self.spec, 0, origin)
         for ordinal, index, split in self.packs[origin] if origin < len(self.packs) else ():
             reader = program.sources[index]
+            pipeline.read_from(_name_partition(index, split.get("partition", "")))
             for outcome in _source(reader).read(split):
                 pipeline.counters["rows_in"] += outcome.frame.height + len(outcome.rejected)
                 pipeline.reject(reader.label, outcome.rejected)
@@ -54,6 +67,7 @@ class ReadTask:
             if kind == BLOCK:
                 frame = decode_rows(payload, program.sources[source].schema)
                 pipeline.counters["rows_in"] += frame.height
+                pipeline.read_from(_name_partition(source, ""))
                 pipeline.push(springs[source], frame, origin)
                 yield from pipeline.drain_blocks()
         yield from pipeline.finish({})
@@ -112,7 +126,7 @@ class SlotTask:
         name = WriteName(self.spec.epoch, self.spec.batch, self.spec.attempt, self.spec.job)
         files = RunFiles(program.store, f"state/{head}/{slot}", name, program.hot_copies(self.spec.epoch))
         combined = program.local_merge and kernel.mergeable
-        time_of_operator = self.spec.times[head]
+        time_of_operator = self.spec.times[head].on_slot(slot, operation.spec.clock)
         phases = self.spec.routes[head]
         standing = SlotStanding(phases, slot) if phases.needs_standing else None
         handed = self.spec.handoffs_of(head, slot)
@@ -128,7 +142,11 @@ class SlotTask:
         (fired, handing), state = recovered.outcome, recovered.state
         reach("in-slot-after-state", self.spec.batch)
         pipeline.counters["late_rows"] += fired.late_rows
+        pipeline.counters["slot_late_rows"] += fired.slot_late_rows
+        pipeline.counters["updated_rows"] += fired.updated_rows
         pipeline.push(head, fired.frame, BEHIND_A_HOP)
+        if fired.late is not None:
+            pipeline.push_late(head, fired.late, BEHIND_A_HOP)
         if fired.shared is not None:
             pipeline.send_to_meet(head, fired.shared)
         watch = self.spec.watches.get(head)
@@ -139,8 +157,11 @@ class SlotTask:
             "rows": sum(frame.height for frame in frames),
             "bytes": sum(len(block.payload) for block in blocks),
             "next_due": fired.next_due_us,
+            "latest": fired.latest_us,
+            "group_latest": sorted((fired.group_latest_us or {}).items()),
+            "wake": fired.wake_us,
             "problems": list(recovered.problems),
-            "last_end": _last_end_us(kernel, fired),
+            "last_end": _last_end_us(kernel, fired, operation.spec),
         }
 
     def _hand_off(
@@ -189,8 +210,11 @@ class MeetTask:
         yield from pipeline.finish({})
 
 
-def _last_end_us(kernel: Kernel, fired: Fired) -> int | None:
+def _last_end_us(kernel: Kernel, fired: Fired, spec: OperatorSpec) -> int | None:
     """Return the end of the last window that fired here."""
+    if isinstance(spec, ProcessSpec | OrderSpec):
+        # What a processor emits may well have a column of that name.
+        return fired.reached_us
     latest = None
     for frame in (fired.frame, kernel.meet([fired.shared]) if fired.shared is not None else None):
         if frame is not None and frame.height and WINDOW_END in frame.columns:
@@ -204,7 +228,12 @@ def _relay(program: FlowProgram, pipeline: Pipeline, head: int, blocks: list[Blo
     for block in blocks:
         frame = decode(block.payload)
         ordinal = int(frame.get_column(ORDER)[0])
-        pipeline.push(head, operation.apply(frame.drop(ORDER)), ordinal)  # type: ignore[union-attr]
+        pipeline.read_from(str(frame.get_column(PARTITION)[0]))
+        pipeline.push(head, operation.apply(frame.drop(ORDER, PARTITION)), ordinal)  # type: ignore[union-attr]
+
+
+def _name_partition(source: int, partition: str) -> str:
+    return f"{source}/{partition}" if partition else str(source)
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, str, bytes]]:

@@ -68,20 +68,30 @@ class RunsOfSlot:
 
         Runs without such a row are left out; rows come in the order of their run.
         """
-        if hashes.dtype != pl.UInt64:
-            # NumPy would compare them as floats, and miss keys.
-            msg = f"hashes are UInt64, these are {hashes.dtype}"
-            raise ValueError(msg)
-        if hashes.len() == 0:
-            return []
-        wanted = hashes.to_numpy()
+        wanted = _checked(hashes)
         found = []
-        for ref in self._runs:
+        for ref in self._runs if wanted.size else ():
             rows = self._rows_of(ref)
             positions = _positions_of(rows, wanted)
             if positions.size > 0:
                 found.append(rows[positions])
         return found
+
+    def lookup_newest(self, hashes: pl.Series) -> list[pl.DataFrame]:
+        """Do the same, but return the rows of each hash from the newest run only that has it."""
+        wanted = _checked(hashes)
+        found = []
+        for ref in reversed(self._runs):
+            if not wanted.size:
+                break
+            rows = self._rows_of(ref)
+            positions = _positions_of(rows, wanted)
+            if positions.size > 0:
+                found.append(rows[positions])
+                got = found[-1][HASH].to_numpy()
+                places = np.minimum(np.searchsorted(got, wanted), got.size - 1)
+                wanted = wanted[got[places] != wanted]
+        return found[::-1]
 
     def append(self, frame: pl.DataFrame) -> None:
         """Add one run; an empty frame adds none. The frame must be sorted."""
@@ -193,6 +203,15 @@ def _rows_before(rows: pl.DataFrame, window_limit: int) -> int:
     return int(np.searchsorted(rows[WINDOW].to_numpy(), window_limit, side="left"))
 
 
+def _checked(hashes: pl.Series) -> npt.NDArray[np.uint64]:
+    if hashes.dtype != pl.UInt64:
+        # NumPy would compare them as floats, and miss keys.
+        msg = f"hashes are UInt64, these are {hashes.dtype}"
+        raise ValueError(msg)
+    wanted: npt.NDArray[np.uint64] = hashes.to_numpy()
+    return wanted
+
+
 def _positions_of(rows: pl.DataFrame, wanted: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     """Return the positions of the rows with a wanted hash, rising."""
     hashes = rows[HASH].to_numpy()
@@ -214,7 +233,15 @@ def _segments(rows: pl.DataFrame) -> Iterator[tuple[int, int]]:
 
 
 def _positions_in_segment(hashes: npt.NDArray[np.uint64], wanted: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    first = np.searchsorted(hashes, wanted, side="left").astype(np.int64)
+    if not len(hashes):
+        return np.empty(0, np.int64)
+    first: npt.NDArray[np.int64] = np.searchsorted(hashes, wanted, side="left").astype(np.int64)
+    there = hashes[np.minimum(first, len(hashes) - 1)] == wanted
+    first, wanted = first[there], wanted[there]
+    has_next = first + 1 < len(hashes)
+    if not (hashes[first[has_next] + 1] == wanted[has_next]).any():
+        # Every hash is there once: that is one search instead of two.
+        return first
     counts = np.searchsorted(hashes, wanted, side="right") - first
     # For each match: where its stretch begins, plus its place in the stretch.
     place_in_stretch = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -191,7 +191,7 @@ PAIRS = [OverheadPair(102, 100), OverheadPair(110, 100), OverheadPair(101, 100)]
 
 
 def test_figures_are_the_worst_and_the_overhead_is_the_median() -> None:
-    figures = compute_figures(LOADS, BUSY, PAIRS, rows=5, batch_seconds=1.0)
+    figures = compute_figures(LOADS, BUSY, PAIRS, rows=5)
     assert figures["max_over_mean_z1_5"] == 1.03
     assert figures["max_over_mean_z2"] == 1.04
     assert figures["max_over_mean_moving_normal"] == 1.045
@@ -203,7 +203,7 @@ def test_figures_are_the_worst_and_the_overhead_is_the_median() -> None:
 
 def test_a_wrong_answer_leaves_no_claim() -> None:
     wrong = [replace(LOADS[0], answer=WRONG), *LOADS[1:]]
-    assert compute_figures(wrong, BUSY, PAIRS, 5, 1.0) == {"answers_equal": 0, "rows": 5, "batch_seconds": 1.0}
+    assert compute_figures(wrong, BUSY, PAIRS, 5) == {"answers_equal": 0, "rows": 5, "batch_seconds": 0.7}
 
 
 def test_pairs_do_not_depend_on_who_was_first() -> None:
@@ -227,7 +227,7 @@ def test_competitors_come_back_from_json() -> None:
 
 
 def make_report(**others: Any) -> SkewReport:
-    figures = compute_figures(LOADS, BUSY, PAIRS, 5, 1.0)
+    figures = compute_figures(LOADS, BUSY, PAIRS, 5)
     return replace(SkewReport({"name": "skew"}, figures, LOADS, BUSY, PAIRS, seed=7), **others)
 
 
@@ -248,7 +248,7 @@ def test_report_says_it_in_tables_and_in_json(tmp_path: Path) -> None:
 def test_a_wrong_answer_is_shown_instead_of_a_figure() -> None:
     text = StringIO()
     loads = [replace(LOADS[0], answer=WRONG)]
-    report = make_report(loads=loads, figures=compute_figures(loads, [], [], 5, 1.0))
+    report = make_report(loads=loads, figures=compute_figures(loads, [], [], 5))
     print_report(report, Console(file=text, width=80))
     assert "3 rows missing" in text.getvalue()
     assert "6.500" not in text.getvalue()

@@ -10,7 +10,11 @@ def pairs_of(line: str) -> dict[str, str]:
 
 
 def test_a_line_is_made_of_pairs_that_programs_can_split() -> None:
-    pairs = pairs_of(describe_batch(batch(12, late_rows=3, dead_rows=1), now_seconds=1_760_000_002.5))
+    pairs = pairs_of(
+        describe_batch(
+            batch(12, late_rows=3, slot_late_rows=2, updated_rows=1, dead_rows=1), now_seconds=1_760_000_002.5
+        )
+    )
     assert pairs == {
         "batch": "12",
         "rows": "100000",
@@ -18,6 +22,8 @@ def test_a_line_is_made_of_pairs_that_programs_can_split() -> None:
         "rows_per_second": "200000",
         "out": "120",
         "late": "3",
+        "slot_late": "2",
+        "updated": "1",
         "dead": "1",
         "watermark": "2025-10-09T08:53:20Z",
         "lag_seconds": "2.5",
@@ -35,9 +41,15 @@ def test_what_does_not_apply_is_left_out() -> None:
 
 
 def test_the_closing_line_adds_the_batches_up() -> None:
-    history = history_of(batch(7, late_rows=2), batch(8, dead_rows=5))
+    history = history_of(batch(7, late_rows=2, slot_late_rows=2), batch(8, dead_rows=5))
     line = describe_run(history, ended_seconds=83.0)
     assert line == ("2 batches in 83.0 s, 200,000 rows in, 240 out, 2 late, 5 dead, committed up to batch 8")
+
+
+def test_late_rows_are_shown_at_both_levels_where_they_differ() -> None:
+    history = history_of(batch(7, late_rows=2, slot_late_rows=1000, updated_rows=2))
+    line = describe_run(history, ended_seconds=83.0)
+    assert "2 late (2 of them changed results, 1,000 by their slot's own time)" in line
 
 
 def test_a_run_without_batches_says_that_there_was_nothing_to_read() -> None:

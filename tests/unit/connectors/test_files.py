@@ -66,6 +66,15 @@ def test_pattern_and_recursion_choose_files(tmp_path: Path, write: Write) -> Non
     assert keys_of(files(tmp_path, schema=SCHEMA, pattern="*.json", recursive=True)) == [1, 3]
 
 
+def test_folder_of_a_file_is_the_partition_of_its_splits(tmp_path: Path, write: Write) -> None:
+    for name in ("flat.json", "north/a.json", "north/b.json", "south/deep/c.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write(name, '{"k": 1}\n')
+    source = files(tmp_path, schema={"k": int}, recursive=True)
+    found = {Path(split["path"]).name: split.get("partition") for split in source.planner().plan(None, 0.0).splits}
+    assert found == {"flat.json": None, "a.json": "north", "b.json": "north", "c.json": "south/deep"}
+
+
 @pytest.mark.parametrize("format", ["json", "csv", "parquet", "arrow"])
 @pytest.mark.parametrize("max_rows", [None, 1, 300])
 def test_every_format_gives_all_rows_in_order(tmp_path: Path, drain: Drain, format: str, max_rows: int | None) -> None:

@@ -55,3 +55,17 @@ def test_source_in_a_named_directory_goes_on_where_it_was(tmp_path: object) -> N
     assert drain_source(memory(FRAME.reverse(), directory=str(tmp_path))).frame.equals(
         pl.concat([FRAME, FRAME.reverse()])
     )
+
+
+def test_partition_of_a_frame_is_in_its_splits_and_the_order_of_adding_is_kept() -> None:
+    source = memory(FRAME, max_frames=None)
+    source.add(FRAME.reverse(), "south").add(FRAME, "north").add(FRAME.reverse(), "south")
+    splits = source.planner().plan(None, 0.0).splits
+    assert [split.get("partition", "") for split in splits] == ["", "south", "north", "south"]
+    assert drain_source(source).frame.equals(pl.concat([FRAME, FRAME.reverse(), FRAME, FRAME.reverse()]))
+
+
+@pytest.mark.parametrize("name", [".hidden", "_old", "a/b", "x.tmp"])
+def test_partition_that_no_folder_could_be_named_after_is_refused(name: str) -> None:
+    with pytest.raises(FlowError, match="a partition's name"):
+        memory(FRAME).add(FRAME, name)

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import datetime
+import re
 
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.connectors.text_values import convert_text
+from anabranch.connectors.csv_rows import CsvDialect, parse_csv_lines
+from anabranch.connectors.json_rows import parse_json_lines
+from anabranch.connectors.text_values import convert_text, explain_time
 
 UTC = datetime.UTC
+BERLIN = pl.Datetime("us", "Europe/Berlin")
 
 
 @pytest.mark.parametrize(
@@ -70,6 +74,58 @@ def test_time_zone_of_the_column_is_kept() -> None:
     assert read is not None
     assert read.dtype == pl.Datetime("ms", "Europe/Berlin")
     assert read[0].astimezone(UTC) == datetime.datetime(2026, 1, 31, 10, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-06-01T12:00:00", datetime.datetime(2026, 6, 1, 10)),
+        ("2026-06-01T12:00:00.250", datetime.datetime(2026, 6, 1, 10, 0, 0, 250_000)),
+        ("2026-06-01 12:00", datetime.datetime(2026, 6, 1, 10)),
+        ("2026-06-01", datetime.datetime(2026, 5, 31, 22)),
+        ("2026-06-01T12:00:00Z", datetime.datetime(2026, 6, 1, 12)),
+        ("2026-06-01T12:00:00-05:00", datetime.datetime(2026, 6, 1, 17)),
+        ("2026-06-01 12:00:00+0530", datetime.datetime(2026, 6, 1, 6, 30)),
+        ("1780000000000000", datetime.datetime(2026, 5, 28, 20, 26, 40)),
+        ("2026-10-25T02:30:00+02:00", datetime.datetime(2026, 10, 25, 0, 30)),
+        ("2026-10-25T02:30:00+01:00", datetime.datetime(2026, 10, 25, 1, 30)),
+    ],
+)
+def test_time_without_an_offset_is_of_the_columns_zone_beside_any_other(text: str, expected: datetime.datetime) -> None:
+    for texts in ([text], [text, None], ["2026-06-01T12:00:00", "2026-06-01T12:00:00Z", text, "5"]):
+        read = convert_text(pl.Series(texts), BERLIN)
+        assert read is not None and read.dtype == BERLIN
+        found = read[texts.index(text)].astimezone(UTC).replace(tzinfo=None)
+        assert found == expected
+
+
+def test_mixed_zones_become_utc_in_a_column_without_one() -> None:
+    texts = ["2026-06-01T12:00:00", "2026-06-01T12:00:00Z", "2026-06-01T12:00:00+02:00", "2026-06-01T12:00:00-05:30"]
+    read = convert_text(pl.Series(texts), pl.Datetime("ms"))
+    assert read is not None
+    assert [time.strftime("%H:%M") for time in read] == ["12:00", "12:00", "10:00", "17:30"]
+
+
+@pytest.mark.parametrize("text", ["2026-10-25T02:30:00", "2026-03-29T02:30:00", "2026-10-25 02:30"])
+def test_time_that_happened_twice_or_never_is_refused_and_told_how_to_write_it(text: str) -> None:
+    for texts in ([text], ["2026-06-01T12:00:00Z", text]):
+        assert convert_text(pl.Series(texts), BERLIN) is None
+    reason = rf"found .*{text}.* no single moment in Europe/Berlin.*write times with their offset"
+    json_text = f'{{"ts":"{text}"}}\n{{"ts":"{text}+01:00"}}\n'.encode()
+    csv_text = f"{text}\n{text}+01:00\n".encode()
+    for outcome in (
+        parse_json_lines(json_text, {"ts": BERLIN}),
+        parse_csv_lines(csv_text, {"ts": BERLIN}, ["ts"], CsvDialect()),
+    ):
+        assert outcome.frame.height == 1
+        ((found, _),) = outcome.rejected
+        assert re.search(reason, found)
+
+
+def test_text_that_is_no_time_at_all_is_not_blamed_on_its_zone() -> None:
+    assert explain_time("junk", BERLIN) is None
+    assert explain_time("2026-06-01", BERLIN) is None
+    assert explain_time("2026-10-25T02:30:00", pl.Datetime("us")) is None
 
 
 def test_dates_times_of_day_and_decimals_are_read() -> None:

@@ -280,3 +280,28 @@ def test_what_has_to_move_is_told_beforehand() -> None:
     few, many = (moved(balancer().consider(measure(EVEN, WARM, state_bytes=size), EVEN)) for size in (1e6, 1e9))
     assert 0 < few < 1e6
     assert many == pytest.approx(1000 * few)
+
+
+def test_least_count_with_history_evens_out_all_batches_so_far() -> None:
+    first, second = {number: 10_000.0 for number in range(1, 9)}, {number: 10_000.0 for number in range(1, 5)}
+    evenness = {}
+    for strategy in ("least-count", "least-count-history"):
+        balanced = balancer(strategy=strategy)
+        balanced.consider(measure(EVEN, first, batch=1), EVEN)
+        proposal = balanced.consider(measure(EVEN, second, batch=4), EVEN)
+        assert proposal is not None
+        both = measure(proposal.routes, first).slot_rows + measure(proposal.routes, second).slot_rows
+        evenness[strategy] = score_loads(both).max_over_mean
+    assert evenness["least-count-history"] < 1.03 < evenness["least-count"]
+
+
+def test_keys_that_go_home_leave_as_much_room_as_a_plan_does() -> None:
+    """Sent home into slots that are then full, keys would ask for the next plan by chance alone."""
+    balanced = balancer()
+    proposal = balanced.consider(measure(EVEN, WARM, batch=1), EVEN)
+    assert proposal is not None
+    routes = proposal.routes
+    for batch in range(3, 9, 2):
+        cooled = balanced.consider(measure(routes, WARM, batch=batch), routes)
+        routes = routes if cooled is None else cooled.routes
+    assert imbalance(routes, WARM) <= 1 + 0.3 * EAGER.tolerance + 1e-9

@@ -113,6 +113,81 @@ class KeyTimeOracle:
         return start + self.window.size_us
 
 
+@dataclass
+class Session:
+    """Rows less than a gap apart, and what was emitted of them."""
+
+    gap_us: int
+    rows: list[Placed]
+    came: list[Placed] = field(default_factory=list)
+    """Those of ``rows`` that this batch brought."""
+    pending: bool = True
+    emitted: bool = False
+
+    @property
+    def start(self) -> int:
+        return min(placed[0] for placed in self.rows)
+
+    @property
+    def end(self) -> int:
+        return max(placed[0] for placed in self.rows) + self.gap_us
+
+    def meets(self, other: Session) -> bool:
+        return self.start < other.end and other.start < self.end
+
+    def merged(self, other: Session) -> Session:
+        pending, emitted = self.pending or other.pending, self.emitted or other.emitted
+        return Session(self.gap_us, self.rows + other.rows, self.came + other.came, pending, emitted)
+
+
+@dataclass
+class KeyTimeSessions(KeyTimeOracle):
+    """Sessions; two meet as soon as their intervals overlap, and any two are compared."""
+
+    sessions: dict[int, list[Session]] = field(default_factory=lambda: defaultdict(list))
+
+    def _advance_key(self, key: int, rows: Sequence[Placed], time: OperatorTime) -> tuple[list[Emitted], int, int]:
+        _, closed, fire = self._times(key, rows, time)
+        lateness = self.window.lateness_us
+        emitted = self._close(key, closed)
+        self._forget(key, closed - lateness)
+        late = updated = 0
+        for session in self._united(key, [Session(self.window.size_us, [placed], [placed]) for placed in rows]):
+            if session.came and session.end <= closed:
+                late += len(session.came)
+                updated += len(session.came) if session.end > closed - lateness else 0
+        self._forget(key, closed - lateness)
+        finals = self._close(key, fire)
+        if fire == END_OF_TIME:
+            fire = max([closed, *(end for _, end, *_ in finals)])
+        self.watermarks[key] = fire
+        self._forget(key, fire - lateness)
+        for session in self.sessions[key]:
+            session.came = []
+        return emitted + finals, late, updated
+
+    def _united(self, key: int, fresh: list[Session]) -> list[Session]:
+        for session in fresh:
+            touching = [other for other in self.sessions[key] if other.meets(session)]
+            apart = [other for other in self.sessions[key] if not other.meets(session)]
+            for other in touching:
+                session = session.merged(other)  # noqa: PLW2901
+            self.sessions[key] = [*apart, session]
+        return self.sessions[key]
+
+    def _close(self, key: int, until: int) -> list[Emitted]:
+        ended = [session for session in self.sessions[key] if session.pending and session.end <= until]
+        emitted: list[Emitted] = []
+        for session in ended:
+            emission = "update" if session.emitted else "final"
+            emitted.append((session.start, session.end, key, emission, list(session.rows)))
+            session.pending, session.emitted = False, True
+        return emitted
+
+    def _forget(self, key: int, limit: int) -> None:
+        self.sessions[key] = [session for session in self.sessions[key] if session.end > limit]
+
+
 def as_rows(emitted: Sequence[Emitted], shape: Callable[[list[Placed]], dict[str, Any]]) -> list[tuple[Any, ...]]:
     """Return what was emitted as sorted tuples: start, end, key, emission, values."""
     return sorted(

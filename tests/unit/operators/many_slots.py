@@ -80,6 +80,7 @@ class ManySlots:
 
     def advance(self, batch: Batch, time: OperatorTime, combined: bool, change: Change | None = None) -> Outcome:
         """Run one batch on all slots; the change, if there is one, counts from the next batch on."""
+        combined = combined and self.kernel.mergeable
         received, late_rows = self._exchange(batch, time, combined)
         if self.phases.earlier is not None:
             change = None

@@ -31,6 +31,17 @@ class MemoryState:
         found = [run.filter(pl.col(HASH).is_in(hashes.implode())) for run in self._runs]
         return [frame for frame in found if frame.height]
 
+    def lookup_newest(self, hashes: pl.Series) -> list[pl.DataFrame]:
+        assert hashes.dtype == pl.UInt64
+        found: list[pl.DataFrame] = []
+        for run in reversed(self._runs):
+            older = run.filter(pl.col(HASH).is_in(hashes.implode()))
+            for newer in found:
+                older = older.filter(~pl.col(HASH).is_in(newer[HASH].implode()))
+            if older.height:
+                found.append(older)
+        return found[::-1]
+
     def append(self, frame: pl.DataFrame) -> None:
         _check_sorted(frame)
         if self._runs:

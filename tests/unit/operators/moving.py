@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from typing import Any
 
 import polars as pl
 
-from anabranch.model import AggregateSpec, DistinctSpec, OperatorSpec, TopKSpec, WindowSpec
+from anabranch.model import (
+    AggregateSpec,
+    Clock,
+    CountWindowSpec,
+    DistinctSpec,
+    OperatorSpec,
+    OrderSpec,
+    ProcessSpec,
+    TopKSpec,
+    WindowSpec,
+)
 from anabranch.operators import aggregates as ab
 from anabranch.operators import sketches
 from anabranch.operators.kernels import make_kernel
@@ -14,7 +26,8 @@ from anabranch.routing import Routes, hash_keys
 from anabranch.spark.flow_routes import Change
 from unit.operators import oracle
 from unit.operators.many_slots import HashKeys, ManySlots, run_on_slots
-from unit.operators.streams import SECOND_US, Batch, Row, run_kernel, times_of
+from unit.operators.processors_under_test import FRAME_OUTPUT, OUTPUT, Scripted, ScriptedFrames
+from unit.operators.streams import SCHEMA, SECOND_US, Batch, Row, run_kernel, times_of
 from wild_routes import make_wild_routes
 
 AGGREGATES = {
@@ -31,6 +44,9 @@ TUMBLING = WindowSpec("tumbling", 10 * SECOND_US, 10 * SECOND_US, 3 * SECOND_US)
 SLIDING = WindowSpec("sliding", 10 * SECOND_US, 4 * SECOND_US, SECOND_US)
 EVENLY_SLIDING = WindowSpec("sliding", 12 * SECOND_US, 3 * SECOND_US)
 SESSION = WindowSpec("session", 5 * SECOND_US, 5 * SECOND_US)
+KEY_CLOCK = Clock("key", 2 * SECOND_US)
+UPDATED: dict[str, Any] = {"late": "update", "lateness_us": 6 * SECOND_US}
+AGAIN = replace(TUMBLING, early_us=3 * SECOND_US, **UPDATED)
 SPECS: dict[str, OperatorSpec] = {
     "tumbling": AggregateSpec(("key",), AGGREGATES, TUMBLING, "ts"),
     "sliding unevenly": AggregateSpec(("key",), AGGREGATES, SLIDING, "ts"),
@@ -43,6 +59,23 @@ SPECS: dict[str, OperatorSpec] = {
     "best of windows": TopKSpec(("key",), "whole", 2, True, ("real",), TUMBLING, "ts"),
     "best so far": TopKSpec(("key",), "whole", 3, False, ("real",), None, "ts"),
     "best of sessions": TopKSpec(("key",), "whole", 2, True, ("real",), SESSION, "ts"),
+    "windows by key": AggregateSpec(("key",), AGGREGATES, SLIDING, "ts", clock=KEY_CLOCK),
+    "windows by key, updated": AggregateSpec(("key", "name"), AGGREGATES, AGAIN, "ts", clock=KEY_CLOCK),
+    "windows by group": AggregateSpec(("key",), AGGREGATES, replace(TUMBLING, late="side"), "ts", clock=Clock("group")),
+    "windows updated": AggregateSpec(("key",), AGGREGATES, replace(SLIDING, **UPDATED), "ts"),
+    "sessions by key": AggregateSpec(("key",), AGGREGATES, SESSION, "ts", clock=KEY_CLOCK),
+    "sessions by key, updated": AggregateSpec(("key",), AGGREGATES, replace(SESSION, **UPDATED), "ts", clock=KEY_CLOCK),
+    "sessions updated": AggregateSpec(("key", "name"), AGGREGATES, replace(SESSION, **UPDATED), "ts"),
+    "sessions, late rows aside": AggregateSpec(("key",), AGGREGATES, replace(SESSION, late="side"), "ts"),
+    "best of sessions by key": TopKSpec(("key",), "whole", 2, True, ("real",), SESSION, "ts", clock=KEY_CLOCK),
+    "count windows": AggregateSpec(("key",), AGGREGATES, None, "ts", count_window=CountWindowSpec(5, 5)),
+    "sliding count windows": AggregateSpec(("key",), AGGREGATES, None, None, count_window=CountWindowSpec(6, 4)),
+    "processor": ProcessSpec(("key",), Scripted(), SCHEMA, OUTPUT, "ts"),
+    "processor by key": ProcessSpec(("key",), Scripted(), SCHEMA, OUTPUT, "ts", KEY_CLOCK),
+    "processor by key, in order": ProcessSpec(("key",), Scripted(), SCHEMA, OUTPUT, "ts", KEY_CLOCK, ordered=True),
+    "processor of frames": ProcessSpec(("key",), ScriptedFrames(), SCHEMA, FRAME_OUTPUT, "ts", KEY_CLOCK),
+    "in order": OrderSpec(("key",), "ts"),
+    "in order by key": OrderSpec(("key", "name"), "ts", KEY_CLOCK, "side"),
 }
 KEYS = range(6)
 
@@ -59,7 +92,9 @@ def hash_together(frame: pl.DataFrame) -> pl.Series:
 
 def is_drained(spec: OperatorSpec) -> bool:
     """Say whether something is left to fire at the end of a stream."""
-    return not isinstance(spec, DistinctSpec) and spec.window is not None
+    if isinstance(spec, ProcessSpec | OrderSpec):
+        return True
+    return isinstance(spec, AggregateSpec | TopKSpec) and (spec.window is not None or spec.count_window is not None)
 
 
 def make_changes(seed: int, spec: OperatorSpec, hashes: HashKeys, count: int) -> tuple[Routes, list[Change | None]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from anabranch.model import BEGINNING_OF_TIME, OperatorTime, WindowSpec
+from anabranch.model import BEGINNING_OF_TIME, CountWindowSpec, OperatorTime, WindowSpec
 from unit.operators.streams import EPOCH, Batch, Outcome, Row
 
 Placed = tuple[int, int, int, Row]
@@ -162,6 +162,53 @@ def run_running(
             else:
                 groups[key], seen[key] = list(rows), latest_us
             results += [{"key": key, **result} for result in shape(groups[key])]
+        outcomes.append(Outcome(results, 0))
+    return outcomes
+
+
+@dataclass
+class CountWindowOracle:
+    """Windows of so many rows of a key, row by row."""
+
+    size_rows: int
+    slide_rows: int
+    open: dict[int, dict[int, list[Placed]]] = field(default_factory=lambda: defaultdict(dict))
+    """Key → number of a window → its rows so far."""
+    begun: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    """Key → how many windows it began."""
+    rows: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    """Key → its rows since the last drain."""
+
+    def advance(self, rows: list[Placed], time: OperatorTime) -> list[tuple[int, int, list[Placed]]]:
+        """Return (number, key, rows) of the windows that are full, or of all at a drain."""
+        fired = []
+        for placed in sorted(rows, key=lambda p: p[1:3]):
+            key = placed[3].key
+            if self.rows[key] % self.slide_rows == 0:
+                self.open[key][self.begun[key]] = []
+                self.begun[key] += 1
+            self.rows[key] += 1
+            for number, held in list(self.open[key].items()):
+                held.append(placed)
+                if len(held) == self.size_rows:
+                    fired.append((number, key, self.open[key].pop(number)))
+        if time.drains:
+            fired += [(number, key, held) for key, opened in self.open.items() for number, held in opened.items()]
+            self.open.clear()
+            self.rows.clear()
+        return fired
+
+
+def run_count_windows(
+    window: CountWindowSpec, batches: Sequence[Batch], times: Sequence[OperatorTime], shape: Any
+) -> list[Outcome]:
+    """Return what count windows emit per batch."""
+    counting = CountWindowOracle(window.size_rows, window.slide_rows)
+    outcomes = []
+    for number, time in enumerate(times):
+        rows = place(number, batches[number]) if number < len(batches) else []
+        fired = counting.advance(rows, time)
+        results = [{"window": window, "key": key, **result} for window, key, held in fired for result in shape(held)]
         outcomes.append(Outcome(results, 0))
     return outcomes
 

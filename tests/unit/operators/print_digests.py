@@ -5,10 +5,22 @@ from __future__ import annotations
 import hashlib
 import io
 import random
+from dataclasses import replace
 
 import polars as pl
 
-from anabranch.model import HASH, ORDER, AggregateSpec, DistinctSpec, OperatorSpec, OperatorTime, TopKSpec, WindowSpec
+from anabranch.model import (
+    HASH,
+    ORDER,
+    AggregateSpec,
+    Clock,
+    CountWindowSpec,
+    DistinctSpec,
+    OperatorSpec,
+    OperatorTime,
+    TopKSpec,
+    WindowSpec,
+)
 from anabranch.operators import aggregates as ab
 from anabranch.operators import sketches as sk
 from anabranch.operators.kernels import make_kernel
@@ -26,7 +38,7 @@ AGGREGATES = {
     "different": sk.approx_distinct("whole"),
     "quartiles": sk.quantiles("real", 0.25, 0.5, 0.75),
 }
-WINDOWS = [
+WINDOWS: list[WindowSpec | None] = [
     WindowSpec("tumbling", 10 * SECOND_US, 10 * SECOND_US),
     WindowSpec("sliding", 10 * SECOND_US, 4 * SECOND_US),
     WindowSpec("session", SECOND_US // 2, SECOND_US // 2),
@@ -40,6 +52,12 @@ def specs() -> list[OperatorSpec]:
         made += [AggregateSpec(keys, AGGREGATES, window, "ts") for keys in (("key",), ("name", "key"))]
     made.append(TopKSpec(("name",), "real", 3, True, ("whole",), WINDOWS[0], "ts"))
     made.append(DistinctSpec(("name",), "ts", 5 * SECOND_US))
+    clock = Clock("key", SECOND_US)
+    for late, lateness_us in (("side", 0), ("update", 9 * SECOND_US)):
+        windows = [replace(window, late=late, lateness_us=lateness_us) for window in WINDOWS if window is not None]
+        made += [AggregateSpec(("name", "key"), AGGREGATES, window, "ts", clock=clock) for window in windows]
+    made.append(TopKSpec(("name",), "real", 3, True, ("whole",), WINDOWS[2], "ts", clock=clock))
+    made += [AggregateSpec(("name",), AGGREGATES, count_window=CountWindowSpec(9, rows)) for rows in (3, 9)]
     return made
 
 
@@ -69,11 +87,12 @@ def digest_of(spec: OperatorSpec) -> str:
         fired_us = fire_us
         received = []
         for split in range(2):
-            sent = kernel.combine(kernel.prepare(rows(batch, split), time).frame)
+            sent = kernel.prepare(rows(batch, split), time).frame
+            sent = kernel.combine(sent) if kernel.mergeable else sent
             key = pl.col(spec.keys[-1]).cast(pl.String)
             received.append(sent.with_columns((key.str.len_bytes() % 3).cast(pl.UInt64).alias(HASH)))
-        fired = kernel.advance(received, True, state, time)
-        for frame in [*received, *state.live(), fired.frame]:
+        fired = kernel.advance(received, kernel.mergeable, state, time)
+        for frame in [*received, *state.live(), fired.frame, *([] if fired.late is None else [fired.late])]:
             content = io.BytesIO()
             frame.write_ipc(content)
             digest.update(content.getvalue())

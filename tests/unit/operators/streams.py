@@ -114,6 +114,7 @@ def run_kernel(
 ) -> list[Outcome]:
     """Feed a stream to a kernel on one slot."""
     state = state or MemoryState()
+    combined = combined and kernel.mergeable
     outcomes = []
     schema = kernel.output_schema(SCHEMA)
     padded = [*batches, Batch((), 0)][: len(times)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -13,6 +15,8 @@ from anabranch.model import (
     HASH,
     ORDER,
     AggregateSpec,
+    Clock,
+    CountWindowSpec,
     DistinctSpec,
     OperatorSpec,
     OperatorTime,
@@ -42,6 +46,7 @@ AGGREGATES = {
 TUMBLING = WindowSpec("tumbling", 10 * SECOND_US, 10 * SECOND_US)
 SLIDING = WindowSpec("sliding", 10 * SECOND_US, 5 * SECOND_US)
 SESSION = WindowSpec("session", 2 * SECOND_US, 2 * SECOND_US)
+UPDATED: dict[str, Any] = {"late": "update", "lateness_us": 5 * SECOND_US}
 SPECS: dict[str, OperatorSpec] = {
     "tumbling": AggregateSpec(("key",), AGGREGATES, TUMBLING, "ts"),
     "sliding": AggregateSpec(("key",), AGGREGATES, SLIDING, "ts"),
@@ -49,6 +54,12 @@ SPECS: dict[str, OperatorSpec] = {
     "running": AggregateSpec(("key",), AGGREGATES, None, "ts", 8 * SECOND_US),
     "top_k": TopKSpec(("key",), "x", 2, True, ("day",), TUMBLING, "ts"),
     "distinct": DistinctSpec(("key",), "ts", 8 * SECOND_US),
+    "sliding by key": AggregateSpec(("key",), AGGREGATES, SLIDING, "ts", clock=Clock("key", SECOND_US, idle_us=4)),
+    "tumbling updated": AggregateSpec(("key",), AGGREGATES, replace(TUMBLING, **UPDATED, early_us=SECOND_US), "ts"),
+    "session by key": AggregateSpec(("key",), AGGREGATES, SESSION, "ts", clock=Clock("key", SECOND_US)),
+    "session updated": AggregateSpec(("key",), AGGREGATES, replace(SESSION, **UPDATED), "ts"),
+    "session aside": AggregateSpec(("key",), AGGREGATES, replace(SESSION, late="side"), "ts"),
+    "count": AggregateSpec(("key",), AGGREGATES, None, "ts", count_window=CountWindowSpec(6, 4)),
 }
 KEY_TYPES: dict[str, pl.Expr] = {
     "whole": pl.col("number"),
@@ -102,14 +113,17 @@ def test_run_files_hold_what_memory_holds(kernel_name: str, key_name: str, tmp_p
         closed_us = min(fire_us, start_us + 23 * SECOND_US)
         time = OperatorTime(batch, closed_us, fire_us, 0, fired_us)
         fired_us = fire_us
-        sent = kernel.combine(kernel.prepare(rows_of(batch, key), time).frame)
+        sent = kernel.prepare(rows_of(batch, key), time).frame
+        sent = kernel.combine(sent) if kernel.mergeable else sent
         sent = sent.with_columns(hash_keys(sent, ["key"]).alias(HASH))
         files = RunFiles(open_store(tmp_path), "state/0/0", WriteName(1, batch, 0, "x"))
         state = RunsOfSlot([RunRef.from_json(run.to_json()) for run in runs], files, files)
-        on_files = kernel.advance([sent], True, state, time)
-        in_memory = kernel.advance([sent], True, memory, time)
+        on_files = kernel.advance([sent], kernel.mergeable, state, time)
+        in_memory = kernel.advance([sent], kernel.mergeable, memory, time)
         runs = state.runs()
         assert on_files.frame.equals(in_memory.frame)
         assert (on_files.late_rows, on_files.next_due_us) == (in_memory.late_rows, in_memory.next_due_us)
+        assert (on_files.late is None) == (in_memory.late is None)
+        assert on_files.late is None or on_files.late.equals(in_memory.late)
         emitted += on_files.frame.height
     assert emitted > 0

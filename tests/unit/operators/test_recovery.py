@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -16,7 +16,9 @@ from anabranch.model import (
     TIME,
     Aggregate,
     AggregateSpec,
+    Clock,
     Column,
+    CountWindowSpec,
     DistinctSpec,
     OperatorSpec,
     OperatorTime,
@@ -51,6 +53,10 @@ TUMBLING = WindowSpec("tumbling", 10 * SECOND_US, 10 * SECOND_US, 2 * SECOND_US)
 SLIDING = WindowSpec("sliding", 10 * SECOND_US, 5 * SECOND_US)
 SESSION = WindowSpec("session", 5 * SECOND_US, 5 * SECOND_US)
 
+BY_KEY = Clock("key", 60 * SECOND_US, idle_us=SECOND_US)
+UPDATED: dict[str, Any] = {"late": "update", "lateness_us": SECOND_US}
+EARLY = replace(SLIDING, early_us=SECOND_US)
+
 SPECS: dict[str, OperatorSpec] = {
     "tumbling": AggregateSpec(("key",), EVERY_AGGREGATE, TUMBLING, "ts"),
     "sliding": AggregateSpec(("key", "name"), EVERY_AGGREGATE, SLIDING, "ts"),
@@ -60,6 +66,15 @@ SPECS: dict[str, OperatorSpec] = {
     "top k": TopKSpec(("key",), "real", 2, True, ("whole", "name")),
     "smallest in windows": TopKSpec(("key",), "real", 1, False, (), TUMBLING, "ts"),
     "distinct": DistinctSpec(("key",), "ts", 60 * SECOND_US),
+    "windows by key": AggregateSpec(("key",), EVERY_AGGREGATE, SLIDING, "ts", clock=BY_KEY),
+    "windows updated": AggregateSpec(("key",), EVERY_AGGREGATE, replace(TUMBLING, **UPDATED), "ts"),
+    "early windows by group": AggregateSpec(("key",), EVERY_AGGREGATE, EARLY, "ts", clock=Clock("group", groups=4)),
+    "best of windows by key": TopKSpec(("key",), "real", 1, False, (), TUMBLING, "ts", clock=BY_KEY),
+    "sessions by key": AggregateSpec(("key",), EVERY_AGGREGATE, SESSION, "ts", clock=BY_KEY),
+    "sessions updated": AggregateSpec(("key",), EVERY_AGGREGATE, replace(SESSION, **UPDATED), "ts"),
+    "sessions, late rows aside": AggregateSpec(("key",), EVERY_AGGREGATE, replace(SESSION, late="side"), "ts"),
+    "count windows": AggregateSpec(("key",), EVERY_AGGREGATE, count_window=CountWindowSpec(4, 2)),
+    "best of count windows": TopKSpec(("key",), "real", 2, count_window=CountWindowSpec(5, 5)),
 }
 
 
@@ -70,8 +85,9 @@ def fill(spec: OperatorSpec) -> MemoryState:
         rows = [Row(number % 3, 3 * batch + number, number, number / 4) for number in range(7)]
         time = OperatorTime(batch, BEGINNING_OF_TIME, BEGINNING_OF_TIME, 0, BEGINNING_OF_TIME)
         prepared = kernel.prepare(to_frame(list(enumerate(rows))), time).frame
-        sent = kernel.combine(prepared).with_columns(pl.col("key").cast(pl.UInt64).alias(HASH))
-        kernel.advance([sent], True, state, time)
+        sent = kernel.combine(prepared) if kernel.mergeable else prepared
+        sent = sent.with_columns(pl.col("key").cast(pl.UInt64).alias(HASH))
+        kernel.advance([sent], kernel.mergeable, state, time)
     return state
 
 
@@ -91,7 +107,7 @@ def test_recovered_kernel_reads_the_same_values(spec: OperatorSpec) -> None:
     got = recovered.values(recovered.stored(runs, BEGINNING_OF_TIME))
     # A checkpoint keeps no order of aggregates.
     assert sorted(got.columns) == sorted(expected.columns)
-    order = [name for name in ("key", "window_start", "rank") if name in expected.columns]
+    order = [name for name in ("key", "window_start", "window", "rank") if name in expected.columns]
     assert got.select(expected.columns).sort(order).equals(expected.sort(order))
     assert expected.height > 0
 

@@ -269,11 +269,58 @@ streams:
         ("session: 30s", "agg rows=count by sensor over sessions of gap 30s"),
         ("window: 1m", "agg rows=count by sensor over windows of 1m"),
         ("window: {size: 1h, offset: 15m}", "agg rows=count by sensor over windows of 1h from 15m"),
+        (
+            "window: {size: 10s, late: update, lateness: 1m, early: 5s}",
+            "agg rows=count by sensor over windows of 10s, late rows update for 1m, early every 5s",
+        ),
+        ("session: {gap: 30s, late: side}", "agg rows=count by sensor over sessions of gap 30s, late rows aside"),
+        ("count_window: 100", "agg rows=count by sensor over windows of 100 rows"),
+        ("count_window: {rows: 100, every: 10}", "agg rows=count by sensor over windows of 100 rows every 10"),
     ],
 )
 def test_every_window_can_be_written(folder: Path, step: str, label: str) -> None:
     text = minimal(f"[{{key_by: sensor}}, {{watermark: ts}}, {{{step}}}, {{agg: {{rows: count}}}}]")
     assert list(load(folder, text).nodes.values())[-2].label == label
+
+
+@pytest.mark.parametrize(
+    ("step", "label"),
+    [
+        ("watermark: ts", "watermark ts, delay 0s"),
+        ("watermark: {column: ts, delay: 2s, per: key}", "watermark ts, delay 2s per key"),
+        ("watermark: {column: ts, per: group, groups: 64}", "watermark ts, delay 0s per group of 64"),
+        (
+            "watermark: {column: ts, per: slot, idle: 30s, behind: 10m}",
+            "watermark ts, delay 0s per slot, idle after 30s, at most 10m behind",
+        ),
+        (
+            "watermark: {column: ts, earliest: 2020-01-01, ahead: 1h}",
+            "watermark ts, delay 0s, from 2020-01-01 00:00:00, at most 1h ahead",
+        ),
+        ("watermark: {column: ts, earliest: null}", "watermark ts, delay 0s, no earliest time"),
+    ],
+)
+def test_every_watermark_can_be_written(folder: Path, step: str, label: str) -> None:
+    assert list(load(folder, minimal(f"[{{{step}}}]")).nodes.values())[-2].label == label
+
+
+def test_windows_of_every_kind_are_the_same_in_xml(folder: Path) -> None:
+    flow = """<flow name="counted">
+      <source name="readings">
+        <files path="x"><schema><sensor>Int64</sensor><ts>Datetime(ms)</ts></schema></files>
+      </source>
+      <stream name="few" from="readings">
+        <key_by>sensor</key_by><count_window rows="100" every="10"/><agg><rows>count</rows></agg><to>console</to>
+      </stream>
+      <stream name="long" from="readings">
+        <key_by>sensor</key_by><watermark column="ts" per="group" groups="8"/>
+        <session gap="30s" late="update" lateness="1m"/><agg><rows>count</rows></agg><to>console</to>
+      </stream>
+    </flow>"""
+    labels = [node.label for node in load(folder, flow, "windows.xml").nodes.values()]
+    assert "agg rows=count by sensor over windows of 100 rows every 10" in labels
+    assert "watermark ts, delay 0s per group of 8" in labels
+    assert "agg rows=count by sensor over sessions of gap 30s, late rows update for 1m" in labels
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import re
+from datetime import date, datetime, timedelta, timezone
+from typing import Any
 
 import polars as pl
 import pytest
 
 from anabranch.errors import FlowError
 from anabranch.model import AggregateSpec
+from anabranch.model.times import TimeLimits
 from anabranch.operators.aggregates import count, max, mean, min, sum
 from anabranch.query import FlowGraph, Stream
-from anabranch.query.nodes import Stateful, Union
+from anabranch.query.nodes import Stateful, Union, Watermark
 from unit.query.fakes import READINGS, FakeSink, FakeSource, read_readings, timed_readings
 
 
@@ -167,6 +170,54 @@ def test_window_without_a_watermark_asks_for_one() -> None:
 def test_window_without_a_key_asks_for_one() -> None:
     with pytest.raises(FlowError, match="window works per key"):
         read_readings().watermark("ts").window("10s")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"per": "sensor"}, "per='sensor' is unknown; watermarks are kept per flow, partition, slot, group, key"),
+        ({"per": "group", "groups": 0}, "groups must be at least 1, got 0"),
+        ({"per": "flow", "behind": "1m"}, 'give per="key", per="partition"'),
+        ({"per": "key", "behind": "0s"}, "behind must be longer than nothing, got '0s'"),
+        ({"idle": "0s"}, "idle must be longer than nothing, got '0s'"),
+        ({"idle": 5}, "the watermark's idle is a int"),
+        ({"ahead": 5}, "the watermark's ahead is a int"),
+        ({"earliest": "yesterday"}, "earliest='yesterday' is no point in time; give '2020-01-01'"),
+        ({"earliest": 5}, "earliest=5 is no point in time"),
+    ],
+)
+def test_watermark_that_cannot_be_kept_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(FlowError, match=re.escape(message)):
+        read_readings().watermark("ts", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("earliest", "expected_us"),
+    [
+        ("1970-01-01", 0),
+        ("1970-01-01T01:00:00", 3_600_000_000),
+        ("1970-01-01T01:00:00+01:00", 0),
+        (date(1970, 1, 2), 86_400_000_000),
+        (datetime(1970, 1, 1, 0, 0, 1), 1_000_000),
+        (datetime(1970, 1, 1, tzinfo=timezone(timedelta(hours=-1))), 3_600_000_000),
+        (None, None),
+    ],
+)
+def test_earliest_time_is_in_utc_unless_it_says_otherwise(earliest: Any, expected_us: int | None) -> None:
+    operation = read_readings().watermark("ts", earliest=earliest).node.operation
+    assert isinstance(operation, Watermark)
+    assert operation.limits == TimeLimits(expected_us)
+
+
+def test_label_of_a_watermark_says_which_limits_are_not_the_usual_ones() -> None:
+    stream = read_readings()
+    assert stream.watermark("ts", "2s").node.label == "watermark ts, delay 2s"
+    narrow = stream.watermark("ts", "2s", per="partition", idle="30s", earliest="2020-01-01", ahead="10m")
+    assert narrow.node.label == (
+        "watermark ts, delay 2s per partition, idle after 30s, from 2020-01-01 00:00:00, at most 10m ahead"
+    )
+    anything = stream.watermark("ts", earliest=None, ahead=None)
+    assert anything.node.label == "watermark ts, delay 0s, no earliest time, however far ahead"
 
 
 def test_watermark_on_an_integer_shows_how_to_make_it_a_time() -> None:

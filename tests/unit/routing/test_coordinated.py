@@ -237,3 +237,12 @@ def test_samples_remember_the_counts_of_earlier_ones() -> None:
         for value, count, past in zip(seen.values.to_list(), seen.counts.tolist(), seen.history.tolist(), strict=True)
     }
     assert by_value == {1: (0.0, 1.0), 2: (0.0, 2.0), 3: (5.0, 0.0)}
+
+
+def test_the_hottest_keys_of_a_sample_are_those_with_most_rows_past_ones_included() -> None:
+    sample = sample_of({0: 1.0, 1: 5.0, 2: 2.0}, history={0: 9.0, 1: 0.0, 2: 1.0})
+    kept = sample.hottest(2)
+    assert kept.values is not None and kept.history is not None
+    assert set(kept.values.to_list()) == {0, 1}
+    assert dict(zip(kept.values.to_list(), kept.history.tolist(), strict=True)) == {0: 9.0, 1: 0.0}
+    assert sample.hottest(3) is sample

@@ -13,13 +13,14 @@ import pytest
 import anabranch as ab
 from anabranch.control.balancer import OperatorLoads, Proposal
 from anabranch.control.commands import Command, Reply
+from anabranch.eventtime.watermarks import SeenTimes
 from anabranch.model import HASH
 from anabranch.model.balance import Balance
 from anabranch.query.streams import Stream
 from anabranch.routing import KeyBatch, KeySample, Routes, hash_keys
 from anabranch.routing.phases import Earlier, PhasedRoutes
 from anabranch.spark.flow_routes import Change, check_changes, load_routes, name_of, store_levels
-from anabranch.spark.flow_times import load_time, store_time
+from anabranch.spark.flow_times import load_time, rules_of, store_time
 from anabranch.spark.reports import BatchReport, OperatorReport
 from anabranch.spark.steering import MOVED_AT_ONCE_BYTES, BalancingSteering
 from anabranch.spark.watching import Watch, watch_rows
@@ -90,7 +91,7 @@ class Flow:
             head: before.operator_time(self.batch, self.plan.watermarks[head], lagging=False, draining=False, now_us=0)
             for head in self._routes
         }
-        after = before.advanced(latest, {node: 0 for node in latest})
+        after = before.advanced(SeenTimes(latest), rules_of(self.plan), now_us=0)
         levels = store_levels(self.plan, self._routes, self._changes, times, after, report)
         self.manifest = Manifest(
             "test", {}, self.batch, 1, "q", None, None, levels, watermarks=store_time(self.plan, after)
@@ -221,11 +222,11 @@ def test_a_key_moves_splits_and_goes_home(flow: Flow) -> None:
 
 def test_commands_are_carried_out_one_at_each_boundary_in_their_order(flow: Flow) -> None:
     assert flow.tell("slots", count=6).text.endswith("takes effect after batch 1")
-    assert flow.tell("move", key="7", slot=5).text.endswith("takes effect after batch 2")
+    assert flow.tell("move", key="8", slot=5).text.endswith("takes effect after batch 2")
     flow.run(FEW)
-    assert (flow.routes.slots, owners(flow.routes.routes, 7)) == (6, [])
+    assert (flow.routes.slots, owners(flow.routes.routes, 8)) == (6, [])
     flow.run(FEW)
-    assert (flow.routes.slots, owners(flow.routes.routes, 7)) == (6, [5])
+    assert (flow.routes.slots, owners(flow.routes.routes, 8)) == (6, [5])
 
 
 def test_a_command_that_comes_while_a_batch_runs_builds_on_what_that_batch_changes(flow: Flow) -> None:

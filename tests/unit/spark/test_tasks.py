@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+import weakref
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,7 +20,7 @@ from anabranch.routing import KeyBatch, Routes, hash_keys
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.spark.blocks import LEDGER, Block, decode, encode, from_arrow, meeting_of, to_table
 from anabranch.spark.reports import BatchReport, merge_ledgers
-from anabranch.spark.spec import BatchSpec, FlowProgram
+from anabranch.spark.spec import BatchSpec, FlowProgram, freeze_imports
 from anabranch.spark.tasks import SlotTask
 from anabranch.state import runs as run_module
 from anabranch.state.runs import RunDamaged
@@ -189,3 +192,17 @@ def test_split_keys_are_sent_to_meet_by_every_slot_that_holds_a_part(program: Fl
     # Silent in this batch: its parts are sent, and nothing comes of them.
     assert sum(part.height for part in slots.shared) == held
     assert kernel.meet(slots.shared).is_empty()
+
+
+def test_garbage_is_collected_and_imports_are_not_looked_at() -> None:
+    freeze_imports(len(sys.modules))
+    assert gc.get_freeze_count() > 10_000
+
+    class Cycle:
+        def __init__(self) -> None:
+            self.own = self
+
+    dropped = weakref.ref(Cycle())
+    freeze_imports(len(sys.modules))
+    gc.collect()
+    assert dropped() is None

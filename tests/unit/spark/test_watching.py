@@ -64,6 +64,14 @@ def test_few_keys_that_are_all_looked_at_are_counted_exactly(keys: list[int]) ->
     assert dict(found.sample.select("key", ROWS).rows()) == {key: float(keys.count(key)) for key in set(keys)}
 
 
+def test_few_rows_are_all_looked_at_whatever_the_rate() -> None:
+    """From a tenth of them, keys would seem hot by chance, and a plan would pick just these."""
+    keys = skewed(20_000)
+    found = merge_sightings([watch_rows([rows_of(keys)], ["key"], Watch(32, 0.01))], 32)
+    assert found is not None
+    assert [found.hot_rows[hash_of(key)] for key in range(6)] == [int((keys == key).sum()) for key in range(6)]
+
+
 def test_rows_of_all_slots_add_up() -> None:
     seen = [watch_rows([rows_of([1, 1, 2])], ["key"], WATCH), {}, watch_rows([rows_of([1, 3])], ["key"], WATCH)]
     found = merge_sightings(seen, 32)

@@ -156,12 +156,13 @@ def _describe_exchange(plan: Plan, head: Node, level: int) -> Exchange:
 
 def _describe_time(plan: Plan, head: Node) -> str | None:
     assert isinstance(head.operation, Stateful)
-    if head.operation.spec.time_column is None:
+    spec = head.operation.spec
+    counts_rows = isinstance(spec, AggregateSpec | TopKSpec) and spec.count_window is not None
+    if spec.time_column is None or counts_rows:
         return None
     followed = [plan.nodes[node].operation for node in plan.watermarks[head.id]]
     delays = [f"{w.column} less {describe_duration(w.delay_us)}" for w in followed if isinstance(w, Watermark)]
     text = delays[0] if len(delays) == 1 else f"the smallest of {', '.join(delays)}"
-    spec = head.operation.spec
     windowed = isinstance(spec, AggregateSpec | TopKSpec) and spec.window is not None
     behind = ", behind windows that fire in the same batch" if head.id in plan.lagging else ""
     return f"{'fires at' if windowed else 'follows'} the watermark: {text}{behind}"

@@ -1,0 +1,99 @@
+"""From what the systems did under disorder to the figures that are claimed; pure, so that each can be tested."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from anabranch.bench.answers import AnswerCheck
+
+PER_KEY, PER_SLOT, FLINK, SPARK = "anabranch-key", "anabranch-slot", "flink", "spark"
+OUR_SYSTEMS = (PER_KEY, PER_SLOT)
+LATE_PCTS = (25, 50, 75)
+MIDDLE_PCT = 50
+
+
+@dataclass(frozen=True, slots=True)
+class DisorderRun:
+    """One system on one input."""
+
+    system: str
+    late_pct: int
+    """Rows out of order between sources, in percent."""
+    rows: int
+    rows_per_second: float | None
+    """In the steady state; none when the run was too short to have one."""
+    batch_seconds: float | None
+    """The longest batch after the warm-up; Flink's checkpoint interval."""
+    run_seconds: float
+    answer: AnswerCheck
+    emissions: int
+    """Results that were written; each of a window's, where it has several."""
+    updates: int
+    late_rows: int | None = None
+    """Under the system's own watermarks; none where the system does not say."""
+    slot_late_rows: int | None = None
+    """Had there been one watermark a slot, whatever there was."""
+    dropped_rows: int = 0
+    state_bytes: int | None = None
+    peak_memory_bytes: int = 0
+    peak_memory_bytes_by_role: Mapping[str, int] = field(default_factory=dict)
+    other_cpu_share: float = 0.0
+    """What other programs took of the machine's cores meanwhile; a rate beside a busy neighbour says little."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+def compute_figures(
+    runs: Sequence[DisorderRun], rows: int, curves: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, float]:
+    """Return the figures by name; those of absent peers are absent.
+
+    Unequal answers leave no claim about speed: only ``answers_equal``, ``rows`` and ``batch_seconds`` remain.
+    """
+    answers = [run.answer.equal for run in runs] + [bool(point["answers_equal"]) for point in curves]
+    figures: dict[str, float] = {"answers_equal": int(bool(answers) and all(answers)), "rows": rows}
+    batches = [run.batch_seconds for run in runs if run.system == PER_KEY and run.batch_seconds is not None]
+    if batches:
+        figures["batch_seconds"] = max(batches)
+    if not figures["answers_equal"]:
+        return figures
+    rates = {(run.system, run.late_pct): run.rows_per_second for run in runs}
+    candidates: dict[str, float | None] = {}
+    for late_pct in LATE_PCTS:
+        own_rate = rates.get((PER_KEY, late_pct))
+        for peer in (FLINK, PER_SLOT, SPARK):
+            name = f"per_key_x_{peer.removeprefix('anabranch-')}_{late_pct}"
+            candidates[name] = _divide(own_rate, rates.get((peer, late_pct)))
+        candidates[f"per_key_rows_per_second_{late_pct}"] = own_rate
+    candidates["drop_25_to_75_pct"] = _compute_drop_pct(rates, PER_KEY)
+    candidates["flink_drop_25_to_75_pct"] = _compute_drop_pct(rates, FLINK)
+    for run in runs:
+        if run.late_pct == MIDDLE_PCT and run.system == SPARK:
+            candidates["spark_dropped_pct_50"] = 100 * run.dropped_rows / run.rows
+        if run.late_pct == MIDDLE_PCT and run.system == PER_KEY and run.late_rows is not None:
+            candidates["late_pct_per_key_50"] = 100 * run.late_rows / run.rows
+        if run.late_pct == MIDDLE_PCT and run.system == PER_SLOT and run.late_rows is not None:
+            candidates["late_pct_per_slot_50"] = 100 * run.late_rows / run.rows
+    figures |= {name: value for name, value in candidates.items() if value is not None}
+    return figures | _compute_curve_figures(curves)
+
+
+def _compute_drop_pct(rates: Mapping[tuple[str, int], float | None], system: str) -> float | None:
+    """Return by how many percent a system slows down as disorder grows; below 0, it is faster."""
+    remaining = _divide(rates.get((system, LATE_PCTS[-1])), rates.get((system, LATE_PCTS[0])))
+    return None if remaining is None else 100 * (1 - remaining)
+
+
+def _compute_curve_figures(curves: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the slowest rate over the fastest as keys grow (1 is flat), and the state of the most keys."""
+    rates = [point["rows_per_second"] for point in curves if point["rows_per_second"]]
+    if len(rates) < 2:
+        return {}
+    largest = max(curves, key=lambda point: point["keys"])
+    name = f"keys_{largest['keys'] // 1_000_000}m_state_gb"
+    return {"keys_flatness": min(rates) / max(rates), name: largest["state_bytes"] / 1e9}
+
+
+def _divide(ours: float | None, peer: float | None) -> float | None:
+    return ours / peer if ours is not None and peer else None

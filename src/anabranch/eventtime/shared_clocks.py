@@ -1,0 +1,125 @@
+"""Watermarks per group of keys and per slot: kept by the driver from batch to batch, never going back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from anabranch.eventtime.last_ends import LastEnd, Times
+from anabranch.model import BEGINNING_OF_TIME, Clock, SharedClocks
+
+
+def _nothing() -> Times:
+    return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OperatorClocks:
+    """What is known of the event time of one operator after a batch, beyond what the whole flow shares."""
+
+    latest_us: Times = field(default_factory=_nothing)
+    """By group, the largest event time seen; empty unless watermarks are kept per group."""
+    slot_latest_us: Times = field(default_factory=_nothing)
+    """By slot, the same."""
+    closed_us: Times = field(default_factory=_nothing)
+    """By group or by slot, the watermark under which the next batch runs."""
+    fired_us: Times = field(default_factory=_nothing)
+    """The watermark under which the last batch ran."""
+    spoke_us: Times = field(default_factory=_nothing)
+    """By group or by slot, when it last had a row, by the wall clock."""
+
+    def shared(self, clock: Clock, slots: int) -> SharedClocks | None:
+        """Return the watermarks that slots must be told; None where they need none."""
+        count = _count(clock, slots)
+        if count is None:
+            return None
+        return SharedClocks(_fit(self.fired_us, count), _fit(self.closed_us, count))
+
+    def slot_closed_us(self, clock: Clock, slots: int) -> Times:
+        """Return by slot the watermark of its own rows."""
+        latest_us = _fit(self.slot_latest_us, slots)
+        return np.where(latest_us == BEGINNING_OF_TIME, latest_us, latest_us - clock.delay_us)
+
+    def rose(self) -> bool:
+        """Say whether some watermark is higher now than during the last batch."""
+        return bool((_fit(self.fired_us, len(self.closed_us)) < self.closed_us).any())
+
+    def advanced(
+        self,
+        clock: Clock,
+        slot_latest_us: Sequence[int | None],
+        group_latest_us: Mapping[int, int],
+        last_end_us: LastEnd,
+        *,
+        now_us: int,
+        floor_us: int = BEGINNING_OF_TIME,
+        drained: bool = False,
+        routes_changed: bool = False,
+    ) -> OperatorClocks:
+        """Return the clocks after a batch in which slots and groups saw these latest event times.
+
+        What a drain closed, and what is silent for too long, goes on at the end of its last window. Where a slot's time
+        counts and keys change slots, all slots take the highest watermark: a window that one slot has closed must not
+        be opened by another.
+        """
+        slots = len(slot_latest_us)
+        came = np.array([BEGINNING_OF_TIME if us is None else us for us in slot_latest_us], np.int64)
+        by_slot = np.maximum(_fit(self.slot_latest_us, slots), came)
+        count = _count(clock, slots)
+        if count is None:
+            return replace(self, slot_latest_us=by_slot)
+        latest_us = by_slot
+        if clock.per == "group":
+            came = np.full(count, BEGINNING_OF_TIME, np.int64)
+            came[list(group_latest_us)] = list(group_latest_us.values())
+            latest_us = np.maximum(_fit(self.latest_us, count), came)
+        fired_us = _fit(self.closed_us, count)
+        closed_us = np.maximum(np.maximum(fired_us, floor_us), latest_us - clock.delay_us)
+        spoke_us = np.where(came > BEGINNING_OF_TIME, now_us, _fit(self.spoke_us, count))
+        is_over = np.full(count, drained)
+        if clock.idle_us is not None:
+            is_over |= spoke_us + clock.idle_us <= now_us
+        is_over &= latest_us > BEGINNING_OF_TIME
+        closed_us = np.where(is_over, np.maximum(closed_us, last_end_us(latest_us)), closed_us)
+        if clock.per == "slot" and (routes_changed or slots != len(self.closed_us)):
+            closed_us = np.full(count, closed_us.max(initial=self.closed_us.max(initial=BEGINNING_OF_TIME)), np.int64)
+        return OperatorClocks(
+            latest_us=latest_us if clock.per == "group" else self.latest_us,
+            slot_latest_us=by_slot,
+            closed_us=closed_us,
+            fired_us=closed_us if drained else fired_us,
+            spoke_us=spoke_us,
+        )
+
+    def wake_us(self, clock: Clock, last_end_us: LastEnd) -> int | None:
+        """Return when, by the wall clock, the next of them is idle whose windows may be open."""
+        if clock.idle_us is None or not len(self.spoke_us):
+            return None
+        latest_us = self.latest_us if clock.per == "group" else self.slot_latest_us
+        may_be_open = (latest_us > BEGINNING_OF_TIME) & (self.closed_us < last_end_us(latest_us))
+        return int(self.spoke_us[may_be_open].min()) + clock.idle_us if may_be_open.any() else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON data."""
+        return {name: getattr(self, name).tolist() for name in self.__slots__ if len(getattr(self, name))}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> OperatorClocks:
+        """Read what ``to_json`` wrote."""
+        return cls(**{name: np.array(values, np.int64) for name, values in data.items()})
+
+
+def _count(clock: Clock, slots: int) -> int | None:
+    if clock.per == "group":
+        return clock.groups
+    return slots if clock.per == "slot" else None
+
+
+def _fit(times_us: Times, count: int) -> Times:
+    """Return as many times; what is new has not begun."""
+    if len(times_us) >= count:
+        return times_us[:count]
+    return np.concatenate((times_us, np.full(count - len(times_us), BEGINNING_OF_TIME, np.int64)))

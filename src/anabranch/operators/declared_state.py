@@ -1,0 +1,385 @@
+"""What a processor keeps of every key: declared as fields of its class, stored as columns of the state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence
+from copy import deepcopy
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Any, ClassVar
+
+import polars as pl
+
+from anabranch.errors import FlowError
+from anabranch.operators.checked_values import Check, make_check
+
+DType = pl.DataType | type[pl.DataType]
+
+
+class _Missing(Enum):
+    """Tells a default that was not given from one that is None."""
+
+    DEFAULT = "no default"
+
+
+@dataclass(frozen=True)
+class StateField:
+    """One declared field: what it holds, and how it is laid into a column.
+
+    A field that holds its default, nothing or no entries is stored as null: a key with nothing but nulls is forgotten.
+    """
+
+    kind: ClassVar[str]
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        # Past the frozen dataclass: Python says the name only once the field has been made.
+        vars(self)["name"] = name
+
+    @property
+    def stored_type(self) -> pl.DataType:
+        """The type of its column."""
+        raise NotImplementedError
+
+    @property
+    def has_default(self) -> bool:
+        """Whether keys that were stored before the field was added have a value for it."""
+        return True
+
+    @property
+    def filler(self) -> pl.Expr:
+        """What a frame has in place of null."""
+        raise NotImplementedError
+
+    def load(self, stored: Any) -> Any:
+        """Return what users see of a stored value."""
+        raise NotImplementedError
+
+    def accept(self, given: Any) -> Any:
+        """Return what users see once they assigned a value; raise ``TypeError`` if it does not fit."""
+        raise NotImplementedError
+
+    def store(self, held: Any) -> Any:
+        """Return what is stored of what users see."""
+        raise NotImplementedError
+
+    def has_changed(self, held: Any) -> bool:
+        """Say whether what users were given may have been changed in place."""
+        raise NotImplementedError
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a checkpoint depends on, as plain JSON data."""
+        return {"kind": self.kind, "type": str(self.stored_type), "has_default": self.has_default}
+
+    def make_check(self, dtype: pl.DataType) -> Check:
+        """Return the check of what is put into the field; what it raises says which field that is."""
+        check = make_check(dtype)
+
+        def check_for_field(given: Any) -> Any:
+            try:
+                return check(given)
+            except TypeError as error:
+                msg = f"state.{vars(self).get('name', self.kind)}: {error}"
+                raise TypeError(msg) from error
+
+        return check_for_field
+
+
+@dataclass(frozen=True)
+class ValueField(StateField):
+    """One value; None stands for the default."""
+
+    kind: ClassVar[str] = "value"
+    dtype: pl.DataType
+    default: Any = _Missing.DEFAULT
+
+    @property
+    def stored_type(self) -> pl.DataType:
+        return self.dtype
+
+    @property
+    def has_default(self) -> bool:
+        return self.default is not _Missing.DEFAULT
+
+    @property
+    def filler(self) -> pl.Expr:
+        return pl.lit(self._default, dtype=self.dtype)
+
+    @cached_property
+    def _default(self) -> Any:
+        return self.default if self.has_default else None
+
+    @cached_property
+    def _check(self) -> Check:
+        return self.make_check(self.dtype)
+
+    def load(self, stored: Any) -> Any:
+        if stored is not None:
+            return stored
+        return deepcopy(self._default) if self.dtype.is_nested() else self._default
+
+    def accept(self, given: Any) -> Any:
+        return self.load(None) if given is None else self._check(given)
+
+    def store(self, held: Any) -> Any:
+        if held is None or held == self._default:
+            return None
+        return self._check(held) if self.dtype.is_nested() else held
+
+    def has_changed(self, held: Any) -> bool:
+        return self.dtype.is_nested()
+
+    def describe(self) -> dict[str, Any]:
+        return StateField.describe(self) | {"default": repr(self._default)}
+
+
+@dataclass(frozen=True)
+class ListField(StateField):
+    """Values in the order in which they were added."""
+
+    kind: ClassVar[str] = "list"
+    item: pl.DataType
+
+    @cached_property
+    def stored_type(self) -> pl.DataType:
+        return pl.List(self.item)
+
+    @property
+    def filler(self) -> pl.Expr:
+        return pl.lit([], dtype=self.stored_type)
+
+    @cached_property
+    def _check(self) -> Check:
+        return self.make_check(self.item)
+
+    def load(self, stored: Any) -> Any:
+        return HeldList(self._check, () if stored is None else stored)
+
+    def accept(self, given: Any) -> Any:
+        held = HeldList(self._check, ())
+        held.extend(() if given is None else given)
+        return held
+
+    def store(self, held: Any) -> Any:
+        return list(held) or None
+
+    def has_changed(self, held: Any) -> bool:
+        return bool(held.changed)
+
+
+@dataclass(frozen=True)
+class MapField(StateField):
+    """Values by key, in the order in which keys were added."""
+
+    kind: ClassVar[str] = "map"
+    key: pl.DataType
+    value: pl.DataType
+
+    @cached_property
+    def stored_type(self) -> pl.DataType:
+        return pl.List(pl.Struct({"key": self.key, "value": self.value}))
+
+    @property
+    def filler(self) -> pl.Expr:
+        return pl.lit([], dtype=self.stored_type)
+
+    @cached_property
+    def _checks(self) -> tuple[Check, Check]:
+        return self.make_check(self.key), self.make_check(self.value)
+
+    def load(self, stored: Any) -> Any:
+        return HeldMap(*self._checks, {} if stored is None else {entry["key"]: entry["value"] for entry in stored})
+
+    def accept(self, given: Any) -> Any:
+        held = HeldMap(*self._checks, {})
+        held.update({} if given is None else given)
+        return held
+
+    def store(self, held: Any) -> Any:
+        return [{"key": key, "value": value} for key, value in held.items()] or None
+
+    def has_changed(self, held: Any) -> bool:
+        return bool(held.changed)
+
+
+class HeldList(MutableSequence[Any]):
+    """A declared list of one key; every value is checked as it is put in."""
+
+    __slots__ = ("_check", "_items", "changed")
+
+    def __init__(self, check: Check, items: Iterable[Any]) -> None:
+        self._check = check
+        self._items = list(items)
+        self.changed = False
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._items[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._items[index] = [self._check(item) for item in value] if isinstance(index, slice) else self._check(value)
+        self.changed = True
+
+    def __delitem__(self, index: Any) -> None:
+        del self._items[index]
+        self.changed = True
+
+    def insert(self, index: int, value: Any) -> None:
+        """Put a value before the one at this place."""
+        self._items.insert(index, self._check(value))
+        self.changed = True
+
+    def append(self, value: Any) -> None:
+        """Put a value at the end."""
+        self._items.append(self._check(value))
+        self.changed = True
+
+    def clear(self) -> None:
+        """Take everything out."""
+        del self[:]
+
+    def __eq__(self, other: object) -> bool:
+        return self._items == (other._items if isinstance(other, HeldList) else other)
+
+    __hash__ = None  # type: ignore[assignment]  # as that of a list
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+
+class HeldMap(MutableMapping[Any, Any]):
+    """A declared map of one key; every entry is checked as it is put in."""
+
+    __slots__ = ("_check_key", "_check_value", "_entries", "changed")
+
+    def __init__(self, check_key: Check, check_value: Check, entries: dict[Any, Any]) -> None:
+        self._check_key = check_key
+        self._check_value = check_value
+        self._entries = entries
+        self.changed = False
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._entries)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._entries[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._entries[self._check_key(key)] = self._check_value(value)
+        self.changed = True
+
+    def __delitem__(self, key: Any) -> None:
+        del self._entries[key]
+        self.changed = True
+
+    def __repr__(self) -> str:
+        return repr(self._entries)
+
+
+def value(dtype: DType, default: Any = _Missing.DEFAULT) -> ValueField:
+    """Declare one value per key: ``last = ab.value(pl.Float64(), default=0.0)``; None puts the default back.
+
+    Only a field that says its default, be it None, can be added to a processor that has a checkpoint already.
+    """
+    made = _instance(dtype, "value")
+    if isinstance(made, pl.List):
+        msg = f"value({made}): several values are declared by ab.listed({made.inner})"
+        raise FlowError(msg)
+    if default is not _Missing.DEFAULT and default is not None:
+        try:
+            default = make_check(made)(default)
+        except TypeError as error:
+            msg = f"value({made}): the default {error}"
+            raise FlowError(msg) from error
+    return ValueField(made, default)
+
+
+def listed(dtype: DType) -> ListField:
+    """Declare a list per key, empty at first: ``seen = ab.listed(pl.Int64())``."""
+    return ListField(_instance(dtype, "listed"))
+
+
+def mapped(key: DType, value: DType) -> MapField:
+    """Declare a map per key, empty at first: ``totals = ab.mapped(pl.String(), pl.Int64())``."""
+    made = _instance(key, "mapped")
+    if made.is_nested() or made.is_float():
+        msg = f"mapped: keys of a map are {made}; use plain values that are equal or not, such as integers or strings"
+        raise FlowError(msg)
+    return MapField(made, _instance(value, "mapped"))
+
+
+class KeyState:
+    """What a processor keeps of one key: ``state.last``, ``state.seen.append(…)``, ``state.totals["a"]``."""
+
+    def __init__(self, fields: Mapping[str, StateField], stored: Mapping[str, Any]) -> None:
+        # Past our own __setattr__. What users see of a field is in __dict__ once they have looked at it.
+        vars(self).update(_fields=fields, _stored=stored, _assigned=set())
+
+    def __getattr__(self, name: str) -> Any:
+        held = self._field(name).load(self._stored[name])
+        vars(self)[name] = held
+        return held
+
+    def __setattr__(self, name: str, given: Any) -> None:
+        vars(self)[name] = self._field(name).accept(given)
+        self._assigned.add(name)
+
+    def __delattr__(self, name: str) -> None:
+        setattr(self, name, None)
+
+    def clear(self) -> None:
+        """Put every field back to its default."""
+        for name in self._fields:
+            setattr(self, name, None)
+
+    def _field(self, name: str) -> StateField:
+        field: StateField | None = vars(self)["_fields"].get(name)
+        if field is None:
+            declared = ", ".join(vars(self)["_fields"]) or "none"
+            msg = f"state.{name} is not declared; declared are {declared}: add {name} = ab.value(…) to the class"
+            raise AttributeError(msg)
+        return field
+
+
+def changes_of(state: KeyState) -> dict[str, Any]:
+    """Return what must be stored anew, by field."""
+    seen = vars(state)
+    return {
+        name: field.store(seen[name])
+        for name, field in seen["_fields"].items()
+        if name in seen and (name in seen["_assigned"] or field.has_changed(seen[name]))
+    }
+
+
+_RESERVED = ("clear",)
+
+
+def collect_fields(processor: type) -> dict[str, StateField]:
+    """Return the fields that a class and those above it declare, the topmost first."""
+    fields: dict[str, StateField] = {}
+    for declaring in reversed(processor.__mro__):
+        for name, declared in vars(declaring).items():
+            if isinstance(declared, StateField):
+                if name.startswith("_") or name in _RESERVED:
+                    msg = f"{processor.__name__}.{name}: a field cannot be called that; choose another name"
+                    raise FlowError(msg)
+                fields[name] = declared
+            else:
+                fields.pop(name, None)
+    return fields
+
+
+def _instance(dtype: DType, where: str) -> pl.DataType:
+    made = dtype() if isinstance(dtype, type) else dtype
+    if not isinstance(made, pl.DataType) or made in (pl.Object, pl.Null, pl.Unknown):
+        msg = f"{where}: {dtype!r} cannot be stored; give a type of Polars, such as pl.Int64() or pl.String()"
+        raise FlowError(msg)
+    return made

@@ -1,0 +1,87 @@
+"""What ``watermark()`` is told, checked and brought into one form."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta
+
+from anabranch.errors import FlowError
+from anabranch.eventtime import parse_duration
+from anabranch.model import CLOCK_LEVELS, Clock
+from anabranch.model.times import USUAL_LIMITS, ClockLevel, TimeLimits
+from anabranch.query.labels import describe_duration
+
+Duration = str | timedelta
+Moment = str | date | datetime
+"""A point in time: ISO 8601 text, a date, or a datetime; without a zone it is in UTC."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def make_clock(per: ClockLevel, delay: Duration, groups: int, idle: Duration | None, behind: Duration | None) -> Clock:
+    """Return whose time a watermark follows, or raise ``FlowError`` naming the alternatives."""
+    if per not in CLOCK_LEVELS:
+        msg = f"watermark: per={per!r} is unknown; watermarks are kept per {', '.join(CLOCK_LEVELS)}"
+        raise FlowError(msg)
+    if groups < 1:
+        msg = f"watermark: groups must be at least 1, got {groups}"
+        raise FlowError(msg)
+    if behind is not None and per == "flow":
+        msg = (
+            'watermark: behind compares partitions, slots, groups or keys with the whole flow, and with per="flow" '
+            'there is but one time; give per="key", per="partition" …, or leave behind out'
+        )
+        raise FlowError(msg)
+    return Clock(
+        per,
+        parse_duration(delay, "watermark's delay"),
+        groups,
+        None if idle is None else _positive("idle", idle),
+        None if behind is None else _positive("behind", behind),
+    )
+
+
+def make_limits(earliest: Moment | None, ahead: Duration | None) -> TimeLimits:
+    """Return which event times cannot be right, or raise ``FlowError`` if that cannot be understood."""
+    return TimeLimits(
+        None if earliest is None else _read_moment_us(earliest),
+        None if ahead is None else parse_duration(ahead, "watermark's ahead"),
+    )
+
+
+def describe_limits(limits: TimeLimits) -> str:
+    """Return limits as the end of a label; nothing if they are the usual ones."""
+    text = ""
+    if limits.earliest_us != USUAL_LIMITS.earliest_us:
+        earliest_us = limits.earliest_us
+        text += (
+            ", no earliest time" if earliest_us is None else f", from {_EPOCH + timedelta(microseconds=earliest_us)}"
+        )
+    if limits.ahead_us != USUAL_LIMITS.ahead_us:
+        ahead_us = limits.ahead_us
+        text += ", however far ahead" if ahead_us is None else f", at most {describe_duration(ahead_us)} ahead"
+    return text.replace("+00:00", "")
+
+
+def _positive(role: str, length: Duration) -> int:
+    length_us = parse_duration(length, f"watermark's {role}")
+    if length_us <= 0:
+        msg = f"watermark: {role} must be longer than nothing, got {length!r}; leave it out for no limit"
+        raise FlowError(msg)
+    return length_us
+
+
+def _read_moment_us(moment: Moment) -> int:
+    try:
+        read = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    except ValueError:
+        read = None
+    if isinstance(read, date) and not isinstance(read, datetime):
+        read = datetime.combine(read, time())
+    if not isinstance(read, datetime):
+        msg = (
+            f"watermark: earliest={moment!r} is no point in time; give '2020-01-01', '2020-01-01T12:00:00+02:00', "
+            f"a date or a datetime, or None for no limit"
+        )
+        raise FlowError(msg)
+    aware = read if read.tzinfo is not None else read.replace(tzinfo=UTC)
+    return (aware - _EPOCH) // timedelta(microseconds=1)

@@ -1,0 +1,231 @@
+"""The steps of a stream in a flow file, one form each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from anabranch.model import LatePolicy
+from anabranch.model.balance import AUTO, ProtocolChoice
+from anabranch.model.times import ClockLevel
+from anabranch.query.flow_sections import Call, Columns, Duration, Names, Section
+
+
+class FunctionArguments(Section):
+    """A Python function, and the columns that it returns."""
+
+    shorthand: ClassVar[str | None] = "function"
+    function: str
+    columns: dict[str, str] | None = Field(default=None, alias="schema")
+
+
+class WatermarkArguments(Section):
+    """The column of event time; what is not said has the default of ``Stream.watermark``."""
+
+    shorthand: ClassVar[str | None] = "column"
+    column: str
+    delay: Duration | None = None
+    per: ClockLevel | None = None
+    groups: int | None = None
+    idle: Duration | None = None
+    behind: Duration | None = None
+    earliest: datetime | date | str | None = None
+    ahead: Duration | None = None
+
+
+class WindowArguments(Section):
+    """A tumbling or, with ``every``, sliding window; what is not said has the default of ``Stream.window``."""
+
+    shorthand: ClassVar[str | None] = "size"
+    size: Duration
+    every: Duration | None = None
+    offset: Duration | None = None
+    late: LatePolicy | None = None
+    lateness: Duration | None = None
+    early: Duration | None = None
+
+
+class SessionArguments(Section):
+    """The silence that ends a session; what is not said has the default of ``Stream.session``."""
+
+    shorthand: ClassVar[str | None] = "gap"
+    gap: Duration
+    late: LatePolicy | None = None
+    lateness: Duration | None = None
+
+
+class CountWindowArguments(Section):
+    """How many rows a window has, and how many lie between the beginnings of two."""
+
+    shorthand: ClassVar[str | None] = "rows"
+    rows: int
+    every: int | None = None
+
+
+class TopKArguments(Section):
+    """How many rows to keep, and by what."""
+
+    k: int
+    by: str
+    columns: Names | None = None
+    descending: bool = True
+
+
+class OrderedArguments(Section):
+    """The time that rows are ordered by; what is not said has the default of ``Stream.ordered``."""
+
+    shorthand: ClassVar[str | None] = "by"
+    by: str
+    idle: Duration | None = None
+    late: LatePolicy | None = None
+
+
+class ProcessArguments(Section):
+    """A processor, ``module:Class``, if need be with arguments, and the columns that it emits."""
+
+    processor: Call
+    columns: dict[str, str] = Field(alias="schema", min_length=1)
+
+
+class FilterStep(Section):
+    filter: str
+
+
+class SelectStep(Section):
+    select: Columns
+
+
+class WithColumnsStep(Section):
+    with_columns: Columns
+
+
+class MapBatchesStep(Section):
+    map_batches: FunctionArguments
+
+
+class FlatMapStep(Section):
+    flat_map: FunctionArguments
+
+
+class TriggerArguments(Section):
+    """What of a ``Trigger`` is said; what is not has its default."""
+
+    every_seconds: float | None = None
+    every_rows: int | None = None
+    imbalance_above: float | None = None
+    balance_below: float | None = None
+    smallest_improvement: float | None = None
+    cool_down_seconds: float | None = None
+    cool_down_batches: int | None = None
+
+
+class BalanceArguments(Section):
+    """What of a ``Balance`` is said; what is not has its default."""
+
+    tolerance: float | None = None
+    planner: str | None = None
+    protocol: ProtocolChoice | None = None
+    sample_rate: float | None = None
+    fewest_rows_a_slot: int | None = None
+    trigger: TriggerArguments | None = None
+
+
+def _read_balance(value: Any) -> Any:
+    """Take ``balance: off`` for what YAML makes of it: false."""
+    return None if value in (False, "off", "false") else value
+
+
+class KeyByStep(Section):
+    key_by: Names
+    routing: str = AUTO
+    balance: Annotated[BalanceArguments | None, BeforeValidator(_read_balance)] = BalanceArguments()
+
+
+class WatermarkStep(Section):
+    watermark: WatermarkArguments
+
+
+class WindowStep(Section):
+    window: WindowArguments
+
+
+class SessionStep(Section):
+    session: SessionArguments
+
+
+class CountWindowStep(Section):
+    count_window: CountWindowArguments
+
+
+class _StatefulStep(Section):
+    ttl: Duration | None = None
+    name: str | None = None
+
+
+class AggStep(_StatefulStep):
+    agg: dict[str, Call] = Field(min_length=1)
+
+
+class TopKStep(_StatefulStep):
+    top_k: TopKArguments
+
+
+class DistinctStep(_StatefulStep):
+    distinct: Names
+
+
+class OrderedStep(Section):
+    ordered: OrderedArguments
+    name: str | None = None
+
+
+class ProcessStep(Section):
+    process: ProcessArguments
+    name: str | None = None
+
+
+STEPS: tuple[str, ...] = (
+    "filter",
+    "select",
+    "with_columns",
+    "map_batches",
+    "flat_map",
+    "key_by",
+    "watermark",
+    "window",
+    "session",
+    "count_window",
+    "agg",
+    "top_k",
+    "distinct",
+    "ordered",
+    "process",
+)
+
+
+def _step_verb(value: Any) -> str | None:
+    fields = value if isinstance(value, Mapping) else getattr(type(value), "model_fields", ())
+    return next((verb for verb in STEPS if verb in fields), None)
+
+
+Step = Annotated[
+    Annotated[FilterStep, Tag("filter")]
+    | Annotated[SelectStep, Tag("select")]
+    | Annotated[WithColumnsStep, Tag("with_columns")]
+    | Annotated[MapBatchesStep, Tag("map_batches")]
+    | Annotated[FlatMapStep, Tag("flat_map")]
+    | Annotated[KeyByStep, Tag("key_by")]
+    | Annotated[WatermarkStep, Tag("watermark")]
+    | Annotated[WindowStep, Tag("window")]
+    | Annotated[SessionStep, Tag("session")]
+    | Annotated[CountWindowStep, Tag("count_window")]
+    | Annotated[AggStep, Tag("agg")]
+    | Annotated[TopKStep, Tag("top_k")]
+    | Annotated[DistinctStep, Tag("distinct")]
+    | Annotated[OrderedStep, Tag("ordered")]
+    | Annotated[ProcessStep, Tag("process")],
+    Discriminator(_step_verb),
+]

@@ -1,0 +1,124 @@
+"""The time that every stateful operator of a flow runs under, from the manifest into the batch and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from anabranch.eventtime.last_ends import last_end_of
+from anabranch.eventtime.shared_clocks import OperatorClocks
+from anabranch.eventtime.watermarks import FlowTime
+from anabranch.model import BEGINNING_OF_TIME, OperatorSpec, OperatorTime
+from anabranch.query.nodes import Stateful
+from anabranch.query.plan import Plan
+from anabranch.spark.flow_routes import FlowRoutes, name_of
+from anabranch.spark.flow_times import load_time
+from anabranch.spark.reports import BatchReport
+from anabranch.state.manifest import Manifest
+
+FlowClocks = Mapping[int, OperatorClocks]
+"""Stateful node → what is known of its own time."""
+
+
+def load_clocks(plan: Plan, manifest: Manifest | None) -> dict[int, OperatorClocks]:
+    """Return what was known of each operator's time after a batch."""
+    known = manifest.engine.get("clocks", {}) if manifest is not None else {}
+    return {node.id: OperatorClocks.from_json(known.get(name_of(plan, node.id), {})) for node in plan.stateful}
+
+
+def store_clocks(plan: Plan, clocks: FlowClocks) -> dict[str, dict[str, list[int]]]:
+    """Return what a manifest keeps of the operators' times."""
+    return {name_of(plan, head): own.to_json() for head, own in clocks.items()}
+
+
+def operator_times(
+    plan: Plan, before: Manifest | None, batch: int, routes: FlowRoutes, *, draining: bool, now_us: int
+) -> dict[int, OperatorTime]:
+    """Return the time that each stateful operator runs a batch under."""
+    flow_time = load_time(plan, before)
+    clocks = load_clocks(plan, before)
+    last_now_us = before.engine.get("now_us", 0) if before is not None else 0
+    times = {}
+    for node in plan.stateful:
+        spec = _spec(plan, node.id)
+        followed = plan.watermarks[node.id]
+        time = flow_time.operator_time(
+            batch, followed, lagging=node.id in plan.lagging, draining=draining, now_us=now_us
+        )
+        slots = routes[node.id].slots
+        time = replace(
+            time,
+            floor_us=flow_time.floor_us(followed, spec.clock.behind_us),
+            slot_closed_us=clocks[node.id].slot_closed_us(spec.clock, slots),
+            last_now_us=last_now_us,
+        )
+        if spec.follows_own_time:
+            time = replace(
+                time,
+                shared=clocks[node.id].shared(spec.clock, slots),
+                closed_us=BEGINNING_OF_TIME,
+                fired_us=BEGINNING_OF_TIME,
+                fire_us=time.fire_us if draining else BEGINNING_OF_TIME,
+            )
+        times[node.id] = time
+    return times
+
+
+def is_due(plan: Plan, manifest: Manifest) -> bool:
+    """Say whether windows are due that only another batch, with or without data, can fire."""
+    time_after = load_time(plan, manifest)
+    clocks = load_clocks(plan, manifest)
+    nodes = {name_of(plan, node.id): node.id for node in plan.stateful}
+    for operator, next_due in manifest.engine["next_due"].items():
+        if next_due is None:
+            continue
+        head = nodes[operator]
+        if _spec(plan, head).follows_own_time:
+            # Which of the clocks it is that has something open is known in the slots only.
+            if clocks[head].rose():
+                return True
+            continue
+        ahead = time_after.operator_time(0, plan.watermarks[head], lagging=False, draining=False, now_us=0)
+        if next_due <= ahead.fire_us:
+            return True
+    return False
+
+
+def advance_clocks(
+    plan: Plan,
+    clocks: FlowClocks,
+    report: BatchReport,
+    time_after: FlowTime,
+    *,
+    now_us: int,
+    drained: bool,
+    changed: frozenset[int],
+) -> dict[int, OperatorClocks]:
+    """Return the operators' clocks after a batch; ``changed`` are those whose keys change slots now."""
+    advanced = {}
+    for head, operator in report.operators.items():
+        spec = _spec(plan, head)
+        advanced[head] = clocks[head].advanced(
+            spec.clock,
+            operator.slot_latest_us,
+            operator.group_latest_us,
+            last_end_of(spec),
+            now_us=now_us,
+            floor_us=time_after.floor_us(plan.watermarks[head], spec.clock.behind_us),
+            drained=drained,
+            routes_changed=head in changed,
+        )
+    return advanced
+
+
+def next_wake_us(plan: Plan, clocks: FlowClocks, report: BatchReport, silent_us: int | None) -> int | None:
+    """Return when, by the wall clock, a batch must run even if no data comes; ``silent_us`` is that of the flow."""
+    wakes = [silent_us, *(operator.wake_us for operator in report.operators.values())]
+    wakes += [own.wake_us(_spec(plan, head).clock, last_end_of(_spec(plan, head))) for head, own in clocks.items()]
+    return min((wake for wake in wakes if wake is not None), default=None)
+
+
+def _spec(plan: Plan, head: int) -> OperatorSpec:
+    operation = plan.nodes[head].operation
+    assert isinstance(operation, Stateful)
+    return operation.spec

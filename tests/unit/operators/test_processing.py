@@ -1,0 +1,115 @@
+"""Processors with state and timers equal a row-by-row oracle, whatever their keys' time does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anabranch.model import (
+    BEGINNING_OF_TIME,
+    END_OF_TIME,
+    HASH,
+    Clock,
+    Kernel,
+    OperatorTime,
+    ProcessSpec,
+    SharedClocks,
+)
+from anabranch.operators.kernels import make_kernel
+from unit.operators.memory_state import MemoryState
+from unit.operators.oracle import place
+from unit.operators.processing_oracle import FramesOracle, ProcessOracle
+from unit.operators.processors_under_test import FRAME_OUTPUT, OUTPUT, Scripted, ScriptedFrames
+from unit.operators.streams import SCHEMA, SECOND_US, Batch, batches_strategy, times_of, to_frame
+
+HASHES = 3
+"""Few hashes for many keys: collisions must not matter."""
+
+Outcome = tuple[dict[int, list[dict[str, Any]]], int]
+
+
+def spec_of(processor: Any, clock: Clock, ordered: bool = False, output: Any = None) -> ProcessSpec:
+    return ProcessSpec(("key",), processor, SCHEMA, output or OUTPUT, "ts", clock, ordered)
+
+
+def run(kernel: Kernel, batches: list[Batch], times: list[OperatorTime], hashes: int = HASHES) -> list[Outcome]:
+    state = MemoryState()
+    outcomes = []
+    for batch, time in zip([*batches, Batch((), 0)][: len(times)], times, strict=True):
+        received = []
+        placed = batch.placed_rows()
+        for ordinal in range(len(batch.splits)):
+            frame = to_frame([(order, row) for order, row in placed if order >> 36 == ordinal])
+            prepared = kernel.prepare(frame, time).frame
+            received.append(prepared.with_columns((pl.col("key") % hashes).cast(pl.UInt64).alias(HASH)))
+        fired = kernel.advance(received, False, state, time)
+        emitted: dict[int, list[dict[str, Any]]] = {}
+        for row in fired.frame.to_dicts():
+            emitted.setdefault(row["key"], []).append(row)
+        outcomes.append((emitted, fired.late_rows))
+    return outcomes
+
+
+def check(clock: Clock, ordered: bool, batches: list[Batch], times: list[OperatorTime], shared: Any = None) -> None:
+    forms = (
+        (ProcessOracle(Scripted(), clock, ordered, shared), spec_of(Scripted(), clock, ordered)),
+        (FramesOracle(Scripted(), clock, ordered, shared), spec_of(ScriptedFrames(), clock, ordered, FRAME_OUTPUT)),
+    )
+    for oracle, spec in forms:
+        expected = []
+        for number, time in enumerate(times):
+            rows = place(number, batches[number]) if number < len(batches) else []
+            expected.append(oracle.advance(rows, time))
+        assert run(make_kernel(spec), batches, times) == expected
+
+
+@settings(deadline=None, max_examples=100)
+@given(batches=batches_strategy, ordered=st.booleans(), delay=st.integers(0, 10), data=st.data())
+def test_processors_in_a_keys_own_time_equal_the_oracle(
+    batches: list[Batch], ordered: bool, delay: int, data: st.DataObject
+) -> None:
+    count = len(batches)
+    floors = data.draw(st.none() | st.lists(st.integers(-30, 60), min_size=count, max_size=count).map(sorted))
+    nows = data.draw(st.lists(st.integers(0, 100), min_size=count + 2, max_size=count + 2).map(sorted))
+    drains = data.draw(st.lists(st.integers(0, count), max_size=2))
+    clock = Clock("key", delay * SECOND_US, idle_us=data.draw(st.none() | st.integers(1, 40)))
+    times = []
+    for number in range(count + 1):
+        floor_us = BEGINNING_OF_TIME if floors is None else floors[min(number, count - 1)] * SECOND_US
+        # Silence is looked for at every batch, as if the last one had been long ago.
+        time = OperatorTime(number, now_us=nows[number], floor_us=floor_us, last_now_us=-(10**9))
+        times.append(replace(time, fire_us=END_OF_TIME) if number in (*drains, count) else time)
+    check(clock, ordered, batches, times)
+
+
+@settings(deadline=None, max_examples=60)
+@given(batches=batches_strategy, ordered=st.booleans(), first_hop=st.booleans())
+def test_processors_in_the_flows_time_equal_the_oracle(batches: list[Batch], ordered: bool, first_hop: bool) -> None:
+    check(Clock(), ordered, batches, times_of(batches, first_hop), lambda key, time: time.closed_us)
+
+
+@settings(deadline=None, max_examples=60)
+@given(batches=batches_strategy, ordered=st.booleans(), data=st.data())
+def test_processors_in_the_time_of_a_group_equal_the_oracle(
+    batches: list[Batch], ordered: bool, data: st.DataObject
+) -> None:
+    groups = 2
+    rises = data.draw(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), min_size=1, max_size=12))
+    fired = np.full(groups, BEGINNING_OF_TIME, np.int64)
+    closed = np.array([-20, -20], np.int64) * SECOND_US
+    times = []
+    for number in range(len(batches)):
+        times.append(OperatorTime(number, shared=SharedClocks(fired, closed)))
+        fired, closed = closed, closed + np.array(rises[number % len(rises)], np.int64) * SECOND_US
+    times.append(OperatorTime(len(batches), fire_us=END_OF_TIME, shared=SharedClocks(fired, closed)))
+
+    def shared(key: int, time: OperatorTime) -> int:
+        assert time.shared is not None
+        return int(time.shared.closed_us[key % HASHES % groups])
+
+    check(Clock("group", groups=groups), ordered, batches, times, shared)
