@@ -16,8 +16,8 @@ class Competitor:
     routing: str = AUTO
     planner: str | None = None
     """None: keys stay where the strategy puts them at first."""
-    balance_below: float | None = None
-    """Decide anew also when the idlest slot has less than this part of the busiest one's rows."""
+    every_rows: int | None = None
+    """Decide anew when so many rows have passed, and for no other reason; None: when slots are uneven."""
     sample_rate: float = 0.1
 
     @property
@@ -25,7 +25,9 @@ class Competitor:
         """What the operator is told."""
         if self.planner is None:
             return None
-        trigger = None if self.balance_below is None else Trigger(balance_below=self.balance_below)
+        trigger = None
+        if self.every_rows is not None:
+            trigger = Trigger(every_rows=self.every_rows, imbalance_above=None, smallest_improvement=0.0)
         return Balance(planner=self.planner, trigger=trigger, sample_rate=self.sample_rate)
 
     def to_json(self) -> dict[str, Any]:
@@ -64,11 +66,12 @@ MAIN_STRATEGIES = tuple(
     if competitor.name in ("hash", "least-count-history", "pkg", "w-choices", "auto-readj", "auto-qmmp", "auto")
 )
 """One of each kind: all of them under every skew would take minutes more, and the others come out alike."""
-# The paper's strategies on its four cases. What they decide from is all rows: how even they can be is asked here.
-PAPERS_STRATEGIES = (
-    HASH,
-    *(
-        Competitor(name, name, "mnrt", balance_below=0.97, sample_rate=1.0)
-        for name in ("modulo", "least-key", "least-count", "least-count-history")
-    ),
-)
+
+
+def list_papers_strategies(every_rows: int) -> tuple[Competitor, ...]:
+    """Return the load distribution paper's strategies, which decide once so many rows have told them of the past.
+
+    They decide from all rows, not a part of them: how even they can be is asked here.
+    """
+    deciding = ("modulo", "least-key", "least-count", "least-count-history")
+    return (HASH, *(Competitor(name, name, "mnrt", every_rows=every_rows, sample_rate=1.0) for name in deciding))

@@ -75,7 +75,8 @@ def run_measured(
 
 def _read_busy_seconds() -> float:
     times = psutil.cpu_times()
-    return float(times.user + times.system)
+    # Where sessions are scheduled as groups, programs with a low priority take as much as others.
+    return float(times.user + times.system + getattr(times, "nice", 0.0))
 
 
 def _measure_tree(root_pid: int, cpu_seconds_by_pid: dict[int, float]) -> dict[str, int]:

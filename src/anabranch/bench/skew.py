@@ -17,10 +17,10 @@ from anabranch.bench.competitors import (
     BALANCED,
     HASH,
     MAIN_STRATEGIES,
-    PAPERS_STRATEGIES,
     STRATEGIES,
     UNBALANCED,
     Competitor,
+    list_papers_strategies,
 )
 from anabranch.bench.figures import OURS
 from anabranch.bench.launch import CORES, JVM_MEMORY, Places
@@ -55,7 +55,8 @@ DEFAULT_ROWS = 2_400_000
 """Of a zipf stream; batches of the other streams have twice as many rows as its batches."""
 BATCHES_A_PHASE = SETTLING_BATCHES + 2
 ZIPF_PHASES = 2
-CASE_BATCHES = 7
+CASE_BATCHES, CASE_PAST_BATCHES = 9, 4
+"""Strategies with a memory look at some batches before they decide; what they decide holds two batches later."""
 BUSY_EXPONENT = 1.5
 LEHMER_STEPS = 8_000
 """About 20 µs a row: reading and exchanging it must not count beside that."""
@@ -78,6 +79,7 @@ class LoadCase:
 
     stream: SkewStream
     competitors: tuple[Competitor, ...]
+    settling_batches: int = SETTLING_BATCHES
 
 
 def run(options: BenchOptions, console: Console | None = None) -> SkewReport:
@@ -88,7 +90,7 @@ def run(options: BenchOptions, console: Console | None = None) -> SkewReport:
     loads = bench.run_loads("zipf keys", bench.make_zipf_cases())
     loads += bench.run_flink_loads()
     loads += bench.run_loads("keys that move", moving)
-    loads += bench.run_loads("four cases", [LoadCase(stream, PAPERS_STRATEGIES) for stream in bench.make_cases()])
+    loads += bench.run_loads("four cases", bench.make_cases())
     busy = bench.run_busy()
     pairs = bench.measure_overhead()
     figures = compute_figures(loads, busy, pairs, bench.rows)
@@ -150,9 +152,12 @@ class _Skew:
                 streams.append(topics)
         return streams
 
-    def make_cases(self) -> tuple[SkewStream, ...]:
+    def make_cases(self) -> list[LoadCase]:
         """Return the load distribution paper's four cases."""
-        return make_four_cases(2 * self._rows_per_batch, CASE_BATCHES, self._options.seed)
+        rows = 2 * self._rows_per_batch
+        competitors = list_papers_strategies(CASE_PAST_BATCHES * rows)
+        streams = make_four_cases(rows, CASE_BATCHES, self._options.seed)
+        return [LoadCase(stream, competitors, settling_batches=CASE_PAST_BATCHES + 2) for stream in streams]
 
     def run_loads(self, name: str, cases: Sequence[LoadCase]) -> list[LoadRun]:
         """Run streams in one process, one flow each; check every strategy's answers."""
@@ -336,6 +341,7 @@ def _evaluate(
         case.stream.name,
         [batch["rows"] for batch in batches],
         case.stream.first_batches,
+        settling_batches=case.settling_batches,
         changes=sum(bool(batch["change"]) for batch in batches),
         moved_bytes=sum(batch["moved_bytes"] for batch in batches),
         answer=check_answer(ANSWER_READERS[OURS](answers), expected),

@@ -54,6 +54,7 @@ def evaluate_loads(
     slot_rows: Sequence[Sequence[int]],
     first_batches: Sequence[int],
     *,
+    settling_batches: int = SETTLING_BATCHES,
     changes: int,
     moved_bytes: int,
     answer: AnswerCheck,
@@ -62,7 +63,7 @@ def evaluate_loads(
     rows = np.asarray(slot_rows, np.float64)
     evenness = [score_loads(batch).max_over_mean for batch in rows]
     ends = [*first_batches[1:], len(rows)]
-    settled = [range(first + SETTLING_BATCHES, end) for first, end in zip(first_batches, ends, strict=True)]
+    settled = [range(first + settling_batches, end) for first, end in zip(first_batches, ends, strict=True)]
     scores = [score_loads(rows[list(batches)].sum(axis=0)) for batches in settled]
     waits = [_count_until_even(evenness[first:end]) for first, end in zip(first_batches, ends, strict=True)]
     return LoadRun(

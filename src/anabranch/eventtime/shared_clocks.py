@@ -94,13 +94,15 @@ class OperatorClocks:
             spoke_us=spoke_us,
         )
 
-    def wake_us(self, clock: Clock, last_end_us: LastEnd) -> int | None:
+    def wake_us(self, clock: Clock, last_end_us: LastEnd, since_us: int) -> int | None:
         """Return when, by the wall clock, the next of them is idle whose windows may be open."""
         if clock.idle_us is None or not len(self.spoke_us):
             return None
         latest_us = self.latest_us if clock.per == "group" else self.slot_latest_us
         may_be_open = (latest_us > BEGINNING_OF_TIME) & (self.closed_us < last_end_us(latest_us))
-        return int(self.spoke_us[may_be_open].min()) + clock.idle_us if may_be_open.any() else None
+        if not may_be_open.any():
+            return None
+        return max(int(self.spoke_us[may_be_open].min()), since_us) + clock.idle_us
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data."""

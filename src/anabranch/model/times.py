@@ -19,6 +19,7 @@ ClockLevel = Literal["flow", "partition", "slot", "group", "key"]
 CLOCK_LEVELS: tuple[ClockLevel, ...] = get_args(ClockLevel)
 
 DEFAULT_GROUPS = 1024
+_LOOKS_PER_IDLE_TIME = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,21 @@ class OperatorTime:
     last_now_us: int = 0
     """The ``now_us`` of the previous batch."""
 
+    since_us: int = 0
+    """Since when the flow listens, by the wall clock: nobody was silent before."""
+
+    def looks_for_idle(self, clock: Clock) -> bool:
+        """Say whether it is time to look for keys that were silent for too long: a few times in that time."""
+        if clock.idle_us is None or self.since_us + clock.idle_us > self.now_us:
+            return False
+        step_us = idle_step_us(clock.idle_us)
+        return self.now_us // step_us > self.last_now_us // step_us
+
+    def next_idle_look_us(self, idle_us: int) -> int:
+        """Return when, by the wall clock, it is time to look again."""
+        step_us = idle_step_us(idle_us)
+        return max((self.now_us // step_us + 1) * step_us, self.since_us + idle_us)
+
     @property
     def drains(self) -> bool:
         """Whether everything that is open must be fired."""
@@ -110,6 +126,11 @@ class OperatorTime:
             fire_us=self.fire_us if self.drains else closed_us,
             slot_closed_us=slot_closed_us,
         )
+
+
+def idle_step_us(idle_us: int) -> int:
+    """Return how often it is looked for keys that were silent for so long."""
+    return max(1, idle_us // _LOOKS_PER_IDLE_TIME)
 
 
 def _of_slot(watermarks: int | NDArray[np.int64], slot: int) -> int:

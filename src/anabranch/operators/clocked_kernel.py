@@ -44,8 +44,6 @@ from anabranch.operators.key_clocks import (
 from anabranch.operators.keyed_rows import Hashes, hashes_of, is_among, load_rows, newest_rows, store_rows
 from anabranch.operators.partials import Partials, concatenate
 
-_CHECKS_PER_IDLE_TIME = 4
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Taken:
@@ -298,19 +296,13 @@ class ClockedKernel(ABC):
             return True
         if self._clock.per != "key":
             return time.shared is not None or max(time.closed_us, time.fire_us) > time.fired_us
-        return time.floor_us > BEGINNING_OF_TIME or self._checks_idle(time)
-
-    def _checks_idle(self, time: OperatorTime) -> bool:
-        if self._clock.idle_us is None:
-            return False
-        step_us = max(1, self._clock.idle_us // _CHECKS_PER_IDLE_TIME)
-        return time.now_us // step_us > time.last_now_us // step_us
+        return time.floor_us > BEGINNING_OF_TIME or time.looks_for_idle(self._clock)
 
     def _is_silent(self, rows: pl.DataFrame, time: OperatorTime) -> NDArray[np.bool_]:
         """Say of each row whether its key is too far behind, or was not heard of for too long."""
         clock_us = rows.get_column(CLOCK).fill_null(BEGINNING_OF_TIME).to_numpy()
         silent = self._is_due(rows, clock_us, time.floor_us)
-        if self._checks_idle(time) and self._clock.idle_us is not None:
+        if time.looks_for_idle(self._clock) and self._clock.idle_us is not None:
             unheard = rows.get_column(SPOKE).to_numpy() + self._clock.idle_us <= time.now_us
             silent = silent | (unheard & self._is_waiting(rows))
         return silent
@@ -338,7 +330,7 @@ class ClockedKernel(ABC):
         if self._clock.per != "key" or idle_us is None:
             return None
         # Once it was looked, who is still silent for too long has been superseded.
-        passed_us = time.now_us if self._checks_idle(time) else BEGINNING_OF_TIME
+        passed_us = time.now_us if time.looks_for_idle(self._clock) else BEGINNING_OF_TIME
         earliest = []
         for run in state.live():
             rows = self._open_rows(run)
@@ -348,4 +340,4 @@ class ClockedKernel(ABC):
                 earliest.append(int(wake_us.min()))
         if not earliest:
             return None
-        return max(min(earliest), time.now_us + max(1, idle_us // _CHECKS_PER_IDLE_TIME))
+        return max(min(earliest), time.next_idle_look_us(idle_us))

@@ -20,7 +20,6 @@ WAKE = "__wake"
 """Int64 microseconds of the wall clock: the same by that."""
 
 _NEVER = 2**63 - 1
-_CHECKS_PER_IDLE_TIME = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +82,7 @@ class ClockedKeys:
                 due = at_us < _NEVER
             elif self.clock.per == "key":
                 due = at_us <= time.floor_us
-                if self._checks_idle(time) and self.clock.idle_us is not None:
+                if time.looks_for_idle(self.clock) and self.clock.idle_us is not None:
                     due |= (at_us < _NEVER) & (rows.get_column(SPOKE).to_numpy() + self.clock.idle_us <= time.now_us)
             else:
                 due = at_us <= self._passed_us(rows, time)
@@ -173,23 +172,16 @@ class ClockedKeys:
         _, closed_us = shared_times(self.clock, time, hashes_of(rows))
         return np.maximum(closed_us, time.fire_us)
 
-    def _checks_idle(self, time: OperatorTime) -> bool:
-        if self.clock.idle_us is None:
-            return False
-        step_us = _step_us(self.clock.idle_us)
-        return time.now_us // step_us > time.last_now_us // step_us
-
     def _silent_us(self, rows: pl.DataFrame, idle_us: int, time: OperatorTime) -> list[int]:
         """Return when the first of these keys will be found silent; nothing if none can be."""
         waiting = rows.filter(pl.col(DUE).is_not_null() & (pl.col(SPOKE) < END_OF_TIME))
         silent_us = waiting.get_column(SPOKE).to_numpy() + idle_us
-        if self._checks_idle(time):
+        if time.looks_for_idle(self.clock):
             # Those that were silent have been let go: what is left of them is superseded by a newer run.
             silent_us = silent_us[silent_us > time.now_us]
         if not silent_us.size:
             return []
-        next_check_us = (time.now_us // _step_us(idle_us) + 1) * _step_us(idle_us)
-        return [max(int(silent_us.min()), next_check_us)]
+        return [max(int(silent_us.min()), time.next_idle_look_us(idle_us))]
 
     def _has_content(self, rows: pl.DataFrame) -> pl.Series:
         """Say of each row whether it is more than a tombstone."""
@@ -202,11 +194,6 @@ class ClockedKeys:
             return rows
         added = [pl.lit(None, dtype=dtype).alias(name) for name, dtype in missing.items()]
         return rows.with_columns(added).select([name for name in self._columns if name in {*rows.columns, *missing}])
-
-
-def _step_us(idle_us: int) -> int:
-    """Return how often, by the wall clock, it is looked for silent keys."""
-    return max(1, idle_us // _CHECKS_PER_IDLE_TIME)
 
 
 def _filled(rows: pl.DataFrame, column: str) -> Times:

@@ -110,7 +110,8 @@ def read_clocks(
         spoke_us = _largest_by_key(len(hashes), known, SPOKE)
         if arrived is not None:
             spoke_us[places_of(arrived)] = time.now_us
-        fire_us = np.where(spoke_us + clock.idle_us <= time.now_us, END_OF_TIME, fire_us)
+        if time.since_us + clock.idle_us <= time.now_us:
+            fire_us = np.where(spoke_us + clock.idle_us <= time.now_us, END_OF_TIME, fire_us)
     if time.drains:
         fire_us = np.full(len(hashes), END_OF_TIME, np.int64)
     return KeyClocks(fired_us, closed_us, fire_us, spoke_us)

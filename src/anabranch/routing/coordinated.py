@@ -107,11 +107,14 @@ def place_on_least(
 ) -> NDArray[np.int32]:
     """Return a new place for each key: its own while that slot has room, else the least loaded slot of all.
 
-    A slot's room is its fair share of all load, by its power. The hottest keys stay first, then the others are placed
-    hottest first; ties by position, and to the lower slot.
+    A slot's room is its fair share of all load, by its power. Keys stay by the magnitude of their load, then the others
+    are placed hottest first; ties by position, and to the lower slot.
     """
     fair = (slot_loads.sum() + loads.sum()) * powers / powers.sum()
-    order = np.lexsort((np.arange(len(loads)), -loads, places))
+    # Loads are counts of a sample: were the coldest keys to go, they would be those that are cold by chance, and the
+    # slots that get them would come out fuller than they look. So within a factor of two, all keys are alike.
+    magnitude = np.frexp(loads)[1]
+    order = np.lexsort((np.arange(len(loads)), -magnitude, places))
     by_slot, ordered = places[order], loads[order]
     running = np.cumsum(ordered)
     firsts = np.searchsorted(by_slot, np.arange(len(powers)))

@@ -132,7 +132,10 @@ class BatchRunner:
         before = self._checkpoint.latest()
         routes = load_routes(self._plan, before, self._settings.buckets)
         now_us = int(time.time() * 1e6)
-        times = operator_times(self._plan, before, given.batch, routes, draining=given.drain, now_us=now_us)
+        since_us = self._listening_since_us
+        times = operator_times(
+            self._plan, before, given.batch, routes, draining=given.drain, now_us=now_us, since_us=since_us
+        )
         changes = check_changes(self._plan, routes, self._steering.decide(given.batch, routes, before))
         reach("before-job", given.batch)
         report = self._run_job(given, before, times, routes, changes)
@@ -143,7 +146,7 @@ class BatchRunner:
             load_time(self._plan, before),
             report,
             now_us=now_us,
-            since_us=self._listening_since_us,
+            since_us=since_us,
             drained=given.drain,
         )
         levels = store_levels(self._plan, routes, changes, times, time_after, report)
@@ -153,6 +156,7 @@ class BatchRunner:
             report,
             time_after,
             now_us=now_us,
+            since_us=since_us,
             drained=given.drain,
             changed=frozenset(changes),
         )
@@ -329,7 +333,7 @@ class BatchRunner:
                 },
                 "clocks": store_clocks(self._plan, clocks),
                 "now_us": now_us,
-                "wake_us": next_wake_us(self._plan, clocks, report, silent_us),
+                "wake_us": next_wake_us(self._plan, clocks, report, silent_us, self._listening_since_us),
             },
         )
 

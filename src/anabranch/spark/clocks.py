@@ -32,7 +32,7 @@ def store_clocks(plan: Plan, clocks: FlowClocks) -> dict[str, dict[str, list[int
 
 
 def operator_times(
-    plan: Plan, before: Manifest | None, batch: int, routes: FlowRoutes, *, draining: bool, now_us: int
+    plan: Plan, before: Manifest | None, batch: int, routes: FlowRoutes, *, draining: bool, now_us: int, since_us: int
 ) -> dict[int, OperatorTime]:
     """Return the time that each stateful operator runs a batch under."""
     flow_time = load_time(plan, before)
@@ -51,6 +51,7 @@ def operator_times(
             floor_us=flow_time.floor_us(followed, spec.clock.behind_us),
             slot_closed_us=clocks[node.id].slot_closed_us(spec.clock, slots),
             last_now_us=last_now_us,
+            since_us=since_us,
         )
         if spec.follows_own_time:
             time = replace(
@@ -91,6 +92,7 @@ def advance_clocks(
     time_after: FlowTime,
     *,
     now_us: int,
+    since_us: int,
     drained: bool,
     changed: frozenset[int],
 ) -> dict[int, OperatorClocks]:
@@ -98,8 +100,12 @@ def advance_clocks(
     advanced = {}
     for head, operator in report.operators.items():
         spec = _spec(plan, head)
+        clock = spec.clock
+        if clock.idle_us is not None and since_us + clock.idle_us > now_us:
+            # Nobody was silent before the flow began to listen.
+            clock = replace(clock, idle_us=None)
         advanced[head] = clocks[head].advanced(
-            spec.clock,
+            clock,
             operator.slot_latest_us,
             operator.group_latest_us,
             last_end_of(spec),
@@ -111,10 +117,14 @@ def advance_clocks(
     return advanced
 
 
-def next_wake_us(plan: Plan, clocks: FlowClocks, report: BatchReport, silent_us: int | None) -> int | None:
+def next_wake_us(
+    plan: Plan, clocks: FlowClocks, report: BatchReport, silent_us: int | None, since_us: int
+) -> int | None:
     """Return when, by the wall clock, a batch must run even if no data comes; ``silent_us`` is that of the flow."""
     wakes = [silent_us, *(operator.wake_us for operator in report.operators.values())]
-    wakes += [own.wake_us(_spec(plan, head).clock, last_end_of(_spec(plan, head))) for head, own in clocks.items()]
+    for head, own in clocks.items():
+        spec = _spec(plan, head)
+        wakes.append(own.wake_us(spec.clock, last_end_of(spec), since_us))
     return min((wake for wake in wakes if wake is not None), default=None)
 
 

@@ -102,7 +102,8 @@ def read_rows(store: Store, level: LevelState) -> pl.DataFrame:
         for slot in range(level.slots)
         for position, ref in enumerate(level.refs_of(slot))
     ]
-    return pl.concat(frames) if frames else pl.DataFrame()
+    # Runs that a processor wrote before it got another field lack its column.
+    return pl.concat(frames, how="diagonal") if frames else pl.DataFrame()
 
 
 def find_key(rows: pl.DataFrame, key: Mapping[str, str]) -> pl.DataFrame:

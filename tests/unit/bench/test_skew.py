@@ -15,7 +15,7 @@ from rich.console import Console
 
 from anabranch.bench import BENCHES, BenchError, BenchOptions
 from anabranch.bench.answers import AnswerCheck, ask_oracle, check_answer
-from anabranch.bench.competitors import BALANCED, HASH, STRATEGIES, Competitor
+from anabranch.bench.competitors import BALANCED, HASH, STRATEGIES, Competitor, list_papers_strategies
 from anabranch.bench.peers.lehmer import LehmerSum, take_steps
 from anabranch.bench.report import write_json
 from anabranch.bench.skew import pair_up, run
@@ -224,6 +224,13 @@ def test_competitors_come_back_from_json() -> None:
         assert Competitor(**json.loads(json.dumps(competitor.to_json()))) == competitor
     assert HASH.balance is None
     assert BALANCED.balance is not None and BALANCED.balance.planner == "mnrt"
+
+
+def test_the_papers_strategies_decide_by_the_number_of_rows_alone() -> None:
+    hashed, *deciding = list_papers_strategies(every_rows=400)
+    assert hashed == HASH
+    triggers = [competitor.balance.planning for competitor in deciding if competitor.balance is not None]
+    assert [(trigger.every_rows, trigger.imbalance_above) for trigger in triggers] == [(400, None)] * 4
 
 
 def make_report(**others: Any) -> SkewReport:

@@ -10,9 +10,12 @@ import pytest
 
 from anabranch.errors import FlowError
 from anabranch.model import END_OF_TIME, HASH, Clock, OperatorTime, ProcessSpec
+from anabranch.operators.compaction import MOST_RUNS
 from anabranch.operators.declared_state import listed, mapped, value
 from anabranch.operators.kernels import make_kernel
 from anabranch.operators.processors import FrameProcessor, Processor
+from anabranch.state.slots import RunsOfSlot
+from unit.operators.many_slots import RunsInMemory
 from unit.operators.memory_state import MemoryState
 from unit.operators.streams import EPOCH, SCHEMA, SECOND_US, Row, to_frame
 
@@ -311,3 +314,42 @@ def test_a_field_with_the_name_of_a_key_is_refused() -> None:
 
     with pytest.raises(FlowError, match="'key' has the name of a key column"):
         make_kernel(ProcessSpec(("key",), Clash(), SCHEMA, OUTPUT, "ts")).output_schema(SCHEMA)
+
+
+class Before(Processor):
+    rows = value(pl.Int64(), default=0)
+
+    def on_time(self, row: Any, state: Any, timers: Any) -> Any:
+        state.rows += 1
+        yield {"text": str(state.rows)}
+
+
+class After(Before):
+    names = listed(pl.String())
+    best = value(pl.Int64(), default=-1)
+
+    def on_time(self, row: Any, state: Any, timers: Any) -> Any:
+        yield from super().on_time(row, state, timers)
+        state.best = max(state.best, row["whole"])
+        state.names.append(row["name"])
+        yield {"text": f"{state.best} {len(state.names)}"}
+
+
+def test_a_field_that_was_added_has_its_default_in_every_run_that_is_older() -> None:
+    files: Any = RunsInMemory()
+    runs: tuple[Any, ...] = ()
+    emitted: dict[int, list[str]] = {}
+    for batch in range(30):
+        processor = Before() if batch < 12 else After()
+        kernel = make_kernel(ProcessSpec(("key",), processor, SCHEMA, OUTPUT, "ts", KEY_CLOCK))
+        state, time = RunsOfSlot(runs, files, files), OperatorTime(batch)
+        rows = [(0, Row(batch % 5, batch, batch))]
+        prepared = kernel.prepare(to_frame(rows), time).frame
+        fired = kernel.advance([prepared.with_columns(pl.col("key").cast(pl.UInt64).alias(HASH))], False, state, time)
+        runs = state.runs()
+        emitted.setdefault(batch % 5, []).extend(fired.frame["text"].to_list())
+    assert len(runs) <= MOST_RUNS
+    assert emitted[0] == ["1", "2", "3", "4", "15 1", "5", "20 2", "6", "25 3"]
+    assert emitted[4] == ["1", "2", "3", "14 1", "4", "19 2", "5", "24 3", "6", "29 4"]
+    found = kernel.values(kernel.stored([files.read(ref) for ref in runs], 0)).sort("key")
+    assert found["best"].to_list() == [25, 26, 27, 28, 29]
