@@ -3,7 +3,7 @@
 Each ride has a START and an END, which come out of order; some ENDs never come. So nobody can wait for the END: START
 sets a timer, END takes it back, and what is left goes off.
 
-    anabranch run examples/long_ride.py --checkpoint examples/output/long_ride/state --trigger available-now
+    anabranch run examples/long_ride.py -c examples/output/long_ride/state --trigger available-now
 
 The first run makes up a night of rides in examples/output/long_ride, or in ANABRANCH_EXAMPLE_FOLDER; the alerts go to
 alerts/ there. Rides that are still under way when the input ends are left waiting; with --drain, their timers go off.
@@ -12,7 +12,7 @@ alerts/ there. Rides that are still under way when the input ends are left waiti
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ import anabranch as ab
 
 FOLDER = Path(os.environ.get("ANABRANCH_EXAMPLE_FOLDER", Path(__file__).parent / "output" / "long_ride"))
 MOMENT = pl.Datetime("ms")
-EVENTS = {"ride": pl.Int64, "event": pl.String, "ts": MOMENT}
-ALERTS = {"ride": pl.Int64, "started": MOMENT, "alerted": MOMENT}
+EVENTS = {"ride": pl.Int64(), "event": pl.String(), "ts": MOMENT}
+ALERTS = {"ride": pl.Int64(), "started": MOMENT, "alerted": MOMENT}
 
 
 class LongRides(ab.Processor):
@@ -37,7 +37,7 @@ class LongRides(ab.Processor):
     def __init__(self, limit: timedelta = timedelta(hours=2)) -> None:
         self.limit = limit
 
-    def on_time(self, row: dict[str, Any], state: ab.KeyState, timers: ab.Timers) -> None:
+    def on_time(self, row: Mapping[str, Any], state: ab.KeyState, timers: ab.Timers) -> None:
         if row["event"] == "START":
             state.started = row["ts"]
             timers.at(row["ts"] + self.limit, tag="alert")

@@ -4,7 +4,7 @@ Some sensors are on slow links, half an hour behind, others have clocks that lea
 ones would always be late. Here each has its own: only readings that fall behind their own sensor are late, and they
 correct what was said.
 
-    anabranch run examples/low_voltage.py --checkpoint examples/output/low_voltage/state --trigger available-now --drain
+    anabranch run examples/low_voltage.py -c examples/output/low_voltage/state --trigger available-now --drain
 
 The first run makes up readings in examples/output/low_voltage, or in ANABRANCH_EXAMPLE_FOLDER; results go to windows/
 there. ANABRANCH_EXAMPLE_DATA=household.parquet takes a file of your own with the columns ts and voltage, such as the

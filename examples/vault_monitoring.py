@@ -4,16 +4,16 @@ Sensors say how far the vault has come down. What counts is the drift since a se
 the last hour. A level is left only when both are well below what it was entered for, so that noise around a limit does
 not make it flap; and only changes of level are emitted.
 
-    anabranch run examples/vault_monitoring.py --checkpoint examples/output/vault_monitoring/state --trigger available-now --drain
+    anabranch run examples/vault_monitoring.py -c examples/output/vault_monitoring/state --trigger available-now --drain
 
-The first run makes up readings in examples/output/vault_monitoring, or in ANABRANCH_EXAMPLE_FOLDER; changes go to levels/
-there.
-"""  # noqa: E501 - a command that can be copied
+The first run makes up readings in examples/output/vault_monitoring, or in ANABRANCH_EXAMPLE_FOLDER; the changes go to
+levels/ there.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,14 @@ import anabranch as ab
 
 FOLDER = Path(os.environ.get("ANABRANCH_EXAMPLE_FOLDER", Path(__file__).parent / "output" / "vault_monitoring"))
 MOMENT = pl.Datetime("ms")
-READINGS = {"sensor": pl.String, "ts": MOMENT, "mm": pl.Float64}
+READINGS = {"sensor": pl.String(), "ts": MOMENT, "mm": pl.Float64()}
 CHANGES = {
-    "sensor": pl.String,
+    "sensor": pl.String(),
     "ts": MOMENT,
-    "was": pl.String,
-    "level": pl.String,
-    "drift_mm": pl.Float64,
-    "mm_per_hour": pl.Float64,
+    "was": pl.String(),
+    "level": pl.String(),
+    "drift_mm": pl.Float64(),
+    "mm_per_hour": pl.Float64(),
 }
 LEVELS = ("normal", "notice", "warning", "alarm")
 # What each level but the first is entered for: a drift in mm, or a rate in mm an hour.
@@ -48,7 +48,7 @@ class Settlement(ab.Processor):
     level = ab.value(pl.Int64(), default=0)
     recent = ab.listed(pl.Struct({"ts": MOMENT, "mm": pl.Float64}))
 
-    def on_time(self, row: dict[str, Any], state: ab.KeyState, timers: ab.Timers) -> Iterator[dict[str, Any]]:
+    def on_time(self, row: Mapping[str, Any], state: ab.KeyState, timers: ab.Timers) -> Iterator[dict[str, Any]]:
         if state.first_mm is None:
             state.first_mm = row["mm"]
         state.recent.append({"ts": row["ts"], "mm": row["mm"]})

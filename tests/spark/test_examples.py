@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections import defaultdict
 from datetime import timedelta
 from pathlib import Path
@@ -146,20 +147,19 @@ def test_low_voltage_of_a_household_is_found_day_by_day(bench: FlowBench, monkey
 def follow_levels(readings: pl.DataFrame) -> list[tuple[Any, ...]]:
     """Return the changes of level of one sensor, whose readings are in the order of their time."""
     names = ["normal", "notice", "warning", "alarm"]
-    rows = readings.select("ts", "mm").rows()
+    limits = [(0, 0), (5, 0.8), (10, 1.6), (20, 3.2)]
+    times, heights = readings["ts"].to_list(), readings["mm"].to_list()
     changes = []
     level = 0
-    for number, (ts, mm) in enumerate(rows):
-        drift = mm - rows[0][1]
-        earlier = [row for row in rows[:number] if row[0] <= ts - timedelta(hours=1)]
-        rate = (mm - earlier[-1][1]) / ((ts - earlier[-1][0]) / timedelta(hours=1)) if earlier else 0.0
+    for ts, mm in zip(times, heights, strict=True):
+        drift = mm - heights[0]
+        earlier = bisect_right(times, ts - timedelta(hours=1)) - 1
+        rate = (mm - heights[earlier]) / ((ts - times[earlier]) / timedelta(hours=1)) if earlier >= 0 else 0.0
         was = level
-        while level > 0 and drift < 0.8 * [5, 10, 20][level - 1] and rate < 0.8 * [0.8, 1.6, 3.2][level - 1]:
+        while level > 0 and drift < 0.8 * limits[level][0] and rate < 0.8 * limits[level][1]:
             level -= 1
-        entered = [
-            number for number in (1, 2, 3) if drift >= [5, 10, 20][number - 1] or rate >= [0.8, 1.6, 3.2][number - 1]
-        ]
-        level = max([level, *entered])
+        while level < 3 and any(drift >= most_mm or rate >= most_rate for most_mm, most_rate in limits[level + 1 :]):
+            level += 1
         if level != was:
             changes.append((ts, names[was], names[level], drift, rate))
     return changes

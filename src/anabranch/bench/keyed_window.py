@@ -101,7 +101,7 @@ class _KeyedWindow:
 
     def run_system(self, system: str, file_format: str) -> SystemRun:
         """Run one system on one format and check its answers."""
-        files_per_batch = count_files_per_batch(self._workload, system, file_format)
+        files_per_batch = count_files_per_batch(self._workload, system)
         name = f"{NAMES[system]} on {file_format}"
         return self._run(name, system, file_format, self._workload, files_per_batch)
 
@@ -208,10 +208,7 @@ def _describe_workload(workload: Workload) -> dict[str, Any]:
         "name": "keyed-window",
         "rows": workload.rows,
         "rows_per_file": workload.rows_per_file,
-        "files_per_batch": {
-            system: {name: count_files_per_batch(workload, system, name) for name in FORMATS_BY_SYSTEM[system]}
-            for system in NAMES
-        },
+        "files_per_batch": {system: count_files_per_batch(workload, system) for system in NAMES},
         "keys": workload.keys,
         "zipf_exponent": ZIPF_EXPONENT,
         "window_ms": WINDOW_MS,

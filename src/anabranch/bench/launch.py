@@ -34,7 +34,7 @@ FORMATS_BY_SYSTEM = {
     "two-polars": ("json", "csv", "parquet"),
 }
 # More in a batch merges better; what is here stays below 3 s on two cores.
-_OUR_FILES_PER_BATCH = {"json": 26, "csv": 36, "parquet": 36}
+_OUR_FILES_PER_BATCH = 36
 _NATIVE_FILES_PER_BATCH = 24
 _FEWEST_BATCHES = 4
 
@@ -59,13 +59,13 @@ class Places:
         return self.scratch / "result.json"
 
 
-def count_files_per_batch(workload: Workload, system: str, file_format: str) -> int:
+def count_files_per_batch(workload: Workload, system: str) -> int:
     """Return how many files a micro-batch takes, fewer where the input is short.
 
     Native Spark gets its best of 6, 12 and 24 files (12 M rows), however long such a batch takes it. We take what stays
     below 3 s on two cores, the checkpoint interval that Flink gets.
     """
-    most = _OUR_FILES_PER_BATCH[file_format] if system == OURS else _NATIVE_FILES_PER_BATCH
+    most = _OUR_FILES_PER_BATCH if system == OURS else _NATIVE_FILES_PER_BATCH
     return max(1, min(most, workload.file_count // _FEWEST_BATCHES))
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -16,13 +14,10 @@ from numpy.typing import NDArray
 
 from anabranch.bench.registry import BenchError
 from anabranch.bench.workload import SCHEMA, format_writer, write_atomically
-from anabranch.routing.keys import KeyBatch
-from anabranch.routing.routes import Routes
 
 # Raise it when the rows change, or caches would mix old files with new ones.
 GENERATOR_VERSION = 1
 PHONE_NUMBERS = 10_000
-_ORDERS = 31
 _BATCH_SPAN_MS = 5_000
 # Batches start inside windows, so that no batch holds whole windows only.
 _ORIGIN_MS = 1_700_000_003_700
@@ -94,28 +89,6 @@ def make_zipf_stream(
         rows_per_batch,
         seed,
     )
-
-
-def make_typical_zipf_stream(
-    exponent: float, rows_per_batch: int, batches: int, slots: int, cores: int, seed: int
-) -> SkewStream:
-    """Return zipf keys in that order, of many, under which hashing costs so many cores about the mean time.
-
-    Cores take slots in turn: a hot slot that comes first costs no time, one that comes last the most.
-    """
-    stream = make_zipf_stream(exponent, rows_per_batch, batches, _ORDERS, seed)
-    homes = Routes.even(slots).home_slots(KeyBatch.of(pl.DataFrame({"sensor": stream.keys}), ["sensor"]))
-    costs = np.array([run_in_turn(np.bincount(homes, phase.weights, slots), cores) for phase in stream.phases])
-    typical = stream.phases[int(np.argmin(np.abs(costs - costs.mean())))]
-    return replace(stream, name=f"{stream.name}, typical", phases=(typical,))
-
-
-def run_in_turn(loads: Iterable[float], cores: int) -> float:
-    """Return when the last of some tasks ends, if each core takes the next as soon as it is free."""
-    busy_until = [0.0] * cores
-    for load in loads:
-        heapq.heapreplace(busy_until, busy_until[0] + load)
-    return max(busy_until)
 
 
 def make_moving_mean(rows_per_batch: int, batches_a_phase: int, seed: int) -> SkewStream:

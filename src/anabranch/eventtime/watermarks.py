@@ -165,8 +165,9 @@ class FlowTime:
                 str(node): {name: [time.latest_us, time.heard_us] for name, time in sorted(times.items())}
                 for node, times in self.partitions.items()
             }
-        if self.remembered:
+        if self.medians:
             data["medians"] = {str(node): value for node, value in self.medians.items()}
+        if self.remembered:
             data["remembered"] = {str(node): sorted(rows.items()) for node, rows in self.remembered.items()}
         return data
 

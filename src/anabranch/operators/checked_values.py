@@ -48,12 +48,16 @@ def _limits(dtype: pl.DataType) -> tuple[int, int]:
 
 
 def _check_whole(lowest: int, highest: int, dtype: pl.DataType, value: Any) -> Any:
+    if type(value) is int and lowest <= value <= highest:
+        return value
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not lowest <= value <= highest:
         raise _misfit(value, dtype)
     return int(value)
 
 
 def _check_real(dtype: pl.DataType, value: Any) -> Any:
+    if type(value) is float:
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise _misfit(value, dtype)
     return float(value)

@@ -312,14 +312,19 @@ class ClockedKernel(ABC):
         return run.select(self._scanned_columns).filter(pl.col(self._places[0]).is_not_null())
 
     def _next_due_us(self, state: SlotState, time: OperatorTime) -> int | None:
-        """Return when the next window ends under a watermark that is raised between batches."""
-        if self._clock.per == "key" or time.drains:
+        """Return when the next window ends under a watermark, or a floor of watermarks, that rises between batches."""
+        if time.drains or (self._clock.per == "key" and self._clock.behind_us is None):
             return None
         earliest = []
         for run in state.live():
             rows = self._open_rows(run)
-            _, closed_us = shared_times(self._clock, time, hashes_of(rows))
-            ends_us = self._next_ends_us(rows, np.maximum(closed_us, time.fire_us))
+            if self._clock.per == "key":
+                own_us = rows.get_column(CLOCK).fill_null(BEGINNING_OF_TIME).to_numpy()
+                passed_us = np.maximum(own_us, time.floor_us)
+            else:
+                _, closed_us = shared_times(self._clock, time, hashes_of(rows))
+                passed_us = np.maximum(closed_us, time.fire_us)
+            ends_us = self._next_ends_us(rows, passed_us)
             if ends_us.size:
                 earliest.append(int(ends_us.min()))
         return min(earliest, default=None)

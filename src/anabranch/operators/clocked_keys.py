@@ -91,14 +91,16 @@ class ClockedKeys:
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint64)
 
     def next_due_us(self, state: SlotState, time: OperatorTime) -> int | None:
-        """Return when something is next due under a watermark that is raised between batches."""
-        if self.clock.per == "key" or time.drains:
+        """Return when something is next due under a watermark, or a floor of watermarks, that rises between batches."""
+        is_own = self.clock.per == "key"
+        if time.drains or (is_own and self.clock.behind_us is None):
             return None
         dues = []
         for rows in self._waiting(state):
             at_us = _filled(rows, DUE)
             # What is not after the watermark has been done, and is superseded by a newer run.
-            at_us = at_us[(at_us > self._passed_us(rows, time)) & (at_us < _NEVER)]
+            passed_us = time.floor_us if is_own else self._passed_us(rows, time)
+            at_us = at_us[(at_us > passed_us) & (at_us < _NEVER)]
             dues += [int(at_us.min())] if at_us.size else []
         return min(dues, default=None)
 
@@ -127,7 +129,7 @@ class ClockedKeys:
         """Write what remains of the keys that changed; content and times are by key."""
         hashes = hashes_of(touched.keys)
         # All rows of a hash are written together: the newest run that has it speaks for all of them.
-        chosen = is_among(hashes, np.unique(hashes[changed]))
+        chosen = is_among(hashes, hashes[changed])
         if not chosen.any():
             return
         rows = touched.keys.with_columns(

@@ -72,7 +72,7 @@ class StateField:
         return {"kind": self.kind, "type": str(self.stored_type), "has_default": self.has_default}
 
     def make_check(self, dtype: pl.DataType) -> Check:
-        """Return the check of what is put into the field; what it raises says which field that is."""
+        """Return the check of what is put into a list or map; what it raises says which field that is."""
         check = make_check(dtype)
 
         def check_for_field(given: Any) -> Any:
@@ -111,7 +111,7 @@ class ValueField(StateField):
 
     @cached_property
     def _check(self) -> Check:
-        return self.make_check(self.dtype)
+        return make_check(self.dtype)
 
     def load(self, stored: Any) -> Any:
         if stored is not None:
@@ -329,8 +329,14 @@ class KeyState:
         return held
 
     def __setattr__(self, name: str, given: Any) -> None:
-        vars(self)[name] = self._field(name).accept(given)
-        self._assigned.add(name)
+        held = self.__dict__
+        field = held["_fields"].get(name) or self._field(name)
+        try:
+            held[name] = field.accept(given)
+        except TypeError as error:
+            msg = str(error) if str(error).startswith("state.") else f"state.{name}: {error}"
+            raise TypeError(msg) from error
+        held["_assigned"].add(name)
 
     def __delattr__(self, name: str) -> None:
         setattr(self, name, None)

@@ -151,7 +151,7 @@ class _Fields:
         wanted |= {name: field.stored_type for name, field in self._fields.items()}
         rows = conform(state, wanted, "the new state", "as declared")
         places = find_places(rows, self._touched.keys, self._keys, "the new state")
-        if len(np.unique(places)) < len(places):
+        if np.bincount(places).max() > 1:
             msg = "the new state has several rows for one key; give one row a key"
             raise FrameError(msg)
         for name, field in self._fields.items():

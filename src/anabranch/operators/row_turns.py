@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
+from types import GeneratorType
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,10 @@ from anabranch.operators.turns import (
 
 MOST_TIMERS_WITHOUT_PROGRESS = 1_000_000
 """Timers of a key that go off one after the other, none later than those before: beyond it, it is a circle."""
+
+
+_USUAL = (GeneratorType, list, tuple)
+"""What methods usually return; others are looked at more closely, which takes longer."""
 
 
 class RowRunner:
@@ -248,11 +253,13 @@ class _Output:
     def add(self, emitted: Any, key: Mapping[str, Any], place: int, method: str) -> None:
         if emitted is None:
             return
-        if isinstance(emitted, Mapping | str | pl.DataFrame) or not isinstance(emitted, Iterable):
+        if type(emitted) not in _USUAL and (
+            isinstance(emitted, Mapping | str | pl.DataFrame) or not isinstance(emitted, Iterable)
+        ):
             msg = f"it returned {describe_value(emitted)}; return a list of dicts, or yield dicts, or return nothing"
             raise TypeError(msg)
         for row in emitted:
-            if not isinstance(row, Mapping):
+            if type(row) is not dict and not isinstance(row, Mapping):
                 msg = f"it emitted {describe_value(row)}; output rows are dicts"
                 raise TypeError(msg)
             whole = row if row.keys() == self._expected else self._complete(row, key)

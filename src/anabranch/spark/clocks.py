@@ -74,9 +74,11 @@ def is_due(plan: Plan, manifest: Manifest) -> bool:
         if next_due is None:
             continue
         head = nodes[operator]
-        if _spec(plan, head).follows_own_time:
+        spec = _spec(plan, head)
+        if spec.follows_own_time:
+            floor_us = time_after.floor_us(plan.watermarks[head], spec.clock.behind_us)
             # Which of the clocks it is that has something open is known in the slots only.
-            if clocks[head].rose():
+            if (next_due <= floor_us) if spec.clock.per == "key" else clocks[head].rose():
                 return True
             continue
         ahead = time_after.operator_time(0, plan.watermarks[head], lagging=False, draining=False, now_us=0)

@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 from anabranch.model import HASH
 from anabranch.routing import buckets_of
 
+_FIRST_LOOK_ROWS = 2_000
+_HOT_SHARE, _HOT_ROWS = 0.005, 10
+"""A slot has a hot key if one has this part of the rows that were looked at first, and not by chance."""
 _FEWEST_SAMPLED_ROWS, _MOST_SAMPLED_ROWS = 20_000, 50_000
-"""Rows a slot looks at for hot keys: enough for a key with a hundredth of the rows to be known within a few percent.
+"""Rows a slot with hot keys looks at: enough to know a key with a hundredth of the rows within a few percent.
 
 From fewer, keys seem hot by chance, and a plan picks just these: slots came out 4 % fuller than it said.
 """
@@ -49,28 +52,53 @@ class Sighting:
     """HASH, rows that the key stands for, and the key columns."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Look:
+    """The keys of every n-th row of a slot, hottest first, ties by hash: equal rows must give equal data."""
+
+    stride: int
+    hashes: NDArray[np.uint64]
+    counts: NDArray[np.int64]
+    places: NDArray[np.int64]
+    """Where each key was seen first, as a row of the slot."""
+
+    @classmethod
+    def at(cls, hashes: NDArray[np.uint64], rows: float) -> _Look:
+        """Look at about so many rows, and at no more than is useful."""
+        stride = max(1, math.ceil(len(hashes) / min(rows, _MOST_SAMPLED_ROWS)))
+        keys, firsts, counts = np.unique(hashes[::stride], return_index=True, return_counts=True)
+        order = np.argsort(-counts, kind="stable")
+        return cls(stride, keys[order], counts[order], firsts[order] * stride)
+
+    @property
+    def sees_hot_keys(self) -> bool:
+        return bool(self.counts[0] >= max(_HOT_ROWS, _HOT_SHARE * self.counts.sum()))
+
+
 def watch_rows(frames: Sequence[pl.DataFrame], keys: Sequence[str], watch: Watch) -> dict[str, Any]:
-    """Return what is in the rows of a slot, as plain JSON data; equal rows give equal data."""
-    rows = pl.concat([frame.select(HASH, *keys) for frame in frames if frame.height] or [pl.DataFrame()])
-    if rows.is_empty():
+    """Return what is in the rows of a slot, as plain JSON data; equal rows give equal data.
+
+    Where no key is hot, none is named: what is to be moved there are buckets, and their rows are counted, all of them.
+    """
+    filled = [frame.select(HASH, *keys) for frame in frames if frame.height]
+    if not filled:
         return {}
-    bucket_rows = np.bincount(buckets_of(rows[HASH], watch.buckets), minlength=watch.buckets)
-    looked_at = min(max(watch.sample_rate * rows.height, _FEWEST_SAMPLED_ROWS), _MOST_SAMPLED_ROWS)
-    stride = max(1, math.ceil(rows.height / looked_at))
-    sampled = rows.gather_every(stride)
-    hashes, firsts, counts = np.unique(sampled[HASH].to_numpy(), return_index=True, return_counts=True)
-    # Ties by hash: equal rows must give equal data.
-    hottest_first = np.argsort(-counts, kind="stable")
+    hashes = np.concatenate([frame[HASH].to_numpy() for frame in filled])
+    bucket_rows = np.bincount(buckets_of(hashes, watch.buckets), minlength=watch.buckets)
+    wanted = watch.sample_rate * len(hashes)
+    look = _Look.at(hashes, max(wanted, _FIRST_LOOK_ROWS))
+    if look.sees_hot_keys:
+        look = _Look.at(hashes, max(wanted, _FEWEST_SAMPLED_ROWS))
+    hot_keys = _MOST_SKETCHED_KEYS if look.sees_hot_keys or look.stride == 1 else 0
     sketch = datasketches.frequent_strings_sketch(_SKETCH_LG_SIZE)
-    top = hottest_first[:_MOST_SKETCHED_KEYS]
-    for key, count in zip(hashes[top].tolist(), counts[top].tolist(), strict=True):
+    for key, count in zip(look.hashes[:hot_keys].tolist(), look.counts[:hot_keys].tolist(), strict=True):
         sketch.update(f"{key:016x}", count)
-    places, weights = _thin_out(firsts[hottest_first], counts[hottest_first])
+    places, weights = _thin_out(look.places, look.counts)
     return {
-        "buckets": [int(count) for count in bucket_rows],
-        "stride": stride,
+        "buckets": bucket_rows.tolist(),
+        "stride": look.stride,
         "sketch": base64.b64encode(sketch.serialize()).decode(),
-        "sample": _encode(sampled[places].with_columns(pl.Series(ROWS, weights * stride))),
+        "sample": _encode(pl.concat(filled)[places].with_columns(pl.Series(ROWS, weights * look.stride))),
     }
 
 
@@ -106,9 +134,9 @@ def _thin_out(places: NDArray[np.int64], counts: NDArray[np.int64]) -> tuple[NDA
 
 def _encode(frame: pl.DataFrame) -> str:
     buffer = io.BytesIO()
-    frame.write_ipc(buffer, compression="zstd")
+    frame.write_ipc_stream(buffer, compression="zstd")
     return base64.b64encode(buffer.getvalue()).decode()
 
 
 def _decode(text: str) -> pl.DataFrame:
-    return pl.read_ipc(io.BytesIO(base64.b64decode(text)))
+    return pl.read_ipc_stream(io.BytesIO(base64.b64decode(text)))

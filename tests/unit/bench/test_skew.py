@@ -28,10 +28,8 @@ from anabranch.bench.skew_streams import (
     make_four_cases,
     make_moving_mean,
     make_narrowing,
-    make_typical_zipf_stream,
     make_zipf_stream,
     read_weibo_stream,
-    run_in_turn,
     write_stream,
 )
 from anabranch.routing.strategies import strategy_names
@@ -61,18 +59,6 @@ def test_the_hottest_of_zipf_keys_has_its_share() -> None:
     rows = make_zipf_stream(1.5, 50_000, 1, 1, seed=7).make_rows(0)
     share = rows["sensor"].value_counts(sort=True)["count"][0] / rows.height
     assert share == pytest.approx(1 / np.sum(np.arange(1, 10_001) ** -1.5), rel=0.03)
-
-
-def test_tasks_run_in_turn_on_the_core_that_is_free() -> None:
-    assert run_in_turn([3, 1, 1, 1], cores=2) == 3
-    assert run_in_turn([1, 1, 1, 3], cores=2) == 4
-
-
-def test_the_typical_order_of_keys_is_one_of_many() -> None:
-    stream = make_typical_zipf_stream(1.5, 100, 2, slots=16, cores=2, seed=7)
-    (phase,) = stream.phases
-    assert sorted(phase.weights) == sorted(make_zipf_stream(1.5, 100, 2, 1, seed=7).phases[0].weights)
-    assert stream.batches == 2
 
 
 def test_phone_numbers_move_and_narrow() -> None:

@@ -72,6 +72,16 @@ def test_few_rows_are_all_looked_at_whatever_the_rate() -> None:
     assert [found.hot_rows[hash_of(key)] for key in range(6)] == [int((keys == key).sum()) for key in range(6)]
 
 
+def test_where_no_key_is_hot_none_is_named() -> None:
+    """Counts of a part of the rows would make some keys hot by chance; buckets are counted, and can be moved."""
+    keys = np.random.default_rng(1).integers(0, 5_000, 60_000)
+    found = merge_sightings([watch_rows([rows_of(keys)], ["key"], Watch(32, 0.1))], 32)
+    assert found is not None
+    assert found.hot_rows == {}
+    assert found.bucket_rows.sum() == 60_000
+    assert found.sample[ROWS].sum() == pytest.approx(60_000, rel=0.02)
+
+
 def test_rows_of_all_slots_add_up() -> None:
     seen = [watch_rows([rows_of([1, 1, 2])], ["key"], WATCH), {}, watch_rows([rows_of([1, 3])], ["key"], WATCH)]
     found = merge_sightings(seen, 32)

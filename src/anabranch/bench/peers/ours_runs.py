@@ -95,10 +95,10 @@ def main() -> None:
     parser.add_argument("--result", required=True)
     parser.add_argument("--slots", type=int, required=True)
     parser.add_argument("--memory", required=True)
-    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--threads", type=int, required=True)
     arguments = parser.parse_args()
     runs: list[Mapping[str, Any]] = json.loads(Path(arguments.runs).read_text())
-    spark = ab.local_session(master=f"local[{arguments.cores}]", memory=arguments.memory)
+    spark = ab.local_session(master=f"local[{arguments.threads}]", memory=arguments.memory)
     seen = []
     for number, given in enumerate(runs):
         output = Path(arguments.output) / str(number)
