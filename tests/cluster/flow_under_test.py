@@ -1,4 +1,4 @@
-"""A driver to be killed: reads prepared files, one a batch, and writes four sinks behind one and two hops.
+"""A driver to be killed: reads prepared files, one a batch, and writes five sinks behind one and two hops.
 
 Run as a script. It prints ``ready``, then ``batch <n>`` after every batch, then ``done``; when the flow fails,
 ``failed <error>`` and ends with 3. Knobs for tests come by environment:
@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,23 @@ class Trap:
             time.sleep(0.02)
 
 
+class Pauses(ab.Processor):
+    """Says of every key how many rows it had, eight seconds after the first since it last said so."""
+
+    rows = ab.value(pl.Int64(), default=0)
+
+    def on_time(self, row, state, timers):
+        if not state.rows:
+            timers.at(row["ts"] + timedelta(seconds=8))
+        state.rows += 1
+
+    def on_timer(self, timer, state, timers):
+        yield {"until": timer.time, "rows": state.rows}
+        state.clear()
+
+
 def make_flow(folder: Path, traps: str | None) -> ab.Flow:
-    """Return the flow: running totals, windows, windows over them, and windows in the time of their own keys."""
+    """Return the flow: running totals, windows, windows over them; windows and timers in the time of their own keys."""
 
     def trap(stream, place):
         return stream.map_batches(Trap(traps, place), schema=stream.schema) if traps else stream
@@ -103,6 +119,8 @@ def make_flow(folder: Path, traps: str | None) -> ab.Flow:
     timed = rows.watermark("ts", delay="2s", per="key").key_by("key")
     own = timed.window("10s", every="5s", late="update", lateness="20s")
     own.agg(rows=ab.count(), total=ab.sum("whole"), name="own").write(ab.parquet(folder / "out" / "own"))
+    pauses = timed.process(Pauses(), schema={"key": pl.Int64, "until": pl.Datetime("us"), "rows": pl.Int64})
+    pauses.write(ab.parquet(folder / "out" / "timed"))
     return flow
 
 

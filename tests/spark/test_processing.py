@@ -184,6 +184,16 @@ def test_rows_leave_ordered_in_the_order_of_their_time_across_batches(bench: Flo
     assert len(times) + got.late_rows == sum(map(len, rows))
 
 
+def test_rows_that_are_too_late_to_be_in_order_can_be_had(bench: FlowBench) -> None:
+    flow, ordered, late = ab.Flow("test"), ab.to_memory(), ab.to_memory()
+    batches = [[reading(1, 50, 1)], [reading(1, 10, 2), reading(2, 60, 3)], [reading(2, 49, 4), reading(2, 55, 5)]]
+    stream = flow.read(ab.memory(*frames_of(batches))).key_by("key").watermark("ts", delay="5s")
+    stream.ordered("ts", late="side").write(ordered).late_rows().write(late)
+    bench.run_flow(flow, [ordered, late])
+    assert [frame["whole"].to_list() for _, frame in ordered.batches() if frame.height] == [[1], [5, 3]]
+    assert sorted(late.frame()["whole"]) == [2, 4]
+
+
 def test_an_error_in_a_processor_names_it_its_method_and_the_key(bench: FlowBench) -> None:
     class Careless(ab.Processor):
         def on_time(self, row: Any, state: Any, timers: Any) -> Any:

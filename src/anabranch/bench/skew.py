@@ -60,9 +60,9 @@ BUSY_EXPONENT = 1.5
 LEHMER_STEPS = 8_000
 """About 20 µs a row: reading and exchanging it must not count beside that."""
 OVERHEAD_KEYS = 100_000
-OVERHEAD_BATCHES = 4
+OVERHEAD_BATCHES = 8
 OVERHEAD_PAIRS = 5
-WARM_UP_PAIRS = 2
+WARM_UP_PAIRS = 1
 """A JVM that still compiles takes more processor time than balance does."""
 PEERS = ("spark", "flink")
 WHY_NOT_SPARK = (

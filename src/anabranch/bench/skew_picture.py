@@ -50,11 +50,12 @@ def draw_moving(
         if worst > _WIDE:
             panel.set_yscale("log")
             panel.set_ylim(0.85, 1.6 * worst)
-            panel.yaxis.set_major_formatter("{x:g}")
+            panel.set_yticks([1, 2, 5, 10], labels=["1", "2", "5", "10"])
+            panel.minorticks_off()
         panel.set_ylabel("busiest slot / mean", fontsize=8, color=_INK)
         _dress(panel, stream)
     panels[-1, 0].set_xlabel("batch", fontsize=8, color=_INK)
-    panels[0, 0].legend(frameon=False, fontsize=8, loc="center right")
+    panels[0, 0].legend(frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1.0, 0.98), ncols=2)
     return save_figure(figure, folder, name)
 
 
@@ -147,11 +148,12 @@ def _draw_rates(panel: Axes, busy: Sequence[BusyRun]) -> None:
         [run.system for run in shown],
         [run.rows_per_second / 1e3 for run in shown],
         color=[_OUR_COLOUR if run.system == "auto" else _PEER_COLOUR for run in shown],
-        height=0.6,
+        height=0.4,
     )
     panel.bar_label(bars, labels=[f"{run.rows_per_second / 1e3:.0f}" for run in shown], padding=3, fontsize=8)
     panel.set_xlim(0, max((run.rows_per_second / 1e3 for run in shown), default=1.0) * 1.2)
     _dress(panel, "thousand rows/s, zipf 1.5, costly operator")
+    panel.grid(visible=False)
 
 
 def _dress(panel: Axes, title: str) -> None:

@@ -365,7 +365,8 @@ def changes_of(state: KeyState) -> dict[str, Any]:
     }
 
 
-_RESERVED = ("clear",)
+_RESERVED = ("clear", "state_fields", "event_timers", "processing_timers", "waiting_rows")
+"""Names that a state has for itself, or that reading it adds."""
 
 
 def collect_fields(processor: type) -> dict[str, StateField]:

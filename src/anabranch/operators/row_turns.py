@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from types import GeneratorType
@@ -14,21 +13,20 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.model import END_OF_TIME, HASH
+from anabranch.model import END_OF_TIME
 from anabranch.operators.checked_values import describe_value, make_check
 from anabranch.operators.clocked_keys import align_by_key
-from anabranch.operators.declared_state import KeyState, StateField, changes_of
-from anabranch.operators.key_clocks import LATEST, PLACE, Times, places_of
+from anabranch.operators.declared_state import KeyState, changes_of
+from anabranch.operators.key_clocks import LATEST, PLACE, places_of
 from anabranch.operators.processors import Processor, Row, RowTime
 from anabranch.operators.single_rows import ENGINE_COLUMNS, KeyBatch
+from anabranch.operators.stored_keys import StoredKeys
 from anabranch.operators.timers import (
-    NO_TIMER_US,
     TIMER_COLUMNS,
     TIMER_LIST,
     Timer,
     TimerDomain,
     Timers,
-    first_timer_us,
     from_us,
     watermark_from_us,
 )
@@ -48,6 +46,9 @@ from anabranch.operators.turns import (
 MOST_TIMERS_WITHOUT_PROGRESS = 1_000_000
 """Timers of a key that go off one after the other, none later than those before: beyond it, it is a circle."""
 
+
+HandledRow = tuple[int, int, bool, Row]
+"""(stage, event time, whether it is late, the row)."""
 
 _USUAL = (GeneratorType, list, tuple)
 """What methods usually return; others are looked at more closely, which takes longer."""
@@ -87,18 +88,17 @@ class RowRunner:
         rows = turns.rows
         if rows is not None and not self._handles_late:
             rows = rows.filter(~pl.col(IS_LATE))
-        stored = _StoredKeys(batch, self._processor.state_fields)
+        stored = StoredKeys(batch, self._processor.state_fields)
         output = _Output(self._keys, self._schema)
         calls = _Calls(self._processor, output)
         changed: dict[str, dict[int, Any]] = {
             name: {} for name in (*self._processor.state_fields, *TIMER_COLUMNS.values())
         }
-        by_key = dict(_group_by_key(rows))
-        for place in sorted({*by_key, *stored.places_with_due_timers()}):
+        for place, handled in _give_turns(_group_by_key(rows), stored.places_with_due_timers()):
             state, timers = stored.state(place), stored.timers(place)
             try:
                 calls.begin(place, stored.key(place), state, timers)
-                self._take_turn(calls, by_key.get(place, ()), batch, place)
+                self._take_turn(calls, handled, batch, place)
                 for field, kept in changes_of(state).items():
                     changed[field][place] = kept
             except Exception as error:
@@ -111,9 +111,7 @@ class RowRunner:
             _places_in(changed.values(), len(batch.touched)),
         )
 
-    def _take_turn(
-        self, calls: _Calls, rows: Iterable[tuple[int, int, bool, Row]], batch: KeyBatch, place: int
-    ) -> None:
+    def _take_turn(self, calls: _Calls, rows: Iterable[HandledRow], batch: KeyBatch, place: int) -> None:
         """Handle the rows and timers of one key, in the order of event time wherever that is known."""
         clocks, now_us = batch.touched.clocks, batch.time.now_us
         closed_us, fire_us = int(clocks.closed_us[place]), int(clocks.fire_us[place])
@@ -166,7 +164,7 @@ class RowRunner:
         key = describe_key(batch.touched.keys, self._keys, place)
         return complain(self._processor, method, key, f"output column {name!r}: {text}, as schema= says")
 
-    def _build_content(self, name: str, stored: _StoredKeys, values: dict[int, Any], batch: KeyBatch) -> pl.Series:
+    def _build_content(self, name: str, stored: StoredKeys, values: dict[int, Any], batch: KeyBatch) -> pl.Series:
         fields = self._processor.state_fields
         dtype = fields[name].stored_type if name in fields else TIMER_LIST
         old = stored.column(name, dtype)
@@ -278,94 +276,37 @@ class _Output:
         return whole
 
 
-class _StoredKeys:
-    """What the state has of the keys of a batch, turned into Python values where they are looked at."""
-
-    def __init__(self, batch: KeyBatch, fields: Mapping[str, StateField]) -> None:
-        self._batch = batch
-        self._fields = fields
-        self._columns: dict[str, pl.Series] = {}
-        self._values: dict[str, list[Any]] = {}
-        self._keys = batch.touched.keys.drop(HASH).rows(named=True)
-        self._watermarks = batch.touched.clocks.closed_us.tolist()
-        self._now = from_us(batch.time.now_us)
-        self._first_timers_us: dict[TimerDomain, Times] = {
-            domain: first_timer_us(self.column(name, TIMER_LIST)).fill_null(NO_TIMER_US).to_numpy()
-            for domain, name in TIMER_COLUMNS.items()
-        }
-
-    def column(self, name: str, dtype: pl.DataType) -> pl.Series:
-        """Return what is stored in a column, by key."""
-        if name not in self._columns:
-            self._columns[name] = self._batch.touched.align(name, dtype)
-        return self._columns[name]
-
-    def places_with_due_timers(self) -> list[int]:
-        """Return the keys of which a timer is due, whether rows came or not."""
-        due = self._first_timers_us["event"] <= self._batch.touched.clocks.fire_us
-        due |= self._first_timers_us["processing"] <= self._batch.time.now_us
-        places: list[int] = np.flatnonzero(due).tolist()
-        return places
-
-    def key(self, place: int) -> dict[str, Any]:
-        return self._keys[place]
-
-    def state(self, place: int) -> KeyState:
-        return KeyState(self._fields, _Lazily(self, place))
-
-    def timers(self, place: int) -> Timers:
-        first_us = {domain: int(firsts[place]) for domain, firsts in self._first_timers_us.items()}
-        watermark = watermark_from_us(self._watermarks[place])
-        return Timers(self._keys[place], first_us, partial(self._load_timers, place), watermark, self._now)
-
-    def _load_timers(self, place: int, domain: TimerDomain) -> list[dict[str, Any]]:
-        found = self.column(TIMER_COLUMNS[domain], TIMER_LIST)[place]
-        return [] if found is None else found.to_list()
-
-    def value(self, place: int, name: str) -> Any:
-        """Return one stored value; plain ones are turned into Python values for all keys at once."""
-        field = self._fields[name]
-        column = self.column(name, field.stored_type)
-        if field.stored_type.is_nested():
-            found = column[place]
-            return found.to_list() if isinstance(found, pl.Series) else found
-        if name not in self._values:
-            self._values[name] = column.to_list()
-        return self._values[name][place]
-
-
-class _Lazily(Mapping[str, Any]):
-    """The stored fields of one key."""
-
-    __slots__ = ("_place", "_stored")
-
-    def __init__(self, stored: _StoredKeys, place: int) -> None:
-        self._stored = stored
-        self._place = place
-
-    def __getitem__(self, name: str) -> Any:
-        return self._stored.value(self._place, name)
-
-    def __iter__(self) -> Iterator[str]:
-        raise NotImplementedError
-
-    def __len__(self) -> int:
-        raise NotImplementedError
-
-
 def _as_dicts(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield rows as users know them."""
     return rows.drop(*ENGINE_COLUMNS, IS_LATE, STAGE, strict=False).iter_rows(named=True)
 
 
-def _group_by_key(rows: pl.DataFrame | None) -> Iterator[tuple[int, list[tuple[int, int, bool, Row]]]]:
-    """Yield by key its rows as (stage, time, is late, row), in the order in which they are handled."""
+def _group_by_key(rows: pl.DataFrame | None) -> Iterator[tuple[int, list[HandledRow]]]:
+    """Yield by key its rows, in the order in which they are handled."""
     if rows is None:
         return
     rows = rows.sort(PLACE, STAGE, maintain_order=True)
     numbers = (rows.get_column(name).to_list() for name in (PLACE, STAGE, LATEST, IS_LATE))
     for place, found in groupby(zip(*numbers, _as_dicts(rows), strict=True), key=itemgetter(0)):
         yield place, [row[1:] for row in found]
+
+
+def _give_turns(
+    groups: Iterator[tuple[int, list[HandledRow]]], due_places: Sequence[int]
+) -> Iterator[tuple[int, list[HandledRow]]]:
+    """Yield the keys that have rows or due timers, by place; rows become Python objects one key at a time."""
+    due = iter(due_places)
+    next_due = next(due, None)
+    for place, rows in groups:
+        while next_due is not None and next_due < place:
+            yield next_due, []
+            next_due = next(due, None)
+        if next_due == place:
+            next_due = next(due, None)
+        yield place, rows
+    if next_due is not None:
+        yield next_due, []
+        yield from ((place, []) for place in due)
 
 
 def _places_in(changes: Iterable[Mapping[int, Any]], count: int) -> NDArray[np.bool_]:
