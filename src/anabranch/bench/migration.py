@@ -23,11 +23,10 @@ from anabranch.bench.skew_report import BUSY_NEIGHBOUR_SHARE
 DEFAULT_KEYS = 4_000_000
 DEFAULT_SLOTS = 16
 BATCHES = 27
-DEFAULT_ROWS = BATCHES * 500_000
+DEFAULT_ROWS = BATCHES * 1_000_000
 """After a first batch that has every key once."""
 GROWTH = 1.25
 BUCKETS_A_SLOT = 5
-# Slots merge their runs when there are more than eight, moves or not; changes are made two batches after that.
 MOVE_AT, GROW_AT, SHRINK_AT = 10, 17, 23
 WINDOWED_BATCHES = 11
 WINDOWED_MOVE_AT = 8

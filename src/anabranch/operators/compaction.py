@@ -8,9 +8,11 @@ import polars as pl
 
 from anabranch.model import SlotState
 
-MOST_RUNS = 8
+MOST_RUNS = 10
 """A slot with more runs merges some: every due window and every lookup visits each run."""
 
+_LIMITS = 4
+"""Slots merge beyond this many different numbers of runs, up to the largest."""
 _FEWEST_MERGED = 4
 
 
@@ -32,12 +34,26 @@ def count_runs_to_merge(live_rows: list[int], most_runs: int = MOST_RUNS) -> int
     return merged
 
 
+def count_due_runs(state: SlotState) -> int:
+    """Return how many of a slot's newest runs are to be merged now; 0 for none.
+
+    Slots that began together have as many runs: they would all merge in the same batch, which would take twice as long
+    as the others. So their limits differ, by how many rows their oldest run has: that is as good as chance, and the
+    same for a task that is run again.
+    """
+    runs = state.runs()
+    if not runs:
+        return 0
+    earlier = runs[0].live_rows % _LIMITS
+    return count_runs_to_merge([run.live_rows for run in runs], MOST_RUNS - earlier)
+
+
 def compact(state: SlotState, merge: Callable[[list[pl.DataFrame]], pl.DataFrame], *, rebuildable: bool = True) -> None:
     """Merge the newest runs if there are too many.
 
     ``merge`` gets their rows, oldest run first, and returns one sorted frame. ``rebuildable``: at any later time, the
     runs would do in its place.
     """
-    count = count_runs_to_merge([run.live_rows for run in state.runs()])
+    count = count_due_runs(state)
     if count:
         state.replace_newest(count, merge(state.newest(count)), rebuildable)

@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.model import HASH, SlotState
-from anabranch.operators.compaction import count_runs_to_merge
+from anabranch.operators.compaction import count_due_runs
 from anabranch.operators.partials import concatenate
 
 Hashes = NDArray[np.uint64]
@@ -64,7 +64,7 @@ def store_rows(
     if rows.is_empty():
         return
     state.append(rows.sort(HASH, maintain_order=True))
-    count = count_runs_to_merge([run.live_rows for run in state.runs()])
+    count = count_due_runs(state)
     if not count:
         return
     merged = newest_rows([evolve(run) for run in state.newest(count)])

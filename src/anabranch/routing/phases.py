@@ -68,6 +68,8 @@ class PhasedRoutes:
 
 def find_new_slots(routes: Routes, keys: KeyBatch, slot: int) -> NDArray[np.int32]:
     """Return where state that lies on a slot belongs: there, if the slot is one of its key's, else on the first."""
+    if routes.splitter is None and not len(routes.table.keys):
+        return routes.home_slots(keys)
     rows, slots = routes.operation_slots(keys)
     targets = np.empty(len(keys), np.int32)
     # Written backwards, so that the first slot of each row is written last.

@@ -123,8 +123,9 @@ class RunsOfSlot:
             if not moving.any():
                 kept.append(ref)
                 continue
-            for target in np.unique(slots[moving]).tolist():
-                handed.setdefault(target, []).append(rows.filter(pl.Series(slots == target)))
+            leaving, targets = rows.filter(pl.Series(moving)), slots[moving]
+            for target in np.unique(targets).tolist():
+                handed.setdefault(target, []).append(leaving.filter(pl.Series(targets == target)))
             if not moving.all():
                 kept.append(self._leave(ref, rows, moving))
         self._runs = kept
@@ -178,8 +179,11 @@ def _ranges_of(hashes: npt.NDArray[np.uint64], chosen: npt.NDArray[np.bool_]) ->
 
     Rows of equal hashes are all chosen, or none of them is.
     """
-    distinct, places = np.unique(hashes, return_index=True)
-    inside = chosen[places]
+    distinct, inside = hashes, chosen
+    if (hashes[1:] < hashes[:-1]).any():
+        # Rows of several windows: each of them is sorted, and all together are not.
+        distinct, places = np.unique(hashes, return_index=True)
+        inside = chosen[places]
     edges = np.flatnonzero(np.diff(inside.astype(np.int8), prepend=0, append=0))
     return [(int(distinct[start]), int(distinct[end - 1])) for start, end in zip(edges[::2], edges[1::2], strict=True)]
 

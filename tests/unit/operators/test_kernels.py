@@ -123,6 +123,23 @@ def test_few_runs_are_left_alone() -> None:
     assert count_runs_to_merge([5] * MOST_RUNS) == 0
 
 
+def merging_batch(first_rows: int) -> int:
+    """Return the batch in which a slot that began with so many rows merges its runs."""
+    kernel = make_kernel(AggregateSpec(("key",), COUNT, TUMBLING, "ts"))
+    state = MemoryState()
+    for batch in range(2 * MOST_RUNS):
+        rows = [Row(key=key, seconds=1) for key in range(first_rows if batch == 0 else 100)]
+        advance(kernel, state, rows, at_watermark(batch, 0, 0))
+        if state.compactions:
+            return batch
+    msg = "the runs are never merged"
+    raise AssertionError(msg)
+
+
+def test_slots_that_began_together_do_not_merge_together() -> None:
+    assert sorted(merging_batch(100 + more) for more in range(8)) == [7, 7, 8, 8, 9, 9, 10, 10]
+
+
 def test_equal_runs_are_all_merged() -> None:
     assert count_runs_to_merge([5] * (MOST_RUNS + 1)) == MOST_RUNS + 1
 

@@ -135,7 +135,7 @@ def test_handoffs_are_taken_in_though_no_row_comes(program: FlowProgram) -> None
     assert slots.totals() == {key: 1 for key in KEYS}
 
 
-def merge_runs(slots: Slots, batches: int = 10) -> RunRef:
+def merge_runs(slots: Slots, batches: int = 12) -> RunRef:
     """Run batches until a slot has merged some of its runs; return the merged one."""
     for _ in range(batches):
         slots.run(KEYS)
