@@ -38,6 +38,8 @@ _AIM = 0.3
 _FADE = 0.9
 """What the past counts beside the present, a batch further back: some ten batches even chance out and follow skew."""
 _MOST_REMEMBERED_KEYS = 100_000
+_BATCHES_A_SAMPLE = 8
+"""Slots that are even, and stay so, send a sample as often as that: people want to see scores and hot keys."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,10 +54,13 @@ class OperatorLoads:
     bucket_rows: NDArray[np.float64]
     hot_rows: Mapping[int, float]
     """Key hash → rows."""
-    sample: KeySample
+    sample: KeySample | None
+    """Keys of all slots; None in most batches of slots that are even."""
     state_bytes: float
     splittable: bool
     """Whether keys of this operator may be shared by slots."""
+    spreadable: bool = True
+    """Whether a strategy may share any of them, and not only those that a plan names."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,13 +83,32 @@ class Balancer:
     scores: Scores | None = None
     """What every strategy would have done with the last sample that was looked at."""
     _state: TriggerState | None = None
+    _latest: KeySample | None = None
     _earlier: KeySample | None = None
+    """The sample of the last plan."""
     _remembered: KeySample | None = None
     """The last sample with all earlier ones as its history; kept for strategies that go by it only."""
+    _batches_without_sample: int = _BATCHES_A_SAMPLE
+    _imbalance: float = 1.0
 
     @property
     def balance(self) -> Balance | None:
         return self.routing.balance
+
+    @property
+    def wants_sample(self) -> bool:
+        """Whether the next batch's slots should send a sample of their keys, hot or not.
+
+        A plan for slots that were even so far can do without: it moves hot keys, which are always named, and buckets.
+        """
+        if self.routing.balance is None:
+            return False
+        trigger = self.routing.balance.planning
+        by_loads_alone = trigger.every_rows is None and trigger.every_seconds is None
+        if self.routing.strategy != AUTO or not by_loads_alone or trigger.balance_below is not None:
+            return True
+        nearly_uneven = self._imbalance > 1 + self.routing.balance.tolerance / 2
+        return nearly_uneven or self._batches_without_sample >= _BATCHES_A_SAMPLE - 1
 
     def consider(self, loads: OperatorLoads, routes: Routes) -> Proposal | None:
         """Return better routes, or None; ``last_reason`` says why either way."""
@@ -97,7 +121,10 @@ class Balancer:
         if loads.slot_rows.sum() < balance.fewest_rows_a_slot * routes.slots:
             self.last_reason = f"batch {loads.batch} had too few rows to tell skew from chance"
             return None
-        self._remember(loads.sample)
+        self._batches_without_sample = 0 if loads.sample is not None else self._batches_without_sample + 1
+        if loads.sample is not None:
+            self._latest = loads.sample
+            self._remember(loads.sample)
         goal = Goal(routes.slots, _AIM * balance.tolerance)
         reading = Reading(
             loads.batch,
@@ -106,6 +133,7 @@ class Balancer:
             loads.slot_rows,
             goal.find_means(float(loads.slot_rows.sum())),
         )
+        self._imbalance = reading.imbalance
         decision = decide_to_plan(balance.planning, self._state, reading)
         self._state = decision.state
         if not decision.go:
@@ -131,12 +159,14 @@ class Balancer:
         return Proposal(Routes(base, staying, splitter), reason, 0.0)
 
     def switch(self, name: str, loads: OperatorLoads | None, routes: Routes, rng: np.random.Generator) -> Proposal:
-        """Return the routes of another strategy, decided from the last batch; ``auto`` plans from then on."""
+        """Return the routes of another strategy, decided from the last sample; ``auto`` plans from then on."""
         if name == AUTO:
             base = routes.base if isinstance(routes.base, BucketRoute) else _even_like(routes)
             proposal = Proposal(Routes(base, routes.table), "keys are planned from now on", 0.0)
         else:
-            sample = loads.sample if loads is not None else KeySample(np.empty(0, np.uint64), np.empty(0))
+            sample = loads.sample if loads is not None and loads.sample is not None else self._latest
+            if sample is None:
+                sample = KeySample(np.empty(0, np.uint64), np.empty(0))
             chosen = make_strategy(name).decide(sample, routes, rng)
             proposal = Proposal(chosen, f"the strategy is {name} from now on", 0.0)
         # Not before: a strategy that is refused must not be asked again after the next batch.
@@ -158,9 +188,14 @@ class Balancer:
         """Return the best routes that can be found, and the imbalance that they should give."""
         balance = self.routing.balance
         assert balance is not None
-        self.scores = score_all(loads.sample, routes, np.random.default_rng(loads.batch), decided_on=self._earlier)
-        self._earlier = loads.sample
+        if loads.sample is not None:
+            self.scores = score_all(loads.sample, routes, np.random.default_rng(loads.batch), decided_on=self._earlier)
+            self._earlier = loads.sample
         if self.routing.strategy != AUTO:
+            if loads.sample is None:
+                return Proposal(routes, "slots have sent no sample yet", 0.0), score_loads(
+                    loads.slot_rows
+                ).max_over_mean
             strategy = make_strategy(self.routing.strategy)
             try:
                 chosen = strategy.decide(self._remembered or loads.sample, routes, np.random.default_rng(loads.batch))
@@ -181,10 +216,9 @@ class Balancer:
 
     def _best_strategy(self, loads: OperatorLoads, to_beat: float) -> tuple[Proposal, float] | None:
         """Return the strategy that does better than the planner, where keys must stay whole and one does."""
-        assert self.scores is not None
-        for scored in self.scores.ranked:
+        for scored in self.scores.ranked if self.scores is not None else ():
             splits = scored.routes.splitter is not None
-            if scored.score.max_over_mean < to_beat * 0.98 and (loads.splittable or not splits):
+            if scored.score.max_over_mean < to_beat * 0.98 and ((loads.splittable and loads.spreadable) or not splits):
                 reason = f"{scored.strategy} scores best on the sample"
                 return Proposal(scored.routes, reason, loads.state_bytes), scored.score.max_over_mean
         return None

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,8 @@ from anabranch.control.balancer import Balancer, OperatorLoads, Proposal
 from anabranch.control.commands import Command, Reply
 from anabranch.control.wishes import WishRefused, change_setting, place_key
 from anabranch.errors import AnabranchError
-from anabranch.model import HASH, WindowSpec
-from anabranch.model.balance import AUTO
+from anabranch.model import HASH, WindowSpec, spreads_any_key
+from anabranch.model.balance import AUTO, Routing
 from anabranch.query.nodes import Stateful
 from anabranch.routing import hash_keys
 from anabranch.routing.keys import KeySample
@@ -31,7 +31,7 @@ from anabranch.spark.phases import can_wait, window_of
 from anabranch.spark.reports import BatchReport, OperatorReport
 from anabranch.spark.settings import MOST_SLOTS
 from anabranch.spark.spec import FlowProgram
-from anabranch.spark.watching import ROWS, Sighting, Watch, merge_sightings
+from anabranch.spark.watching import ROWS, Watch, merge_sightings
 from anabranch.state.inspect import read_text
 from anabranch.state.manifest import Manifest
 
@@ -52,6 +52,8 @@ class _Watched:
     balancer: Balancer
     window: WindowSpec | None
     splittable: bool
+    spreadable: bool
+    """Whether a strategy may spread any key over slots."""
     key_types: dict[str, pl.DataType]
     wishes: list[Proposal] = field(default_factory=list)
     proposal: Proposal | None = None
@@ -81,7 +83,7 @@ class BalancingSteering:
         self._begun_batch = -1
         self._latest_us: dict[int, int] = {}
         self._operators = {node.id: self._begin(node.id) for node in program.plan.stateful}
-        self._to_resize = set(self._operators) if resizes else set()
+        self._to_resize = {head for head in self._operators if resizes and not self._is_ahead(head)}
 
     def watches(self, routes: FlowRoutes) -> dict[int, Watch]:
         """Return what slots should look at in the next batch."""
@@ -89,7 +91,9 @@ class BalancingSteering:
         for head, operator in self._operators.items():
             balance = operator.balancer.balance
             if balance is not None:
-                watches[head] = Watch(_count_buckets(routes[head].routes), balance.sample_rate)
+                watches[head] = Watch(
+                    _count_buckets(routes[head].routes), balance.sample_rate, operator.balancer.wants_sample
+                )
         return watches
 
     def decide(self, batch: int, routes: FlowRoutes, before: Manifest | None) -> dict[int, Change]:
@@ -151,11 +155,19 @@ class BalancingSteering:
         return _Watched(
             head,
             name_of(self._program.plan, head),
-            Balancer(node.operation.routing, time.perf_counter),
+            Balancer(self._routing_of(head, node.operation), time.perf_counter),
             window_of(spec),
             self._program.kernels[head].splittable,
+            spreads_any_key(self._program.kernels[head]),
             {key: schema[key] for key in spec.keys},
         )
+
+    def _is_ahead(self, head: int) -> bool:
+        return self._program.plan.exchanges[head].kind == "ahead"
+
+    def _routing_of(self, head: int, operation: Stateful) -> Routing:
+        """Return what an operator was told about where its keys go; whoever wrote its partitions has said it all."""
+        return replace(operation.routing, balance=None) if self._is_ahead(head) else operation.routing
 
     def _wish_for_slots(self, operator: _Watched, routes: Routes) -> None:
         plan = self._program.plan
@@ -178,7 +190,8 @@ class BalancingSteering:
         sighting = merge_sightings(report.sightings, _count_buckets(phases.routes))
         if sighting is None:
             return None
-        operator.labels = _labels(sighting, tuple(operator.key_types))
+        if sighting.sample is not None:
+            operator.labels = _labels(sighting.sample, tuple(operator.key_types))
         level = next(level for level in manifest.levels if level.operator == operator.name)
         slot_rows = np.zeros(phases.slots)
         slot_rows[: len(report.rows)] = report.rows[: phases.slots]
@@ -189,9 +202,10 @@ class BalancingSteering:
             slot_rows=slot_rows[: phases.routes.slots],
             bucket_rows=sighting.bucket_rows.astype(np.float64),
             hot_rows=sighting.hot_rows,
-            sample=_sample(sighting, tuple(operator.key_types)),
+            sample=_sample(sighting.sample if sighting.complete else None, tuple(operator.key_types)),
             state_bytes=float(level.state_bytes),
             splittable=operator.splittable,
+            spreadable=operator.spreadable,
         )
 
     def _protocol(self, operator: _Watched, old: Routes, proposal: Proposal) -> ReconfigurationProtocol:
@@ -227,6 +241,9 @@ class BalancingSteering:
             raise
 
     def _wish(self, operator: _Watched, command: Command) -> str:
+        if self._is_ahead(operator.head):
+            msg = f"{operator.name} has its source's partitions as its slots; keys go where the partitioner puts them"
+            raise WishRefused(msg)
         if command.action == "set":
             operator.balancer.routing = change_setting(operator.balancer.routing, command.arguments)
             return f"{operator.name}: {', '.join(f'{name} is {value}' for name, value in command.arguments.items())}"
@@ -249,8 +266,10 @@ class BalancingSteering:
             return operator.balancer.resize(operator.loads, routes, count)
         if command.action == "strategy":
             name = str(given.get("name"))
-            if name != AUTO and make_strategy(name).splits_keys and not operator.splittable:
+            if name != AUTO and make_strategy(name).splits_keys and not operator.spreadable:
                 msg = f"{operator.name} keeps every key whole; {name} spreads a key over slots"
+                if operator.splittable:
+                    msg = f"{operator.name} can split single keys; {name} would spread all of them over slots"
                 raise WishRefused(msg)
             rng = np.random.default_rng(self._batch + 1)
             return operator.balancer.switch(name, operator.loads, routes, rng)
@@ -311,14 +330,16 @@ def _count_buckets(routes: Routes) -> int:
     return bucket_map.buckets if bucket_map is not None else routes.slots
 
 
-def _sample(sighting: Sighting, keys: tuple[str, ...]) -> KeySample:
-    seen = sighting.sample.group_by(HASH, maintain_order=True).agg(pl.col(ROWS).sum(), pl.first(*keys)).sort(HASH)
+def _sample(sample: pl.DataFrame | None, keys: tuple[str, ...]) -> KeySample | None:
+    if sample is None:
+        return None
+    seen = sample.group_by(HASH, maintain_order=True).agg(pl.col(ROWS).sum(), pl.first(*keys)).sort(HASH)
     values = seen.get_column(keys[0]) if len(keys) == 1 else None
     return KeySample(seen[HASH].to_numpy(), seen[ROWS].to_numpy(), values)
 
 
-def _labels(sighting: Sighting, keys: tuple[str, ...]) -> dict[int, str]:
-    hottest = sighting.sample.sort(ROWS, descending=True).head(4 * _HOT_KEYS_SHOWN)
+def _labels(sample: pl.DataFrame, keys: tuple[str, ...]) -> dict[int, str]:
+    hottest = sample.sort(ROWS, descending=True).head(4 * _HOT_KEYS_SHOWN)
     texts = hottest.select(pl.concat_str([_as_text(key, hottest.schema[key]) for key in keys], separator=", "))
     return dict(zip(hottest[HASH].to_list(), texts.to_series().to_list(), strict=True))
 

@@ -39,6 +39,8 @@ class Watch:
 
     buckets: int
     sample_rate: float
+    samples: bool = True
+    """Whether a slot without hot keys should send a sample, too: it costs more than all the rest of the look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,10 @@ class Sighting:
     bucket_rows: NDArray[np.int64]
     hot_rows: Mapping[int, float]
     """Key hash → its rows, as far as the sketches know them; all keys that might matter are there."""
-    sample: pl.DataFrame
-    """HASH, rows that the key stands for, and the key columns."""
+    sample: pl.DataFrame | None
+    """HASH, rows that the key stands for, and the key columns; None if no slot sent one."""
+    complete: bool
+    """Whether all slots that had rows sent a sample."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,26 +83,31 @@ def watch_rows(frames: Sequence[pl.DataFrame], keys: Sequence[str], watch: Watch
     """Return what is in the rows of a slot, as plain JSON data; equal rows give equal data.
 
     Where no key is hot, none is named: what is to be moved there are buckets, and their rows are counted, all of them.
+    A sample is sent if it was asked for, or if a key is hot.
     """
-    filled = [frame.select(HASH, *keys) for frame in frames if frame.height]
+    filled = [frame for frame in frames if frame.height]
     if not filled:
         return {}
     hashes = np.concatenate([frame[HASH].to_numpy() for frame in filled])
     bucket_rows = np.bincount(buckets_of(hashes, watch.buckets), minlength=watch.buckets)
+    seen: dict[str, Any] = {"buckets": base64.b64encode(bucket_rows.astype("<i8").tobytes()).decode()}
     wanted = watch.sample_rate * len(hashes)
     look = _Look.at(hashes, max(wanted, _FIRST_LOOK_ROWS))
     if look.sees_hot_keys:
         look = _Look.at(hashes, max(wanted, _FEWEST_SAMPLED_ROWS))
-    hot_keys = _MOST_SKETCHED_KEYS if look.sees_hot_keys or look.stride == 1 else 0
+    names_keys = look.sees_hot_keys or look.stride == 1
+    if not names_keys and not watch.samples:
+        return seen
+    hot_keys = _MOST_SKETCHED_KEYS if names_keys else 0
     sketch = datasketches.frequent_strings_sketch(_SKETCH_LG_SIZE)
     for key, count in zip(look.hashes[:hot_keys].tolist(), look.counts[:hot_keys].tolist(), strict=True):
         sketch.update(f"{key:016x}", count)
     places, weights = _thin_out(look.places, look.counts)
-    return {
-        "buckets": bucket_rows.tolist(),
+    sample = pl.concat([frame.select(HASH, *keys) for frame in filled])[places]
+    return seen | {
         "stride": look.stride,
         "sketch": base64.b64encode(sketch.serialize()).decode(),
-        "sample": _encode(pl.concat(filled)[places].with_columns(pl.Series(ROWS, weights * look.stride))),
+        "sample": _encode(sample.with_columns(pl.Series(ROWS, weights * look.stride))),
     }
 
 
@@ -107,18 +116,19 @@ def merge_sightings(seen: Sequence[Mapping[str, Any]], buckets: int) -> Sighting
     bucket_rows = np.zeros(buckets, np.int64)
     hot_rows: dict[int, float] = {}
     samples = []
-    for slot in seen:
-        if not slot:
+    filled = [slot for slot in seen if slot]
+    for slot in filled:
+        bucket_rows += np.frombuffer(base64.b64decode(slot["buckets"]), "<i8")
+        if "sample" not in slot:
             continue
-        bucket_rows += np.asarray(slot["buckets"], np.int64)
         sketch = datasketches.frequent_strings_sketch.deserialize(base64.b64decode(slot["sketch"]))
         # Slots have strides of their own, so their sketches are weighed, not merged.
         for key, estimate, *_ in sketch.get_frequent_items(datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES):
             hot_rows[int(key, 16)] = hot_rows.get(int(key, 16), 0.0) + float(estimate * slot["stride"])
         samples.append(_decode(slot["sample"]))
-    if not samples:
+    if not filled:
         return None
-    return Sighting(bucket_rows, hot_rows, pl.concat(samples))
+    return Sighting(bucket_rows, hot_rows, pl.concat(samples) if samples else None, len(samples) == len(filled))
 
 
 def _thin_out(places: NDArray[np.int64], counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -96,6 +96,53 @@ def test_skew_is_planned_away_with_the_reason(rows_of: Mapping[int, float]) -> N
     assert proposal.reason == balanced.last_reason
 
 
+@pytest.mark.parametrize("rows_of", [HOT, WARM], ids=["one", "several"])
+def test_slots_that_become_uneven_are_planned_without_a_sample(rows_of: Mapping[int, float]) -> None:
+    balanced = balancer()
+    proposal = balanced.consider(replace(measure(EVEN, rows_of), sample=None), EVEN)
+    assert proposal is not None
+    assert imbalance(proposal.routes, rows_of) <= 1.02
+    assert balanced.scores is None
+
+
+def test_a_strategy_waits_for_a_sample() -> None:
+    balanced = balancer(strategy="least-count")
+    assert balanced.consider(replace(measure(EVEN, HOT), sample=None), EVEN) is None
+    assert "no sample yet" in balanced.last_reason
+
+
+def test_even_slots_are_asked_for_a_sample_now_and_then() -> None:
+    balanced = balancer(Balance(tolerance=0.5, fewest_rows_a_slot=100))
+    asked = []
+    for batch in range(1, 18):
+        asked.append(balanced.wants_sample)
+        loads = measure(EVEN, {}, batch)
+        balanced.consider(loads if asked[-1] else replace(loads, sample=None), EVEN)
+    assert [number for number, wanted in enumerate(asked) if wanted] == [0, 8, 16]
+
+
+@pytest.mark.parametrize(
+    ("balance", "strategy"),
+    [
+        (replace(EAGER, trigger=Trigger(every_rows=1_000)), "auto"),
+        (replace(EAGER, trigger=Trigger(every_seconds=1.0)), "auto"),
+        (replace(EAGER, trigger=Trigger(balance_below=0.9)), "auto"),
+        (EAGER, "least-count-history"),
+    ],
+)
+def test_who_decides_from_samples_is_always_given_one(balance: Balance, strategy: str) -> None:
+    balanced = balancer(balance, strategy)
+    balanced.consider(measure(EVEN, {}), EVEN)
+    assert balanced.wants_sample
+
+
+def test_uneven_slots_are_asked_for_a_sample_and_unwatched_ones_never() -> None:
+    balanced = balancer()
+    balanced.consider(measure(EVEN, HOT), EVEN)
+    assert balanced.wants_sample
+    assert not balancer(None).wants_sample
+
+
 def test_equal_loads_give_equal_proposals() -> None:
     made = [balancer().consider(measure(EVEN, HOT | WARM), EVEN) for _ in range(2)]
     assert made[0] is not None and made[1] is not None

@@ -82,6 +82,28 @@ def test_where_no_key_is_hot_none_is_named() -> None:
     assert found.sample[ROWS].sum() == pytest.approx(60_000, rel=0.02)
 
 
+def test_a_slot_without_hot_keys_sends_a_sample_only_if_asked() -> None:
+    even = [rows_of(np.random.default_rng(1).integers(0, 5_000, 60_000))]
+    assert "sample" not in watch_rows(even, ["key"], Watch(32, 0.1, samples=False))
+    assert "sample" in watch_rows(even, ["key"], Watch(32, 0.1, samples=True))
+    assert "sample" in watch_rows([rows_of(skewed(60_000))], ["key"], Watch(32, 0.1, samples=False))
+
+
+def test_samples_of_some_slots_are_not_a_sample_of_all() -> None:
+    watch = Watch(32, 0.1, samples=False)
+    even, hot = np.random.default_rng(1).integers(0, 5_000, 60_000), skewed(60_000)
+    seen = [watch_rows([rows_of(keys)], ["key"], watch) for keys in (even, hot)]
+    found = merge_sightings(seen, 32)
+    assert found is not None
+    assert not found.complete
+    assert found.sample is not None and found.hot_rows
+    assert found.bucket_rows.sum() == 120_000
+    alone = merge_sightings(seen[:1], 32)
+    assert alone is not None
+    assert alone.sample is None and not alone.complete
+    assert merge_sightings([{}, seen[1]], 32).complete  # type: ignore[union-attr]
+
+
 def test_rows_of_all_slots_add_up() -> None:
     seen = [watch_rows([rows_of([1, 1, 2])], ["key"], WATCH), {}, watch_rows([rows_of([1, 3])], ["key"], WATCH)]
     found = merge_sightings(seen, 32)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from anabranch.bench.peers.core_shares import CoreShares
 from anabranch.model import Column
 
 MULTIPLIER, MODULUS = 48_271, 2_147_483_647
@@ -21,6 +22,8 @@ class LehmerSum:
 
     column: str
     steps: int
+    core_shares: CoreShares | None = None
+    """Where a worker takes its part of a core from before it begins; None: it may use whole ones."""
 
     @property
     def kind(self) -> str:
@@ -41,6 +44,8 @@ class LehmerSum:
         return col("sum").cast(pl.Float64)
 
     def _take_steps(self, seeds: pl.Series) -> pl.Series:
+        if self.core_shares is not None:
+            self.core_shares.take()
         numbers = seeds.to_numpy().copy()
         for start in range(0, len(numbers), _ROWS_AT_ONCE):
             some = numbers[start : start + _ROWS_AT_ONCE]

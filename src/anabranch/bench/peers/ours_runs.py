@@ -16,12 +16,18 @@ from pyspark.sql import SparkSession
 
 import anabranch as ab
 from anabranch.bench.competitors import Competitor
+from anabranch.bench.peers.core_shares import CoreShares
 from anabranch.bench.peers.lehmer import LehmerSum
 from anabranch.model import BatchProgress
 
 
 def run_flow(
-    spark: SparkSession, given: Mapping[str, Any], slots: int, output: Path, checkpoint: Path
+    spark: SparkSession,
+    given: Mapping[str, Any],
+    slots: int,
+    output: Path,
+    checkpoint: Path,
+    core_shares: CoreShares | None = None,
 ) -> dict[str, Any]:
     """Run one flow over a folder, so many files a batch; the answers of a run without a name are thrown away."""
     competitor = Competitor(**given["competitor"])
@@ -32,7 +38,8 @@ def run_flow(
         max_files=given["files_per_batch"],
         max_bytes=None,
     )
-    total = LehmerSum("value", given["lehmer_steps"]) if given["lehmer_steps"] else ab.sum("value")
+    steps = given["lehmer_steps"]
+    total = LehmerSum("value", steps, core_shares) if steps else ab.sum("value")
     flow = ab.Flow("runs")
     (
         flow.read(source)
@@ -96,16 +103,20 @@ def main() -> None:
     parser.add_argument("--slots", type=int, required=True)
     parser.add_argument("--memory", required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--core-share", type=float)
     arguments = parser.parse_args()
     runs: list[Mapping[str, Any]] = json.loads(Path(arguments.runs).read_text())
+    core_shares = CoreShares.open(arguments.core_share) if arguments.core_share else None
     spark = ab.local_session(master=f"local[{arguments.threads}]", memory=arguments.memory)
     seen = []
     for number, given in enumerate(runs):
         output = Path(arguments.output) / str(number)
         checkpoint = Path(arguments.checkpoint) / str(number)
-        seen.append(run_flow(spark, given, arguments.slots, output, checkpoint))
+        seen.append(run_flow(spark, given, arguments.slots, output, checkpoint, core_shares))
     spark.stop()
-    Path(arguments.result).write_text(json.dumps({"runs": seen}))
+    if core_shares is not None:
+        core_shares.close()
+    Path(arguments.result).write_text(json.dumps({"runs": seen, "core_share": core_shares and core_shares.share}))
 
 
 if __name__ == "__main__":
