@@ -91,7 +91,7 @@ def _parser_for(
         return lambda text: parse_json_lines(text, schema)
     file_columns = list(schema)
     if dialect.header:
-        file_columns = read_header(_read_head(split["path"], split["size"]).split(b"\n", 1)[0], dialect)
+        file_columns = read_header(_read_first_line(split["path"], split["size"]).rstrip(b"\n"), dialect)
         check_header(split["path"], file_columns, schema)
     return lambda text: parse_csv_lines(text, schema, file_columns, dialect)
 
@@ -103,13 +103,11 @@ def _read_text(
     skips_header = dialect is not None and dialect.header and split["from"] == 0
     compression = compression_of(path)
     with open_planned(path, size_bytes) as file:
-        if split["unit"] == "bytes":
-            text = read_lines_starting_in(file, split["from"], split["to"], size_bytes)
-            yield parse(_drop_first_line(text) if skips_header else text)
-            return
         if compression is None:
-            text = file.read(size_bytes)
-            yield parse(_drop_first_line(text) if skips_header else text)
+            first, last = (split["from"], split["to"]) if split["unit"] == "bytes" else (0, size_bytes)
+            if skips_header:
+                first = len(file.readline(size_bytes))
+            yield parse(read_lines_starting_in(file, first, last, size_bytes))
             return
         try:
             for text in decompress_lines(file, compression, size_bytes):
@@ -155,6 +153,13 @@ def _check_first_rows(path: str, format: str, schema: Mapping[str, pl.DataType],
             f"correct the schema or the format"
         )
         raise FlowError(msg)
+
+
+def _read_first_line(path: str, size_bytes: int) -> bytes:
+    if compression_of(path) is not None:
+        return _read_head(path, size_bytes).split(b"\n", 1)[0]
+    with open_planned(path, size_bytes) as file:
+        return file.readline(min(size_bytes, _HEADER_LIMIT_BYTES))
 
 
 def _read_head(path: str, size_bytes: int) -> bytes:

@@ -50,11 +50,11 @@ def read_lines_starting_in(file: BinaryIO, first: int, last: int, size_bytes: in
     last = min(last, size_bytes)
     if first >= last:
         return b""
-    # The byte before the range says whether a line starts right at its first byte.
-    lead = 1 if first > 0 else 0
-    file.seek(first - lead)
-    held = file.read(last - first + lead)
-    if lead:
+    # The byte before the range says whether a line starts right at its first byte: then nothing is copied.
+    file.seek(max(first - 1, 0))
+    begins_a_line = first == 0 or file.read(1) == b"\n"
+    held = file.read(last - first)
+    if not begins_a_line:
         start = held.find(b"\n")
         if start < 0 or start + 1 >= len(held):
             return b""  # No line starts in here: it is all the inside of one.

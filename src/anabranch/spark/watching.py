@@ -92,7 +92,7 @@ def watch_rows(frames: Sequence[pl.DataFrame], keys: Sequence[str], watch: Watch
     bucket_rows = np.bincount(buckets_of(hashes, watch.buckets), minlength=watch.buckets)
     seen: dict[str, Any] = {"buckets": base64.b64encode(bucket_rows.astype("<i8").tobytes()).decode()}
     wanted = watch.sample_rate * len(hashes)
-    look = _Look.at(hashes, max(wanted, _FIRST_LOOK_ROWS))
+    look = _Look.at(hashes, max(wanted if watch.samples else 0, _FIRST_LOOK_ROWS))
     if look.sees_hot_keys:
         look = _Look.at(hashes, max(wanted, _FEWEST_SAMPLED_ROWS))
     names_keys = look.sees_hot_keys or look.stride == 1

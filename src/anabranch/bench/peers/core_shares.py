@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 _PERIOD_US = 100_000
+_LONGEST_WAIT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +53,13 @@ class CoreShares:
         (own / "cgroup.procs").write_text(str(os.getpid()))
 
     def close(self) -> None:
-        """Remove the groups; their processes must have ended."""
-        for own in Path(self.folder).glob("*/"):
-            with suppress(OSError):
-                own.rmdir()
-        with suppress(OSError):
-            Path(self.folder).rmdir()
+        """Remove the groups once their processes have ended; wait some seconds for these."""
+        deadline = time.monotonic() + _LONGEST_WAIT_SECONDS
+        while Path(self.folder).exists() and time.monotonic() < deadline:
+            for own in (*Path(self.folder).glob("*/"), Path(self.folder)):
+                with suppress(OSError):
+                    own.rmdir()
+            time.sleep(0.1)
 
 
 def _controls_processor(root: Path) -> bool:
