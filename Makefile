@@ -22,7 +22,7 @@ LOCK_ARGS ?=
 QUICK_TESTS := tests/test_architecture.py tests/unit tests/contracts
 SPARK_TESTS := tests/docs tests/spark tests/cluster
 
-.PHONY: help setup demo test check lint bench soak format lock clean java redis
+.PHONY: help setup demo test check lint bench soak format lock clean java servers kafka
 
 help: ## Show this list
 	@echo "Anabranch: keyed, stateful streaming on Apache Spark"
@@ -36,7 +36,7 @@ setup: java $(INSTALLED) ## Make .venv and install Anabranch with its locked dep
 demo: setup ## Find low voltage in a skewed stream of readings, live, in under 90 seconds
 	$(BIN)/anabranch demo $(DEMO_ARGS)
 
-test: setup redis ## Run every test but the soak runs
+test: setup servers kafka ## Run every test but the soak runs
 ifdef TEST_ARGS
 	$(BIN)/python -m pytest $(TEST_ARGS)
 else
@@ -81,8 +81,11 @@ demo test bench soak: export PYSPARK_PYTHON = $(CURDIR)/$(BIN)/python
 java:
 	@scripts/ensure-java
 
-redis:
-	@scripts/ensure-redis
+servers:
+	@scripts/ensure-servers
+
+kafka: java $(INSTALLED)
+	@scripts/ensure-kafka
 
 # An environment that doesn't start (moved folder, removed Python) is made anew.
 $(INSTALLED): pyproject.toml requirements.lock

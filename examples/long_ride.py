@@ -3,7 +3,7 @@
 Each ride has a START and an END, which come out of order; some ENDs never come. So nobody can wait for the END: START
 sets a timer, END takes it back, and what is left goes off.
 
-    anabranch run examples/long_ride.py -c examples/output/long_ride/state --trigger available-now
+    anabranch run examples/long_ride.py
 
 The first run makes up a night of rides in examples/output/long_ride, or in ANABRANCH_EXAMPLE_FOLDER; the alerts go to
 alerts/ there. Rides that are still under way when the input ends are left waiting; with --drain, their timers go off.
@@ -23,6 +23,7 @@ import polars as pl
 import anabranch as ab
 
 FOLDER = Path(os.environ.get("ANABRANCH_EXAMPLE_FOLDER", Path(__file__).parent / "output" / "long_ride"))
+RUN = {"checkpoint": FOLDER / "state", "trigger": "available-now"}
 MOMENT = pl.Datetime("ms")
 EVENTS = {"ride": pl.Int64(), "event": pl.String(), "ts": MOMENT}
 ALERTS = {"ride": pl.Int64(), "started": MOMENT, "alerted": MOMENT}
@@ -109,5 +110,5 @@ def flow() -> ab.Flow:
 
 
 if __name__ == "__main__":
-    flow().run(FOLDER / "state", trigger="available-now")
+    flow().run(**RUN)
     print(pl.read_parquet(FOLDER / "alerts" / "part-*.parquet").sort("alerted"))

@@ -4,7 +4,7 @@ Some sensors are on slow links, half an hour behind, others have clocks that lea
 ones would always be late. Here each has its own: only readings that fall behind their own sensor are late, and they
 correct what was said.
 
-    anabranch run examples/low_voltage.py -c examples/output/low_voltage/state --trigger available-now --drain
+    anabranch run examples/low_voltage.py
 
 The first run makes up readings in examples/output/low_voltage, or in ANABRANCH_EXAMPLE_FOLDER; results go to windows/
 there. ANABRANCH_EXAMPLE_DATA=household.parquet takes a file of your own with the columns ts and voltage, such as the
@@ -23,6 +23,7 @@ import polars as pl
 import anabranch as ab
 
 FOLDER = Path(os.environ.get("ANABRANCH_EXAMPLE_FOLDER", Path(__file__).parent / "output" / "low_voltage"))
+RUN = {"checkpoint": FOLDER / "state", "trigger": "available-now", "drain": True}
 READINGS = {"sensor": pl.Int64, "ts": pl.Datetime("ms"), "volts": pl.Float64}
 START = datetime(2026, 1, 1)
 
@@ -99,7 +100,7 @@ def flow() -> ab.Flow:
 
 
 if __name__ == "__main__":
-    progress = flow().run(FOLDER / "state", trigger="available-now", drain=True)
+    progress = flow().run(**RUN)
     print(pl.read_parquet(FOLDER / "windows" / "part-*.parquet").sort("window_start", "sensor", "readings"))
     late, slot_late = sum(batch.late_rows for batch in progress), sum(batch.slot_late_rows for batch in progress)
     print(f"{late} readings were late by their own sensor's clock, {slot_late} would have been by that of a slot")

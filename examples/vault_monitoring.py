@@ -4,7 +4,7 @@ Sensors say how far the vault has come down. What counts is the drift since a se
 the last hour. A level is left only when both are well below what it was entered for, so that noise around a limit does
 not make it flap; and only changes of level are emitted.
 
-    anabranch run examples/vault_monitoring.py -c examples/output/vault_monitoring/state --trigger available-now --drain
+    anabranch run examples/vault_monitoring.py
 
 The first run makes up readings in examples/output/vault_monitoring, or in ANABRANCH_EXAMPLE_FOLDER; the changes go to
 levels/ there.
@@ -24,6 +24,7 @@ import polars as pl
 import anabranch as ab
 
 FOLDER = Path(os.environ.get("ANABRANCH_EXAMPLE_FOLDER", Path(__file__).parent / "output" / "vault_monitoring"))
+RUN = {"checkpoint": FOLDER / "state", "trigger": "available-now", "drain": True}
 MOMENT = pl.Datetime("ms")
 READINGS = {"sensor": pl.String(), "ts": MOMENT, "mm": pl.Float64()}
 CHANGES = {
@@ -132,5 +133,5 @@ def flow() -> ab.Flow:
 
 
 if __name__ == "__main__":
-    flow().run(FOLDER / "state", trigger="available-now", drain=True)
+    flow().run(**RUN)
     print(pl.read_parquet(FOLDER / "levels" / "part-*.parquet").sort("ts"))

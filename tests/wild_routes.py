@@ -14,9 +14,18 @@ MOST_SLOTS = 5
 
 
 def make_wild_routes(
-    chance: random.Random, hashes: Sequence[int], *, splittable: bool, by_value: bool, most_slots: int = MOST_SLOTS
+    chance: random.Random,
+    hashes: Sequence[int],
+    *,
+    splittable: bool,
+    by_value: bool,
+    most_slots: int = MOST_SLOTS,
+    spreadable: bool = True,
 ) -> Routes:
-    """Return routes that chance made; ``by_value``: keys are whole numbers, and routes may go by them."""
+    """Return routes that chance made; ``by_value``: keys are whole numbers, and routes may go by them.
+
+    ``spreadable``: where keys may be split, any may be, and not only those that a table names.
+    """
     slots = chance.randint(1, most_slots)
     # Not always: where windows overlap, only whole keys may wait for their end.
     splittable = splittable and chance.random() < 0.5
@@ -26,7 +35,7 @@ def make_wild_routes(
         weights = [chance.randint(1, 9) for _ in owners]
         placements[key] = {slot: weight / sum(weights) for slot, weight in zip(owners, weights, strict=True)}
     base = _make_base(chance, slots, by_value)
-    splitter = ChoiceSplitter(slots) if splittable and chance.random() < 0.3 else None
+    splitter = ChoiceSplitter(slots) if splittable and spreadable and chance.random() < 0.3 else None
     return Routes(base, RoutingTable.of(placements), splitter)
 
 

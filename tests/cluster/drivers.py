@@ -19,12 +19,13 @@ from typing import Any
 import polars as pl
 import psutil
 
+import anabranch as ab
 from anabranch.state import Checkpoint, Manifest, open_store
 from oracle import assert_same_rows
 
 SCRIPT = Path(__file__).with_name("flow_under_test.py")
 PATIENCE_SECONDS = 180.0
-SINKS = ("totals", "windows", "groups", "own", "timed")
+SINKS = ("totals", "windows", "groups", "own", "timed", "held", "merged")
 START = datetime(2026, 1, 1)
 
 
@@ -53,13 +54,18 @@ class DriverProcess:
     """One run of the flow under test."""
 
     def __init__(
-        self, folder: Path, *arguments: str, environment: Mapping[str, str] | None = None, log: str = "driver"
+        self,
+        folder: Path,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        log: str = "driver",
+        script: Path = SCRIPT,
     ) -> None:
         self.lines: list[str] = []
         self._changed = threading.Condition()
         self._errors = (folder / f"{log}.stderr").open("ab")
         self.process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(folder), *arguments],
+            [sys.executable, str(script), str(folder), *arguments],
             stdout=subprocess.PIPE,
             stderr=self._errors,
             stdin=subprocess.DEVNULL,
@@ -158,7 +164,8 @@ def finish(
 
 def results(folder: Path) -> dict[str, dict[int, list[dict[str, Any]]]]:
     """Return sink → batch → rows of everything that is visible."""
-    return {sink: _parts(folder / "out" / sink) for sink in SINKS}
+    files = {sink: _parts(folder / "out" / sink) for sink in SINKS if sink != "merged"}
+    return files | {"merged": _stored_windows(folder / "out" / "merged.sqlite")}
 
 
 def assert_same_results(got: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
@@ -185,6 +192,14 @@ def _parts(folder: Path) -> dict[int, list[dict[str, Any]]]:
     for path in sorted(folder.glob("part-*")):
         frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_ndjson(path)
         found.setdefault(int(path.name.split("-")[1]), []).extend(frame.to_dicts())
+    return found
+
+
+def _stored_windows(path: Path) -> dict[int, list[dict[str, Any]]]:
+    """Return the rows of a global store by the second in which their window starts: it knows no batches."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for row in ab.read_global_store(path, "windows").to_dicts() if path.exists() else ():
+        found.setdefault(int((row["window_start"] - START).total_seconds()), []).append(row)
     return found
 
 

@@ -1,4 +1,4 @@
-"""A driver to be killed: reads prepared files, one a batch, and writes five sinks behind one and two hops.
+"""A driver to be killed: reads prepared files, one a batch, and writes seven sinks behind none, one and two hops.
 
 Run as a script. It prints ``ready``, then ``batch <n>`` after every batch, then ``done``; when the flow fails,
 ``failed <error>`` and ends with 3. Knobs for tests come by environment:
@@ -92,7 +92,8 @@ class Pauses(ab.Processor):
 
 
 def make_flow(folder: Path, traps: str | None) -> ab.Flow:
-    """Return the flow: running totals, windows, windows over them; windows and timers in the time of their own keys."""
+    """Return the flow: running totals, windows, windows over them; windows and timers in the time of their own keys;
+    windows whose rows readers hold back, and windows that meet in a store."""
 
     def trap(stream, place):
         return stream.map_batches(Trap(traps, place), schema=stream.schema) if traps else stream
@@ -116,6 +117,14 @@ def make_flow(folder: Path, traps: str | None) -> ab.Flow:
         keys=ab.count(), rows=ab.sum("rows"), total=ab.sum("total"), highest=ab.max("highest"), name="groups"
     )
     trap(groups, "second").write(ab.json_lines(folder / "out" / "groups"))
+    stream = rows.watermark("ts", delay="5s")
+    held = stream.key_by("key", merge=ab.LocalMerge(at="window")).window("20s", every="10s")
+    held.agg(rows=ab.count(), total=ab.sum("whole"), name="held").write(ab.parquet(folder / "out" / "held"))
+    merged = stream.key_by("key", exchange="global").window("10s")
+    merged = merged.agg(
+        rows=ab.count(), total=ab.sum("whole"), highest=ab.max("real"), mean=ab.mean("real"), name="merged"
+    )
+    merged.write(ab.global_store(folder / "out" / "merged.sqlite", table="windows"))
     timed = rows.watermark("ts", delay="2s", per="key").key_by("key")
     own = timed.window("10s", every="5s", late="update", lateness="20s")
     own.agg(rows=ab.count(), total=ab.sum("whole"), name="own").write(ab.parquet(folder / "out" / "own"))

@@ -6,9 +6,9 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from anabranch.bench.standalone import list_loopback_hosts, standalone_cluster
 from cluster.drivers import assert_same_results, driver, results
 from cluster.executors import IMPATIENT, LOCAL_CLUSTER, Traps, cluster_arguments, executor_of
-from cluster.standalone import standalone_cluster
 
 SPECULATIVE = [
     "spark.speculation=true",
@@ -44,7 +44,7 @@ def test_duplicate_attempts_leave_the_undisturbed_output(folder: Path, undisturb
     """Spark gives no duplicate to the host that has the original, so this takes workers on two addresses."""
     traps = Traps(folder, "read-wait", "first-wait", "second-wait")
     environment = {"UNDER_TEST_TRAPS": str(traps.folder)}
-    with standalone_cluster(folder, workers=2) as master:
+    with standalone_cluster(folder, list_loopback_hosts(2)) as master:
         arguments = cluster_arguments(master, *IMPATIENT, *SPECULATIVE, "spark.executor.memory=768m")
         with driver(folder, *arguments, environment=environment) as process:
             for number in (1, 2, 3):

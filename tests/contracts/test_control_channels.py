@@ -16,7 +16,7 @@ from anabranch.connectors.control_channels.checkpoint_files import FileChannel
 from anabranch.control.commands import Command, CommandChannel, Reply
 from anabranch.errors import ControlError
 from anabranch.state import Owner, open_store, take_epoch
-from unit.connectors.redis_servers import RedisServer
+from servers.redis import RedisServer
 
 WAIT_SECONDS = 30.0
 
@@ -50,7 +50,7 @@ def line(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         listening.poll()
         yield Line(listening, lambda command, timeout: redis_messages.send(server.url, "low-voltage", command, timeout))
         listening.close()
-        server.stop()
+        server.close()
         return
     monkeypatch.setattr(checkpoint_files, "REMOTE_LOOK_SECONDS", 0.05)
     store = open_store({"local": str(tmp_path / "c"), "memory": f"memory://{tmp_path}/c"}[request.param])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import os
 import pickle
@@ -16,10 +17,12 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from anabranch.connectors import files, generate, memory
+from anabranch.connectors import files, generate, kafka, memory
 from anabranch.model import Source
+from servers.kafka import KafkaBroker
 
 ROWS = 400
+_topic_numbers = itertools.count()
 FRAME = pl.DataFrame(
     {
         "key": [number % 17 for number in range(ROWS)],
@@ -92,8 +95,24 @@ KINDS = [
 ]
 
 
-@pytest.fixture(params=KINDS, ids=str)
+def _kafka(broker: KafkaBroker) -> SourceKind:
+    def send(topic: str, frame: pl.DataFrame) -> None:
+        broker.produce(topic, frame.write_ndjson().encode().splitlines())
+
+    def make(folder: Path, **limits: int) -> Any:
+        topic = f"contract-{next(_topic_numbers)}"
+        broker.create_topic(topic)
+        send(topic, FRAME)
+        limits.pop("max_files", None)
+        return kafka(broker.servers, topic, schema=dict(FRAME.schema), poll_seconds=0.0, **limits)  # type: ignore[arg-type]
+
+    return SourceKind("kafka", make, lambda source: send(source.topics[0], PARTS[0]))
+
+
+@pytest.fixture(params=[*KINDS, "kafka"], ids=str)
 def kind(request: pytest.FixtureRequest) -> SourceKind:
+    if request.param == "kafka":
+        return _kafka(request.getfixturevalue("kafka"))
     found: SourceKind = request.param
     return found
 
@@ -151,7 +170,7 @@ def test_how_batches_are_cut_does_not_change_the_rows(kind: SourceKind, tmp_path
         batches = plan_all(source)
         got = read(source, [split for batch in batches for split in batch])
         assert got.equals(expected), limits
-        if "max_files" in limits and kind.name != "generator":
+        if "max_files" in limits and kind.name not in ("generator", "kafka"):
             assert len(batches) == -(-len(PARTS) // limits["max_files"])
 
 

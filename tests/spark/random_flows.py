@@ -25,6 +25,15 @@ from spark.running import START, FlowBench, frames_of
 SECOND_US = 1_000_000
 
 KINDS = ("tumbling", "sliding", "session", "running", "distinct", "top_k", "best")
+HELD_KINDS = ("held tumbling", "held sliding")
+"""Windows whose rows readers hold back."""
+MERGES: tuple[Any, ...] = (
+    ab.LocalMerge(at="window"),
+    ab.LocalMerge(count=25),
+    ab.LocalMerge(delay="0s"),
+    ab.LocalMerge(delay="1h", slot="1s"),
+    ab.LocalMerge(at=pl.col("rows") >= 3),
+)
 OWN_TIME_KINDS = ("own tumbling", "own sliding", "own session", "group sliding", "group session")
 """Windows that close in the time of their key, or of the group that their key is in."""
 GROUPS = 3
@@ -44,7 +53,7 @@ AGGREGATES: dict[str, tuple[str, str | None]] = {
 }
 
 _KEY_COLUMNS = (["key"], ["name"], ["key", "name"], ["raw"], ["day", "key"])
-_SCHEMA: dict[str, pl.DataType] = {
+SCHEMA: dict[str, pl.DataType] = {
     "key": pl.Int64(),
     "name": pl.String(),
     "raw": pl.Binary(),
@@ -80,6 +89,7 @@ class RandomFlow:
     late: LatePolicy = "drop"
     lateness_seconds: int = 0
     early_seconds: int | None = None
+    merge: ab.LocalMerge | None = None
 
     @property
     def per(self) -> str:
@@ -113,7 +123,8 @@ class RandomFlow:
     def build(self, stream: Stream) -> Stream:
         """Write the flow."""
         delay = f"{self.delay_seconds}s"
-        keyed = stream.watermark("ts", delay=delay, per=self.per, groups=GROUPS).key_by(*self.keys)  # type: ignore[arg-type]
+        keyed = stream.watermark("ts", delay=delay, per=self.per, groups=GROUPS)  # type: ignore[arg-type]
+        keyed = keyed.key_by(*self.keys, merge=self.merge)
         ttl = None if self.ttl_seconds is None else f"{self.ttl_seconds}s"
         if self.kind == "distinct":
             first = keyed.distinct(ttl=ttl)
@@ -133,15 +144,16 @@ class RandomFlow:
 
     def _windowed(self, keyed: Stream) -> Stream:
         lateness = f"{self.lateness_seconds}s"
+        early = None if self.early_seconds is None else f"{self.early_seconds}s"
         if self._window().kind == "session":
-            return keyed.session(f"{self.size_seconds}s", late=self.late, lateness=lateness)
+            return keyed.session(f"{self.size_seconds}s", late=self.late, lateness=lateness, early=early)
         return keyed.window(
             f"{self.size_seconds}s",
             every=f"{self._window().slide_us // SECOND_US}s",
             offset=f"{self.offset_seconds}s",
             late=self.late,
             lateness=lateness,
-            early=None if self.early_seconds is None else f"{self.early_seconds}s",
+            early=early,
         )
 
     def _window(self) -> WindowSpec:
@@ -153,7 +165,7 @@ class RandomFlow:
             "early_us": None if self.early_seconds is None else self.early_seconds * SECOND_US,
         }
         if kind == "session":
-            return WindowSpec("session", size_us, size_us, **(emissions | {"early_us": None}))  # type: ignore[arg-type]
+            return WindowSpec("session", size_us, size_us, **emissions)  # type: ignore[arg-type]
         slide_us = self.slide_seconds * SECOND_US if kind == "sliding" else size_us
         shape: Literal["tumbling", "sliding"] = "tumbling" if slide_us == size_us else "sliding"
         return WindowSpec(shape, size_us, slide_us, self.offset_seconds * SECOND_US, **emissions)  # type: ignore[arg-type]
@@ -166,7 +178,7 @@ class RandomFlow:
         return made
 
     def _is_windowed(self) -> bool:
-        return self.kind in ("tumbling", "sliding", "session", "best", *OWN_TIME_KINDS)
+        return self.kind in ("tumbling", "sliding", "session", "best", *HELD_KINDS, *OWN_TIME_KINDS)
 
     # -- as the oracle sees it -------------------------------------------------------------------------------------
 
@@ -207,18 +219,18 @@ class RandomFlow:
             return Sessions(self.keys, aggregated, size_us)
         if self.kind == "best":
             return Windows(self.keys, lambda group: best_rows(group, 2, "real", ["whole"]), size_us, size_us, offset_us)
-        slide_us = size_us if self.kind == "tumbling" else self.slide_seconds * SECOND_US
+        slide_us = size_us if self.kind.endswith("tumbling") else self.slide_seconds * SECOND_US
         return Windows(self.keys, aggregated, size_us, slide_us, offset_us)
 
     def _group(self, key: tuple[Any, ...]) -> int:
-        named = pl.DataFrame([key], schema={name: _SCHEMA[name] for name in self.keys}, orient="row")
+        named = pl.DataFrame([key], schema={name: SCHEMA[name] for name in self.keys}, orient="row")
         return int(hash_keys(named, self.keys)[0]) % GROUPS
 
 
 def check(bench: FlowBench, case: RandomFlow, steer: Callable[[FlowProgram], Steering] | None = None) -> None:
     """Run a flow and fail unless every batch emits what the oracle says, whoever steers it."""
     flow, sink = ab.Flow("random"), ab.to_memory()
-    source = ab.memory(*frames_of(case.batches(), _SCHEMA), max_frames=case.frames_per_batch)
+    source = ab.memory(*frames_of(case.batches(), SCHEMA), max_frames=case.frames_per_batch)
     built = case.build(flow.read(source)).write(sink)
     sinks = [sink]
     if case.late == "side":
@@ -251,6 +263,7 @@ def make_random_flow(kind: str, seed: int) -> RandomFlow:
     size = chance.randint(2, 20)
     own_time = kind in OWN_TIME_KINDS
     late = chance.choice(LATE_POLICIES) if own_time else "drop"
+    held = kind in HELD_KINDS
     has_ttl = kind in ("running", "distinct", "top_k") and chance.random() < 0.7
     return RandomFlow(
         seed=chance.getrandbits(32),
@@ -264,17 +277,23 @@ def make_random_flow(kind: str, seed: int) -> RandomFlow:
         offset_seconds=chance.randint(0, 3),
         ttl_seconds=chance.randint(1, 20) if has_ttl else None,
         delay_seconds=chance.randint(0, 10),
-        aggregates=tuple(chance.sample(sorted(AGGREGATES), chance.randint(2, 7))),
+        aggregates=_with_rows(chance.sample(sorted(AGGREGATES), chance.randint(2, 7)), held),
         second_hop=chance.random() < 0.5 and not own_time,
         drain=chance.random() < 0.85,
         slots=chance.randint(1, 4),
-        local_merge=chance.random() < 0.5,
+        local_merge=chance.random() < 0.5 or held,
         strategy=chance.choice(["operator-set", "operator-set", "operator", "query"]),
         frames_per_batch=chance.choice([1, 1, 2]),
         late=late,
         lateness_seconds=chance.randint(1, 20) if late == "update" else 0,
-        early_seconds=chance.choice([None, 5]) if own_time and "session" not in kind else None,
+        early_seconds=chance.choice([None, 5]) if own_time else None,
+        merge=chance.choice(MERGES) if held else None,
     )
+
+
+def _with_rows(names: list[str], held: bool) -> tuple[str, ...]:
+    """Return the names, with the one that a merge may go by."""
+    return tuple(names) if not held or "rows" in names else (*names, "rows")
 
 
 SEEDS = st.integers(0, 2**63)

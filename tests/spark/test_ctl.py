@@ -19,7 +19,7 @@ from anabranch.routing import hash_keys
 from anabranch.routing.keys import KeyBatch
 from anabranch.routing.routes import Routes
 from spark.running import SCHEMA, FlowBench, frames_of, reading, wait_until
-from unit.connectors.redis_servers import RedisServer
+from servers.redis import RedisServer
 
 KEYS = 20
 SLOTS = 3
@@ -176,7 +176,7 @@ def test_a_flow_with_redis_is_reached_by_its_name_and_survives_the_servers_end(b
         outcome = runner.invoke(app, words)
         assert outcome.exit_code == 0, outcome.output
         told.await_shown(slots=4)
-        server.stop()
+        server.close()
         told.feed()
         # The checkpoint is listened to, whatever becomes of the server.
         assert told.tell("slots", 2).exit_code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import anabranch as ab
 from anabranch.spark.spec import FlowProgram
 from oracle import assert_same_batches, assert_same_rows
-from spark.random_flows import KINDS, OWN_TIME_KINDS, check, make_random_flow
+from spark.random_flows import KINDS, OWN_TIME_KINDS, SCHEMA, check, make_random_flow
 from spark.running import START, FlowBench, frames_of, reading
 from spark.test_transparency import BATCHES, answers, make_flow
 from spark.wild_steering import WildSteering
@@ -82,6 +83,22 @@ def test_a_restart_after_every_batch_while_keys_move_does_not_change_the_answers
     assert steer.handed_bytes > 0
 
 
+def test_split_keys_keep_their_own_time_over_restarts(bench: FlowBench) -> None:
+    case = make_random_flow("own sliding", 4)
+    case = replace(case, drain=True, keys=("key",), key_count=3, frames_per_batch=1, late="drop", early_seconds=5)
+    expected, batches = case.answer(), case.batches()
+    flow, sink = ab.Flow("test"), ab.to_memory()
+    source = ab.memory(*frames_of(batches, SCHEMA), max_frames=1)
+    case.build(flow.read(source)).write(sink)
+    checkpoint = bench.new_checkpoint()
+    steer = Steerings(1, [row for batch in batches for row in batch])
+    for _ in batches:
+        bench.run_steered(flow, [sink], steer, checkpoint=checkpoint, trigger="once", drain=False, buckets=BUCKETS)
+    bench.run_steered(flow, [sink], steer, checkpoint=checkpoint, buckets=BUCKETS)
+    assert_same_rows(sink.frame().to_dicts(), expected.rows)
+    assert flow.read_state(checkpoint).is_empty()
+
+
 def test_quantiles_of_split_keys_are_within_their_bounds(bench: FlowBench) -> None:
     chance = random.Random(3)
     batches = [
@@ -118,13 +135,17 @@ def skewed_frames(batches: int, rows: int, keys: int, skew: float, changes_at: i
     return made
 
 
-@pytest.mark.parametrize("skew", [1.2, 2.0], ids=["zipf 1.2", "one key exceeds a slot's share"])
-def test_a_skew_that_moves_is_evened_out_within_three_batches(bench: FlowBench, skew: float) -> None:
+@pytest.mark.parametrize(
+    ("skew", "per"),
+    [(1.2, "flow"), (2.0, "flow"), (2.0, "key")],
+    ids=["zipf 1.2", "one key exceeds a slot's share", "one with its own time does"],
+)
+def test_a_skew_that_moves_is_evened_out_within_three_batches(bench: FlowBench, skew: float, per: Any) -> None:
     changes_at = 4
     frames = skewed_frames(8, 40_000, 2_000, skew, changes_at)
     flow, sink = ab.Flow("skew"), ab.to_memory()
     balance = ab.Balance(fewest_rows_a_slot=500, sample_rate=1.0)
-    keyed = flow.read(ab.memory(*frames)).key_by("key", balance=balance).watermark("ts", delay="1s")
+    keyed = flow.read(ab.memory(*frames)).key_by("key", balance=balance).watermark("ts", delay="1s", per=per)
     keyed.window("10s").agg(rows=ab.count(), total=ab.sum("whole")).write(sink)
     got = bench.run_flow(flow, [sink], slots=6, local_merge=False)
     loads = [entry.max_over_mean for entry in got.progress if entry.rows_in]

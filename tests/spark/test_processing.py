@@ -57,6 +57,30 @@ def as_batches(rows: list[list[Row]]) -> list[list[dict[str, Any]]]:
     return [[reading(row.key, row.seconds - START_SECONDS, row.whole) for row in batch] for batch in rows]
 
 
+class AfterAWhile(ab.Processor):
+    """Tells of a key so long after its first row, by the wall clock."""
+
+    rows = ab.value(pl.Int64(), default=0)
+
+    def on_time(self, row: Any, state: Any, timers: Any) -> None:
+        state.rows += 1
+        if state.rows == 1:
+            timers.after_processing("200ms")
+
+    def on_timer(self, timer: Any, state: Any, timers: Any) -> list[dict[str, Any]]:
+        return [{"rows": state.rows}]
+
+
+def test_processors_without_event_time_wake_by_the_wall_clock(bench: FlowBench) -> None:
+    flow, sink = ab.Flow("test"), ab.to_memory()
+    keyed = flow.read(ab.memory(*frames_of([[reading(1, 5), reading(2, 3), reading(1, 1)]]))).key_by("key")
+    keyed.process(AfterAWhile(), schema={"key": pl.Int64(), "rows": pl.Int64()}).write(sink)
+    handle = flow.start(bench.new_checkpoint(), spark=bench.spark, slots=2)
+    wait_until(lambda: sink.frame().height == 2, "the timers")
+    handle.stop()
+    assert sorted(sink.frame().rows()) == [(1, 2), (2, 1)]
+
+
 def expect(
     per: ClockLevel, ordered: bool, delay_us: int, rows: list[list[Row]]
 ) -> tuple[dict[int, list[dict[str, Any]]], int]:

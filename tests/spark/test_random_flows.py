@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from spark.random_flows import KINDS, OWN_TIME_KINDS, SEEDS, check, make_random_flow
+from spark.random_flows import HELD_KINDS, KINDS, OWN_TIME_KINDS, SEEDS, check, make_random_flow
 from spark.running import FlowBench
 
 
 # Always the same examples, so that a failure repeats; no shrinking, because every try is a whole flow on Spark.
-@pytest.mark.parametrize("kind", [*KINDS, *OWN_TIME_KINDS])
+@pytest.mark.parametrize("kind", [*KINDS, *HELD_KINDS, *OWN_TIME_KINDS])
 @settings(
     max_examples=2,
     derandomize=True,

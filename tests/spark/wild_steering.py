@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from anabranch.model import spreads_any_key
 from anabranch.query.nodes import Stateful
 from anabranch.routing import hash_keys
 from anabranch.spark.flow_routes import Change, FlowRoutes
@@ -55,6 +56,7 @@ class WildSteering:
                 chance,
                 self._hashes[head],
                 splittable=kernel.splittable,
+                spreadable=spreads_any_key(kernel),
                 by_value=self._goes_by_value(head),
                 most_slots=self._most_slots,
             )

@@ -93,6 +93,18 @@ def _run_disorder(options: BenchOptions) -> Outcome:
     return run(options)
 
 
+def _run_ysb(options: BenchOptions) -> Outcome:
+    from anabranch.bench.ysb import run
+
+    return run(options)
+
+
+def _run_exchange(options: BenchOptions) -> Outcome:
+    from anabranch.bench.exchange import run
+
+    return run(options)
+
+
 BENCHES: dict[str, Bench] = {
     bench.name: bench
     for bench in (
@@ -120,6 +132,16 @@ BENCHES: dict[str, Bench] = {
             name="disorder",
             summary="sources that lag behind each other: a watermark a key beside one a slot, a Flink subtask, a query",
             run=_run_disorder,
+        ),
+        Bench(
+            name="ysb",
+            summary="the Yahoo Streaming Benchmark from a Kafka topic, beside Flink and native Spark: speed, latency",
+            run=_run_ysb,
+        ),
+        Bench(
+            name="exchange",
+            summary="plain exchange, Local Merge, Global Merge, Ahead KeyBy: bytes and speed, also between two hosts",
+            run=_run_exchange,
         ),
     )
 }

@@ -29,20 +29,33 @@ def load(reference: str) -> FlowFile[Flow]:
 def constructors() -> Constructors:
     """Return the sources, sinks and values that flow files may name."""
     from anabranch import connectors
+    from anabranch.connectors.partitioner import Partitioner
     from anabranch.query.flow_building import Constructors
 
     return Constructors(
-        sources={"files": connectors.files, "generate": connectors.generate},
+        sources={"files": connectors.files, "generate": connectors.generate, "kafka": connectors.kafka},
         sinks={
             "parquet": connectors.parquet,
             "json_lines": connectors.json_lines,
             "console": connectors.console,
             "foreach": connectors.foreach,
+            "global_store": connectors.global_store,
+            "postgres": connectors.postgres,
+            "mariadb": connectors.mariadb,
+            "redis_hashes": connectors.redis_hashes,
+            "delta": connectors.delta,
+            "kafka_topic": connectors.kafka_topic,
+        },
+        tables={
+            "redis_table": connectors.redis_table,
+            "sql_table": connectors.sql_table,
+            "parquet_table": connectors.parquet_table,
         },
         values={
             "uniform": connectors.uniform,
             "zipf": connectors.zipf,
             "moving_normal": connectors.moving_normal,
             "normal": connectors.GeneratedValues,
+            "partitioner": Partitioner,
         },
     )

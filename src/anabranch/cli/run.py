@@ -32,7 +32,12 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
     *,
     checkpoint: Annotated[
         str | None,
-        typer.Option("--checkpoint", "-c", help="Where state, offsets and commits lie.", rich_help_panel=_SETTINGS),
+        typer.Option(
+            "--checkpoint",
+            "-c",
+            help="Where state, offsets and commits lie; by default state/ and the flow's name.",
+            rich_help_panel=_SETTINGS,
+        ),
     ] = None,
     trigger: Annotated[
         str | None,
@@ -96,7 +101,7 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
 ) -> None:
     """Run a flow until its input ends, or until Ctrl-C, which lets the running batch finish (twice: at once).
 
-    Settings come from the flow file's [bold]run[/bold] section; options win over them.
+    Settings come from the flow file's [bold]run[/bold] section, or RUN in a Python file; options win over them.
 
     [dim]Examples:[/dim]
 
@@ -129,26 +134,24 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
         from anabranch.spark.settings import make_settings
 
         loaded = load(flow)
-        settings = check_settings({**loaded.run, **{name: value for name, value in given.items() if value is not None}})
+        settings = {**loaded.run, **{name: value for name, value in given.items() if value is not None}}
+        if "checkpoint" not in settings:
+            settings["checkpoint"] = f"state/{loaded.graph.name}"
+            print_note(f"checkpoint: {settings['checkpoint']}, as nobody named one; --checkpoint names another")
+        check_settings(settings)
         loaded.graph.check_run(make_settings(**settings))
         console = open_console()
         follow_flow(loaded.graph, settings, session, console, live=console.is_terminal and not plain and not verbose)
 
 
-def check_settings(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings if they can be used; otherwise the command was used wrongly."""
+def check_settings(given: dict[str, Any]) -> None:
+    """Refuse settings that cannot be used: then the command was used wrongly."""
     from anabranch.spark.settings import make_settings
 
-    if "checkpoint" not in given:
-        msg = (
-            "say where state, offsets and commits lie: --checkpoint DIRECTORY, or checkpoint in the file's run section"
-        )
-        raise typer.BadParameter(msg)
     try:
         make_settings(**given)
     except FlowError as error:
         raise typer.BadParameter(str(error)) from error
-    return given
 
 
 def follow_flow(flow: Flow, settings: dict[str, Any], session: SessionOptions, console: Console, *, live: bool) -> None:

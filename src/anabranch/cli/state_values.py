@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from anabranch.eventtime.shared_clocks import OperatorClocks
 from anabranch.eventtime.watermarks import FlowTime
-from anabranch.model import BEGINNING_OF_TIME, RunRef
+from anabranch.model import BEGINNING_OF_TIME, MeetsInTime, RunRef
 from anabranch.operators.recovery import recover_kernel, recover_window
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.spark.flow import Flow
@@ -45,7 +46,13 @@ def read_values(store: Store, manifest: Manifest, level: LevelState, key: Mappin
         return [rows for rows in found if rows.height]
 
     held = [kernel.stored(rows, passed_us) for slot, refs in list_holders(level) if (rows := rows_of(slot, refs))]
-    return kernel.values(kernel.unite(held)) if held else pl.DataFrame()
+    if not held:
+        return pl.DataFrame()
+    stored = kernel.unite(held)
+    clocks = OperatorClocks.from_json(manifest.engine.get("clocks", {}).get(level.operator, {})).parted
+    if clocks is not None and isinstance(kernel, MeetsInTime):
+        stored = kernel.settle(stored, clocks)
+    return kernel.values(stored)
 
 
 def read_values_by_flow(flow: Flow, store: Store, batch: int, operator: str, key: Mapping[str, str]) -> pl.DataFrame:

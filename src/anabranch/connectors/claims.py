@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Protocol, runtime_checkable
 
@@ -27,11 +28,32 @@ class ExclusiveSink(Sink, Protocol):
         ...
 
 
+class ResultsLost(SinkError):
+    """A place lost results that were published to it before, and its sink wants them published again.
+
+    Raised by ``publish``; the engine then publishes again what the checkpoint keeps of batches from ``since`` on, with
+    ``rebuilding`` in the context.
+    """
+
+    def __init__(self, message: str, since: int) -> None:
+        super().__init__(message)
+        self.since = since
+
+
 def claim_places(sinks: Iterable[Sink], flow: str, last_batch: int | None) -> None:
     """Take the places of those sinks that have one."""
     for sink in sinks:
         if isinstance(sink, ExclusiveSink):
             sink.claim(flow, last_batch)
+
+
+def close_sinks(sinks: Iterable[Sink]) -> None:
+    """Let go of the connections that sinks hold, those that have any; they may be used again."""
+    for sink in sinks:
+        close = getattr(sink, "close", None)
+        if close is not None:
+            with contextlib.suppress(Exception):
+                close()
 
 
 def name_sinks(sinks: Iterable[Sink], dead_letter: Sink | None) -> dict[str, Sink]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import polars as pl
 
@@ -17,6 +17,9 @@ from anabranch.connectors.json_rows import check_json_schema
 from anabranch.connectors.schemas import TypeLike, normalise_schema
 from anabranch.errors import FlowError
 from anabranch.model import Admission, ReadOutcome, Split
+
+if TYPE_CHECKING:
+    from anabranch.connectors.partitioner import Partitioner
 
 FileFormat = Literal["json", "csv", "parquet", "arrow"]
 
@@ -36,12 +39,19 @@ class FileSource:
     poll_seconds: float = 0.2
     csv: CsvDialect = field(default_factory=CsvDialect)
     schema_taken_from: str | None = None
+    partitioned_by: Partitioner | None = None
+    """What the numbered folders were written by, if that is known."""
 
     @property
     def label(self) -> str:
         """Name the directory and its format, and the file that an undeclared schema was taken from."""
         taken = f", schema taken from {self.schema_taken_from}" if self.schema_taken_from else ""
         return f"files {self.directory} ({self.format}{taken})"
+
+    @property
+    def names_partitions(self) -> bool:
+        """Whether rows are in partitions: those of a folder are."""
+        return self.recursive
 
     def check(self) -> None:
         """Raise ``SourceError`` for an unreadable directory, ``FlowError`` if the oldest file does not fit."""
@@ -90,6 +100,7 @@ def files(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all 
     header: bool = True,
     null_values: Sequence[str] = (),
     quoted_newlines: bool = False,
+    partitioned_by: Partitioner | None = None,
 ) -> FileSource:
     """Read the files of a directory, oldest first, and new ones as they appear.
 
@@ -100,6 +111,9 @@ def files(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all 
 
     Without a ``schema``, it is taken from the oldest file that is there now (for JSON and CSV, from its first 1,000
     lines), and it may differ when the flow starts again: declare it for anything that lasts.
+
+    With ``recursive``, each folder is a partition. ``partitioned_by`` says which partitioner wrote the rows into
+    numbered folders, for ``key_by(…, exchange="ahead")`` to check.
     """
     if format not in get_args(FileFormat):
         msg = f"files cannot have the format {format!r}; use one of {', '.join(get_args(FileFormat))}"
@@ -125,4 +139,5 @@ def files(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all 
         poll_seconds=poll_seconds,
         csv=dialect,
         schema_taken_from=taken_from,
+        partitioned_by=partitioned_by,
     )

@@ -6,7 +6,7 @@ import datetime
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import polars as pl
@@ -60,6 +60,8 @@ class GeneratorSource:
     payload: str
     seed: int
     max_rows: int
+
+    names_partitions: ClassVar[bool] = False
 
     @property
     def label(self) -> str:

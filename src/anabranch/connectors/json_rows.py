@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import polars as pl
 from polars.exceptions import PolarsError
 
-from anabranch.connectors.rejects import shorten_raw, sieve_lines
+from anabranch.connectors.alike_lines import parse_alike_lines
+from anabranch.connectors.number_lines import WORTH_COMPILED_CODE_BYTES
+from anabranch.connectors.rejects import set_faulty_lines_apart, shorten_raw, sieve_lines
 from anabranch.connectors.text_values import TEXT_TYPES, convert_text, explain_time, may_be_time
 from anabranch.connectors.uniform_json import parse_uniform_lines
 from anabranch.errors import FlowError
@@ -48,9 +50,7 @@ def parse_json_lines(text: bytes, schema: Mapping[str, pl.DataType]) -> ReadOutc
     """
     if text.startswith(_BYTE_ORDER_MARK):
         text = text[3:]
-    frame = parse_uniform_lines(text, schema) if len(text) >= _UNIFORM_FROM_BYTES else None
-    if frame is None:
-        frame = _parse_strictly(text, schema)
+    frame = parse_intact_lines(text, schema)
     if frame is not None:
         return ReadOutcome(frame)
     return sieve_lines(
@@ -59,6 +59,29 @@ def parse_json_lines(text: bytes, schema: Mapping[str, pl.DataType]) -> ReadOutc
         partial(_find_fault, schema=schema),
         partial(_explain, schema=schema),
     )
+
+
+def parse_intact_lines(text: bytes, schema: Mapping[str, pl.DataType]) -> pl.DataFrame | None:
+    """Return the frame of lines as ``parse_json_lines`` reads them, or None if any of them is malformed."""
+    frame = parse_uniform_lines(text, schema) if len(text) >= _UNIFORM_FROM_BYTES else None
+    if frame is None and len(text) >= WORTH_COMPILED_CODE_BYTES:
+        frame = parse_alike_lines(text, schema)
+    return _parse_strictly(text, schema) if frame is None else frame
+
+
+def parse_each_line(
+    lines: Sequence[bytes], schema: Mapping[str, pl.DataType]
+) -> tuple[list[pl.DataFrame], list[tuple[int, str]]]:
+    """Return the frames of the lines that hold one JSON object each, and place and reason of every other line.
+
+    Each line ends with a line end and has no other; one that is blank or holds several objects is malformed here.
+    """
+
+    def parse(text: bytes) -> pl.DataFrame | None:
+        frame = _parse_strictly(text, schema)
+        return frame if frame is not None and frame.height == text.count(b"\n") else None
+
+    return set_faulty_lines_apart(lines, parse, partial(_find_fault, schema=schema), partial(_explain, schema=schema))
 
 
 def _split_at_newlines(text: bytes) -> list[bytes]:

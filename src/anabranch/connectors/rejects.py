@@ -32,8 +32,20 @@ def sieve_lines(
     accepts exactly what the fast one does. ``find_fault`` saves time where most lines are bad: it returns the reason
     for a line that ``parse`` would surely reject, and None when in doubt. ``explain`` finds the reason in any case.
     """
+    frames, faults = set_faulty_lines_apart(lines, parse, find_fault, explain)
+    frame = pl.concat(frames) if frames else _parse_nothing(parse)
+    return ReadOutcome(frame, tuple((reason, shorten_raw(lines[index])) for index, reason in faults))
+
+
+def set_faulty_lines_apart(
+    lines: Sequence[bytes],
+    parse: Callable[[bytes], pl.DataFrame | None],
+    find_fault: Callable[[bytes], str | None],
+    explain: Callable[[bytes], str],
+) -> tuple[list[pl.DataFrame], list[tuple[int, str]]]:
+    """Return the frames of what ``parse`` accepts, and the places of the other lines with the reasons, all in order."""
     frames: list[pl.DataFrame] = []
-    rejected: list[tuple[str, str]] = []
+    faults: list[tuple[int, str]] = []
     waiting: list[tuple[int, int, str | None]] = [(0, len(lines), None)]
     while waiting:
         first, last, fault = waiting.pop()
@@ -43,13 +55,13 @@ def sieve_lines(
         if frame is not None:
             frames.append(frame)
         elif last - first == 1:
-            rejected.append((fault or explain(lines[first]), shorten_raw(lines[first])))
+            faults.append((first, fault or explain(lines[first])))
         elif last - first > _SIEVE_LINES:
             middle = (first + last) // 2
             waiting += [(middle, last, None), (first, middle, None)]
         else:
             waiting += reversed(_set_faults_apart(lines, first, last, find_fault))
-    return ReadOutcome(pl.concat(frames) if frames else _parse_nothing(parse), tuple(rejected))
+    return frames, faults
 
 
 def _set_faults_apart(

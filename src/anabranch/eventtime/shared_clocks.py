@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anabranch.eventtime.last_ends import LastEnd, Times
-from anabranch.model import BEGINNING_OF_TIME, Clock, SharedClocks
+from anabranch.model import BEGINNING_OF_TIME, Clock, PartedClocks, SharedClocks
 
 
 def _nothing() -> Times:
@@ -30,6 +30,8 @@ class OperatorClocks:
     """The watermark under which the last batch ran."""
     spoke_us: Times = field(default_factory=_nothing)
     """By group or by slot, when it last had a row, by the wall clock."""
+    parted: PartedClocks | None = None
+    """By key that several slots share, or did until now, where watermarks are kept per key."""
 
     def shared(self, clock: Clock, slots: int) -> SharedClocks | None:
         """Return the watermarks that slots must be told; None where they need none."""
@@ -92,6 +94,7 @@ class OperatorClocks:
             closed_us=closed_us,
             fired_us=closed_us if drained else fired_us,
             spoke_us=spoke_us,
+            parted=self.parted,
         )
 
     def wake_us(self, clock: Clock, last_end_us: LastEnd, since_us: int) -> int | None:
@@ -106,12 +109,15 @@ class OperatorClocks:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data."""
-        return {name: getattr(self, name).tolist() for name in self.__slots__ if len(getattr(self, name))}
+        times = {name: getattr(self, name) for name in self.__slots__ if name != "parted"}
+        data: dict[str, Any] = {name: values.tolist() for name, values in times.items() if len(values)}
+        return data if self.parted is None else {**data, "parted": self.parted.to_text()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OperatorClocks:
         """Read what ``to_json`` wrote."""
-        return cls(**{name: np.array(values, np.int64) for name, values in data.items()})
+        times = {name: np.array(values, np.int64) for name, values in data.items() if name != "parted"}
+        return cls(**times, parted=PartedClocks.from_text(data["parted"]) if "parted" in data else None)
 
 
 def _count(clock: Clock, slots: int) -> int | None:

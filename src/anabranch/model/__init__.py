@@ -23,6 +23,8 @@ from anabranch.model.operations import (
     Fired,
     Kernel,
     LatePolicy,
+    MeetsInTime,
+    Met,
     OperatorSpec,
     OrderSpec,
     Prepared,
@@ -30,7 +32,9 @@ from anabranch.model.operations import (
     Standing,
     TopKSpec,
     WindowSpec,
+    spreads_any_key,
 )
+from anabranch.model.parted_clocks import PartedClocks
 from anabranch.model.progress import BatchProgress
 from anabranch.model.routes import BucketMap, RouteError, RoutingTable, Share
 from anabranch.model.runs import RunReader, RunRef, RunWriter, SlotState
@@ -74,9 +78,12 @@ __all__ = [
     "Fired",
     "Kernel",
     "LatePolicy",
+    "MeetsInTime",
+    "Met",
     "OperatorSpec",
     "OperatorTime",
     "OrderSpec",
+    "PartedClocks",
     "PlannedSplits",
     "Prepared",
     "ProcessSpec",
@@ -97,4 +104,5 @@ __all__ = [
     "Standing",
     "TopKSpec",
     "WindowSpec",
+    "spreads_any_key",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from anabranch.model.exchanges import ExchangeSpec
 from anabranch.model.loads import LoadError
 
 ProtocolChoice = Literal["auto", "state", "window"]
@@ -91,3 +92,4 @@ class Routing:
     strategy: str = AUTO
     balance: Balance | None = field(default_factory=Balance)
     """None: keys stay where the strategy puts them at first."""
+    exchange: ExchangeSpec = ExchangeSpec()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, get_args
+from typing import ClassVar, Literal, Protocol, get_args, runtime_checkable
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from anabranch.model.parted_clocks import PartedClocks
 from anabranch.model.runs import RunRef, SlotState
 from anabranch.model.times import FLOW_CLOCK, Clock, OperatorTime
 
@@ -69,12 +72,20 @@ class WindowSpec:
         return self.late == "update" or self.early_us is not None
 
 
+UnfilledPolicy = Literal["emit", "drop"]
+UNFILLED_POLICIES: tuple[UnfilledPolicy, ...] = get_args(UnfilledPolicy)
+
+
 @dataclass(frozen=True, slots=True)
 class CountWindowSpec:
     """Windows of so many rows of a key, in the order they come, a new one every so many."""
 
     size_rows: int
     slide_rows: int
+    idle_us: int | None = None
+    """A key that had no row for so long, by the wall clock, is forgotten; None: no key ever is."""
+    unfilled: UnfilledPolicy = "emit"
+    """What becomes of the windows that it had begun."""
 
 
 class _Timed:
@@ -111,6 +122,8 @@ class AggregateSpec(_Timed):
     clock: Clock = FLOW_CLOCK
     count_window: CountWindowSpec | None = None
     """Instead of a window in time."""
+    slot_us: int | None = None
+    """The length of the time slots that rows are merged in before they meet; None: that of a pane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +184,8 @@ class ProcessSpec(_Waiting):
     """What comes, without the engine's own columns."""
     schema: Mapping[str, pl.DataType]
     """What it emits."""
-    time_column: str
+    time_column: str | None
+    """None: rows have no event time, and are handled in the order they come."""
     clock: Clock = FLOW_CLOCK
     ordered: bool = False
     """Whether rows wait until the watermark has passed them, and are handled in the order of their time."""
@@ -224,6 +238,19 @@ class Fired:
     """The event time that a drain reached by handing on rows which waited; windows say it by their ends."""
     shared: pl.DataFrame | None = None
     """Partial rows of keys that other slots have, too: they must meet before they are results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """What parts of keys with their own time come to in one batch."""
+
+    frame: pl.DataFrame
+    """The results."""
+    clocks: PartedClocks | None = None
+    """The keys' watermarks after the batch, where each has its own."""
+    next_due_us: int | None = None
+    """What ``Fired`` says of these keys, who cannot say it part by part."""
+    wake_us: int | None = None
 
 
 class Standing(Protocol):
@@ -313,3 +340,34 @@ class Kernel(Protocol):
     def values(self, stored: pl.DataFrame) -> pl.DataFrame:
         """Return what ``stored`` gave as a person would read it: keys, windows, values so far."""
         ...
+
+
+@runtime_checkable
+class MeetsInTime(Protocol):
+    """A kernel whose shared keys have their own time: what is due is known only where all their parts are.
+
+    Each part judges its rows by the watermark of the whole key, as of the start of the batch, and keeps what it has of
+    the key's windows. In every batch, the parts send all that is open and all that came to the meeting, which does what
+    one slot would do. So a row splitter, which may share any key, would move the whole state.
+    """
+
+    def meet_in_time(self, shared: list[pl.DataFrame], time: OperatorTime) -> Met:
+        """Return the results of keys that slots share, and the keys' watermarks after the batch."""
+        ...
+
+    def absorb_parts(self, handed: Sequence[RunRef], state: SlotState, time: OperatorTime) -> None:
+        """Take in state that other slots handed over; parts of a key become one part."""
+        ...
+
+    def clocks_of(self, state: SlotState, hashes: NDArray[np.uint64]) -> PartedClocks | None:
+        """Return the watermarks of keys (sorted, unique hashes) that are about to be split; None if none is known."""
+        ...
+
+    def settle(self, stored: pl.DataFrame, clocks: PartedClocks) -> pl.DataFrame:
+        """Return state with what the last meeting did to it: parts learn that in the next batch only."""
+        ...
+
+
+def spreads_any_key(kernel: Kernel) -> bool:
+    """Say whether a row splitter may share any key of an operator, and not only the few that a routing table names."""
+    return kernel.splittable and not isinstance(kernel, MeetsInTime)

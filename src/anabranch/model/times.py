@@ -8,6 +8,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from anabranch.model.parted_clocks import PartedClocks
+
 BEGINNING_OF_TIME = -(2**62)
 """A watermark that closes nothing, in microseconds."""
 
@@ -87,6 +89,8 @@ class OperatorTime:
     """No key's own watermark is below it: a key that is further behind counts as silent."""
     shared: SharedClocks | None = None
     """Where watermarks are kept per group or per slot."""
+    parted: PartedClocks | None = None
+    """Where watermarks are kept per key: those of keys that several slots share, or shared in the last batch."""
     slot_closed_us: int | NDArray[np.int64] = BEGINNING_OF_TIME
     """The watermark that a slot would have if it followed its own rows only; by slot, before ``on_slot``. Late rows
     are counted under it, too."""

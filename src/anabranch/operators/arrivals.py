@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.model import BATCH, HASH, ORDER, TIME, Clock, Fired
-from anabranch.operators.key_clocks import LATEST, ROWS, latest_by_group
+from anabranch.operators.key_clocks import LATEST, ROWS, Times, latest_by_group
 from anabranch.operators.keyed_rows import Hashes, hashes_of
 from anabranch.operators.partials import concatenate
 
@@ -33,7 +33,30 @@ class Judged:
     latest_us: int | None = None
     group_latest_us: dict[int, int] | None = None
 
-    def report(self, results: list[pl.DataFrame], next_due_us: int | None, wake_us: int | None) -> Fired:
+    def plus(self, other: Judged) -> Judged:
+        """Return what was found out about the rows of both; none that counts is kept."""
+        late = [rows for rows in (self.late, other.late) if rows is not None]
+        latest = [us for us in (self.latest_us, other.latest_us) if us is not None]
+        by_group = dict(self.group_latest_us or {})
+        for group, us in (other.group_latest_us or {}).items():
+            by_group[group] = max(us, by_group.get(group, us))
+        has_groups = self.group_latest_us is not None or other.group_latest_us is not None
+        return Judged(
+            late=pl.concat(late) if late else None,
+            late_rows=self.late_rows + other.late_rows,
+            updated_rows=self.updated_rows + other.updated_rows,
+            slot_late_rows=self.slot_late_rows + other.slot_late_rows,
+            latest_us=max(latest, default=None),
+            group_latest_us=by_group if has_groups else None,
+        )
+
+    def report(
+        self,
+        results: list[pl.DataFrame],
+        next_due_us: int | None,
+        wake_us: int | None,
+        shared: pl.DataFrame | None = None,
+    ) -> Fired:
         """Return what the operator emits, with what was found out."""
         return Fired(
             pl.concat(results) if results else pl.DataFrame(),
@@ -45,7 +68,32 @@ class Judged:
             group_latest_us=self.group_latest_us,
             next_due_us=next_due_us,
             wake_us=wake_us,
+            shared=shared,
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Taken:
+    """What became of the keys of a batch when its rows came and time went on."""
+
+    judged: Judged
+    results: list[pl.DataFrame]
+    rows: pl.DataFrame | None
+    """What is open, or may be changed by late rows, with its PLACE."""
+    last_end_us: Times
+    """By key, the end of the last window that was emitted; where there is none, the beginning of time."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Advanced:
+    """What became of some of a slot's keys in a batch."""
+
+    judged: Judged
+    results: list[pl.DataFrame]
+    written: pl.DataFrame
+    """All state rows of the keys that changed."""
+    shared: pl.DataFrame | None = None
+    """What must meet the parts that other slots have."""
 
 
 def carry_original() -> pl.Expr:

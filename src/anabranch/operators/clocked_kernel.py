@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import polars as pl
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from anabranch.model import (
     BEGINNING_OF_TIME,
     EMISSION,
-    END_OF_TIME,
     HASH,
     WINDOW_END,
     WINDOW_START,
@@ -27,7 +26,7 @@ from anabranch.model import (
     Standing,
     WindowSpec,
 )
-from anabranch.operators.arrivals import ORIGINAL, Judged, gather_rows, touched_hashes
+from anabranch.operators.arrivals import ORIGINAL, Advanced, Judged, Taken, gather_rows, touched_hashes
 from anabranch.operators.checks import check_aggregates, describe_aggregates, empty_rows
 from anabranch.operators.key_clocks import (
     CLOCK,
@@ -35,26 +34,16 @@ from anabranch.operators.key_clocks import (
     ROWS,
     SPOKE,
     KeyClocks,
+    PartTimes,
     Times,
+    align_parted,
     place_keys,
     places_of,
     read_clocks,
     shared_times,
 )
-from anabranch.operators.keyed_rows import Hashes, hashes_of, is_among, load_rows, newest_rows, store_rows
+from anabranch.operators.keyed_rows import Hashes, hashes_of, is_among, load_rows, newest_rows, store_rows, take_out
 from anabranch.operators.partials import Partials, concatenate
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Taken:
-    """What became of the keys of a batch when its rows came and time went on."""
-
-    judged: Judged
-    results: list[pl.DataFrame]
-    rows: pl.DataFrame | None
-    """What is open, or may be changed by late rows, with its PLACE."""
-    last_end_us: Times
-    """By key, the end of the last window that was emitted; where there is none, the beginning of time."""
 
 
 class ClockedKernel(ABC):
@@ -128,18 +117,37 @@ class ClockedKernel(ABC):
     ) -> Fired:
         """Fire what closed before this batch, take its rows in, fire what they complete, key by key."""
         arrived = self._gather(received, combined)
-        hashes = touched_hashes(arrived, self._due_hashes(state, time))
+        split = _split_hashes(standing)
+        due = self._due_hashes(state, time)
+        if split.size or time.parted is not None:
+            # What becomes of a key with parts shows when they meet: each must say in every batch what it has.
+            due = np.unique(np.concatenate((due, split, *([] if time.parted is None else [time.parted.hashes()]))))
+        hashes = touched_hashes(arrived, due)
         known = load_rows(state, hashes) if hashes.size else None
-        taken = None
+        known, known_parts = take_out(known, split)
+        arrived, arrived_parts = take_out(arrived, split)
+        advanced: list[Advanced] = []
         if arrived is not None or known is not None:
-            taken = self._advance_keys(state, known, arrived, time)
-        next_due_us, wake_us = self._next_due_us(state, time), self._wake_us(state, time)
-        if taken is None:
-            return Fired(pl.DataFrame(), next_due_us=next_due_us, wake_us=wake_us)
-        return taken.judged.report(taken.results, next_due_us, wake_us)
+            advanced.append(self._advance_keys(known, arrived, time))
+        if arrived_parts is not None or known_parts is not None:
+            advanced.append(self._advance_parts(known_parts, arrived_parts, time))
+        if advanced:
+            written = concatenate([some.written for some in advanced])
+            store_rows(state, written, lambda merged: self._has_content(merged, time.floor_us))
+        # What is due of a key with parts, the meeting says.
+        live = [take_out(run, split)[0] for run in state.live()] if self._looks_ahead() else []
+        left = [run for run in live if run is not None]
+        judged = reduce(Judged.plus, (some.judged for some in advanced), Judged())
+        shared = [some.shared for some in advanced if some.shared is not None]
+        return judged.report(
+            [frame for some in advanced for frame in some.results],
+            self._next_due_us(left, time),
+            self._wake_us(left, time),
+            shared[0] if shared else None,
+        )
 
     def meet(self, shared: list[pl.DataFrame]) -> pl.DataFrame:
-        """Never called: no two slots share a key."""
+        """Never called: keys are whole, or their parts meet in their own time."""
         raise NotImplementedError
 
     def absorb(self, handed: Sequence[RunRef], state: SlotState) -> None:
@@ -197,18 +205,33 @@ class ClockedKernel(ABC):
     def _gather(self, received: list[pl.DataFrame], combined: bool) -> pl.DataFrame | None:
         return gather_rows(received, combined, self.combine)
 
-    def _advance_keys(
-        self, state: SlotState, known: pl.DataFrame | None, arrived: pl.DataFrame | None, time: OperatorTime
-    ) -> Taken:
+    def _advance_keys(self, known: pl.DataFrame | None, arrived: pl.DataFrame | None, time: OperatorTime) -> Advanced:
+        """Take rows of keys that are on no other slot."""
         keys, known, arrived = place_keys(self._keys, known, arrived)
-        clocks = read_clocks(self._clock, time, hashes_of(keys), known, arrived)
-        opened = known.filter(pl.col(self._places[0]).is_not_null()) if known is not None else None
-        taken = self._take(opened if opened is not None and opened.height else None, arrived, clocks, time)
-        # What was closed by force must not be opened again; what comes after it may be.
-        forced = clocks.fire_us == END_OF_TIME
-        clock_us = np.where(forced, np.maximum(clocks.closed_us, taken.last_end_us), clocks.fire_us)
-        self._store(state, keys, known, arrived, taken.rows, clocks.spoke_us, clock_us, time.floor_us)
-        return taken
+        parts = align_parted(time.parted, keys)
+        clocks = read_clocks(self._clock, time, hashes_of(keys), known, arrived, parts)
+        taken = self._take(self._opened(known, parts), arrived, clocks, time)
+        clock_us = clocks.after(taken.last_end_us)
+        written = self._remains(keys, known, arrived, taken.rows, clocks.spoke_us, clock_us, time.floor_us)
+        return Advanced(taken.judged, taken.results, written)
+
+    def _advance_parts(self, known: pl.DataFrame | None, arrived: pl.DataFrame | None, time: OperatorTime) -> Advanced:
+        """Take rows of keys that other slots have parts of; never called where keys stay whole."""
+        raise NotImplementedError
+
+    def _opened(self, known: pl.DataFrame | None, parts: PartTimes | None) -> pl.DataFrame | None:
+        """Return what keys have open; None if that is nothing."""
+        if known is None:
+            return None
+        opened = known.filter(pl.col(self._places[0]).is_not_null())
+        if parts is not None and opened.height:
+            places = places_of(opened)
+            opened = self._settle_rows(opened, parts.before_us[places], parts.clock_us[places])
+        return opened if opened.height else None
+
+    def _settle_rows(self, opened: pl.DataFrame, before_us: Times, clock_us: Times) -> pl.DataFrame:
+        """Return rows as they are when their key's clock has risen, by what happened where its parts met."""
+        return opened.filter(pl.Series(self._is_kept(opened, clock_us)))
 
     def _combine_single(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Merge rows that are not merged yet; what else they carry is dropped."""
@@ -216,9 +239,8 @@ class ClockedKernel(ABC):
 
     # -- state -----------------------------------------------------------------------------------------------------
 
-    def _store(
+    def _remains(
         self,
-        state: SlotState,
         keys: pl.DataFrame,
         known: pl.DataFrame | None,
         arrived: pl.DataFrame | None,
@@ -226,8 +248,8 @@ class ClockedKernel(ABC):
         spoke_us: Times,
         clock_us: Times,
         floor_us: int,
-    ) -> None:
-        """Write what remains of the keys: what a window or a late row may need, clocks, or tombstones."""
+    ) -> pl.DataFrame:
+        """Return what remains of the keys: what a window or a late row may need, clocks, or tombstones."""
         rows = []
         is_bare = np.ones(keys.height, np.bool_)
         if opened is not None:
@@ -246,7 +268,7 @@ class ClockedKernel(ABC):
             said = (has_clock | ~is_bare)[places]
             own = pl.Series(CLOCK, clock_us[places]).set(pl.Series(~said), None)
             written = written.with_columns(own, pl.Series(SPOKE, spoke_us[places]))
-        store_rows(state, written.select(self._run_columns), lambda merged: self._has_content(merged, floor_us))
+        return written.select(self._run_columns)
 
     def _no_rows(self, known: pl.DataFrame | None, arrived: pl.DataFrame | None) -> pl.DataFrame:
         """Return an empty frame with all columns of state rows; clocks may be missing."""
@@ -311,12 +333,16 @@ class ClockedKernel(ABC):
         """Return what a run has open; rows that a newer run has superseded are among it."""
         return run.select(self._scanned_columns).filter(pl.col(self._places[0]).is_not_null())
 
-    def _next_due_us(self, state: SlotState, time: OperatorTime) -> int | None:
+    def _looks_ahead(self) -> bool:
+        """Say whether it matters what is open: something may come to be due without a row of its key."""
+        return self._clock.per != "key" or self._clock.behind_us is not None or self._clock.idle_us is not None
+
+    def _next_due_us(self, runs: list[pl.DataFrame], time: OperatorTime) -> int | None:
         """Return when the next window ends under a watermark, or a floor of watermarks, that rises between batches."""
         if time.drains or (self._clock.per == "key" and self._clock.behind_us is None):
             return None
         earliest = []
-        for run in state.live():
+        for run in runs:
             rows = self._open_rows(run)
             if self._clock.per == "key":
                 own_us = rows.get_column(CLOCK).fill_null(BEGINNING_OF_TIME).to_numpy()
@@ -329,7 +355,7 @@ class ClockedKernel(ABC):
                 earliest.append(int(ends_us.min()))
         return min(earliest, default=None)
 
-    def _wake_us(self, state: SlotState, time: OperatorTime) -> int | None:
+    def _wake_us(self, runs: list[pl.DataFrame], time: OperatorTime) -> int | None:
         """Return when it must be looked for keys that fell silent."""
         idle_us = self._clock.idle_us
         if self._clock.per != "key" or idle_us is None:
@@ -337,7 +363,7 @@ class ClockedKernel(ABC):
         # Once it was looked, who is still silent for too long has been superseded.
         passed_us = time.now_us if time.looks_for_idle(self._clock) else BEGINNING_OF_TIME
         earliest = []
-        for run in state.live():
+        for run in runs:
             rows = self._open_rows(run)
             wake_us = rows.get_column(SPOKE).to_numpy()[self._is_waiting(rows)] + idle_us
             wake_us = wake_us[wake_us > passed_us]
@@ -346,3 +372,9 @@ class ClockedKernel(ABC):
         if not earliest:
             return None
         return max(min(earliest), time.next_idle_look_us(idle_us))
+
+
+def _split_hashes(standing: Standing | None) -> Hashes:
+    """Return the hashes of keys that other slots have parts of, sorted."""
+    listed = standing.split_hashes if standing is not None else None
+    return listed.to_numpy() if listed is not None else np.empty(0, np.uint64)

@@ -18,8 +18,8 @@ from anabranch.model import (
     Prepared,
     WindowSpec,
 )
-from anabranch.operators.arrivals import Judged, carry_original, judge_rows
-from anabranch.operators.clocked_kernel import ClockedKernel, Taken
+from anabranch.operators.arrivals import Judged, Taken, carry_original, judge_rows
+from anabranch.operators.clocked_kernel import ClockedKernel
 from anabranch.operators.fragments import END, SESSION, START, Fragments
 from anabranch.operators.key_clocks import LATEST, PLACE, KeyClocks, Times, places_of
 
@@ -27,6 +27,8 @@ _PENDING = "__pending"
 """Boolean: what is in the session now has not been emitted."""
 _EMITTED = "__emitted"
 """Boolean: the session, or a part of it, has been emitted before."""
+_DIRTY = "__dirty"
+"""Boolean: the session changed since it was last emitted early."""
 _NUMBER = "__number"
 
 
@@ -47,7 +49,7 @@ class ClockedSessions(ClockedKernel):
     ) -> None:
         self._updates = window.late == "update"
         # Where results are never changed, a session is forgotten as soon as it is emitted.
-        flags = [_PENDING, _EMITTED] if self._updates else []
+        flags = [*([_PENDING, _EMITTED] if self._updates else []), *([_DIRTY] if window.early_us is not None else [])]
         super().__init__(keys, aggregates, window, time_column, clock, places=[START, END], flags=flags)
         self._fragments = Fragments(self._partials, window.size_us)
 
@@ -63,7 +65,9 @@ class ClockedSessions(ClockedKernel):
         return self._fragments.combine(prepared)
 
     def _describe_window(self) -> dict[str, object]:
-        window = {"kind": "session", "gap_us": self._window.size_us, "updates": self._updates}
+        window: dict[str, object] = {"kind": "session", "gap_us": self._window.size_us, "updates": self._updates}
+        if self._window.early_us is not None:
+            window["early"] = True
         return {"kind": "clocked sessions", "window": window}
 
     def _finish_open(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -93,6 +97,7 @@ class ClockedSessions(ClockedKernel):
         sessions = self._merge(sessions, judged.in_time)
         if sessions is not None:
             sessions = self._emit(sessions, clocks.fire_us, results, last_end_us)
+            sessions = self._emit_early(sessions, clocks, results)
         return Taken(judged, results, sessions, last_end_us)
 
     def _judge(
@@ -124,7 +129,7 @@ class ClockedSessions(ClockedKernel):
             frames.append(sessions.select(*columns, *self._flags))
         if arrived is not None:
             rows = arrived if self.mergeable else self._fragments.combine(arrived, [pl.col(PLACE).first()])
-            flags = {_PENDING: True, _EMITTED: False} if self._updates else {}
+            flags = {name: name != _EMITTED for name in self._flags}
             frames.append(rows.select(*columns, *(pl.lit(flag).alias(name) for name, flag in flags.items())))
         if not frames:
             return None
@@ -144,14 +149,30 @@ class ClockedSessions(ClockedKernel):
             return sessions
         ended = pl.Series(due)
         np.maximum.at(last_end_us, places[due], _ends_of(sessions)[due])
-        emission = pl.when(_EMITTED).then(pl.lit("update")).otherwise(pl.lit("final"))
+        emission = pl.lit("final")
+        if self._updates:
+            emission = pl.when(_EMITTED).then(pl.lit("update")).otherwise(emission)
         results.append(self._finish(sessions.filter(ended), emission))
         if not self._updates:
             return sessions.filter(~ended)
         return sessions.with_columns(pl.col(_PENDING) & ~ended, pl.col(_EMITTED) | ended)
 
+    def _emit_early(self, sessions: pl.DataFrame, clocks: KeyClocks, results: list[pl.DataFrame]) -> pl.DataFrame:
+        """Emit what is open and changed, of keys whose watermark passed another interval; return the sessions."""
+        interval_us = self._window.early_us
+        if interval_us is None:
+            return sessions
+        # A key's own watermark rises by the rows of this batch, others rise between batches.
+        before_us = clocks.closed_us if self._clock.per == "key" else clocks.fired_us
+        places = places_of(sessions)
+        passed = (before_us // interval_us < clocks.fire_us // interval_us)[places]
+        shown = sessions.filter(pl.col(_DIRTY) & pl.Series(passed & (_ends_of(sessions) > clocks.fire_us[places])))
+        if shown.height:
+            results.append(self._finish(shown, pl.lit("early")))
+        return sessions.with_columns(pl.col(_DIRTY) & ~pl.Series(passed))
+
     def _finish(self, sessions: pl.DataFrame, emission: pl.Expr) -> pl.DataFrame:
-        return self._fragments.finish(sessions, [emission.alias(EMISSION)] if self._updates else [])
+        return self._fragments.finish(sessions, [emission.alias(EMISSION)] if self._window.marks_emissions else [])
 
     # -- state -----------------------------------------------------------------------------------------------------
 
@@ -163,6 +184,9 @@ class ClockedSessions(ClockedKernel):
         """Say of each session whether it is to be emitted, or no late row can change it any more."""
         ends_us = _ends_of(rows)
         due: NDArray[np.bool_] = ends_us <= until_us - self._window.lateness_us
+        if self._window.early_us is not None:
+            passed = after_us // self._window.early_us < until_us // self._window.early_us
+            due |= rows.get_column(_DIRTY).to_numpy() & passed
         return due | (self._is_waiting(rows) & (ends_us <= until_us))
 
     def _is_waiting(self, rows: pl.DataFrame) -> NDArray[np.bool_]:

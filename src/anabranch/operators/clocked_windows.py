@@ -22,15 +22,17 @@ from anabranch.model import (
     Prepared,
     WindowSpec,
 )
-from anabranch.operators.arrivals import Judged, carry_original, judge_rows
-from anabranch.operators.clocked_kernel import ClockedKernel, Taken
+from anabranch.operators.arrivals import Judged, Taken, carry_original, judge_rows
+from anabranch.operators.clocked_kernel import ClockedKernel
 from anabranch.operators.key_clocks import CLOCK, LATEST, PLACE, ROWS, KeyClocks, Times, places_of
 from anabranch.operators.panes import PANE, START, lay_windows
 
-_DIRTY = "__dirty"
+DIRTY = "__dirty"
 """Boolean: the pane changed since its windows were last emitted early."""
-_CAME, _WAS = "__came", "__was"
-"""Boolean: rows of this batch are in it; it was there before this batch."""
+CAME = "__came"
+"""Boolean: rows of this batch are in it."""
+WAS = "__was"
+"""Boolean: it was there before this batch."""
 
 
 class ClockedWindows(ClockedKernel):
@@ -44,7 +46,7 @@ class ClockedWindows(ClockedKernel):
         time_column: str,
         clock: Clock,
     ) -> None:
-        flags = [_DIRTY] if window.early_us is not None else []
+        flags = [DIRTY] if window.early_us is not None else []
         super().__init__(keys, aggregates, window, time_column, clock, places=[PANE], flags=flags)
 
     def prepare(self, frame: pl.DataFrame, time: OperatorTime) -> Prepared:
@@ -83,11 +85,22 @@ class ClockedWindows(ClockedKernel):
         self, known: pl.DataFrame | None, arrived: pl.DataFrame | None, clocks: KeyClocks, time: OperatorTime
     ) -> Taken:
         judged = self._judge(arrived, clocks, time)
+        return self._fire(judged, known, self._combine_in_time(judged), clocks)
+
+    def _combine_in_time(self, judged: Judged) -> pl.DataFrame | None:
+        """Return the rows that count as partial rows, with the PLACE of their key."""
+        rows = judged.in_time
+        if rows is None or self.mergeable:
+            return rows
+        return self._partials.combine(rows, [PANE], extra=[pl.col(PLACE).first()])
+
+    def _fire(self, judged: Judged, known: pl.DataFrame | None, came: pl.DataFrame | None, clocks: KeyClocks) -> Taken:
+        """Emit what closed before the rows came, what they complete, and what they change."""
         results: list[pl.DataFrame] = []
         if known is not None:
             # These windows are over for the rows of this batch, even if some of their panes are not.
             self._emit(known, clocks, clocks.fired_us, clocks.closed_us, results)
-        panes = self._merge(known, judged.in_time)
+        panes = self._merge(known, came)
         last_end_us = np.full(len(clocks.fire_us), BEGINNING_OF_TIME, np.int64)
         if panes is not None:
             last_end_us = self._emit(panes, clocks, clocks.closed_us, clocks.fire_us, results)
@@ -107,21 +120,18 @@ class ClockedWindows(ClockedKernel):
         slot_late = panes < drop_limit_us(self._window, int(time.slot_closed_us))
         return judge_rows(arrived, self._clock, late, refused, slot_late)
 
-    def _merge(self, panes: pl.DataFrame | None, arrived: pl.DataFrame | None) -> pl.DataFrame | None:
-        """Return one row a pane and key, with what became of it in this batch."""
+    def _merge(self, panes: pl.DataFrame | None, came: pl.DataFrame | None) -> pl.DataFrame | None:
+        """Return one row a pane and key, of what was there and of partial rows, with what became of it now."""
         columns = [HASH, *self._keys, PLACE, PANE, *self._partials.plan.partial_columns]
         frames = []
         if panes is not None:
-            frames.append(panes.select(*columns, *self._flags, pl.lit(False).alias(_CAME), pl.lit(True).alias(_WAS)))
-        if arrived is not None:
-            rows = arrived
-            if not self.mergeable:
-                rows = self._partials.combine(arrived, [PANE], extra=[pl.col(PLACE).first()])
-            flags = {**dict.fromkeys(self._flags, True), _CAME: True, _WAS: False}
-            frames.append(rows.select(*columns, *(pl.lit(flag).alias(name) for name, flag in flags.items())))
+            frames.append(panes.select(*columns, *self._flags, pl.lit(False).alias(CAME), pl.lit(True).alias(WAS)))
+        if came is not None:
+            flags = {**dict.fromkeys(self._flags, True), CAME: True, WAS: False}
+            frames.append(came.select(*columns, *(pl.lit(flag).alias(name) for name, flag in flags.items())))
         if not frames:
             return None
-        flags_seen = (*self._flags, _CAME, _WAS)
+        flags_seen = (*self._flags, CAME, WAS)
         return self._partials.merge_placed(frames, [PLACE, PANE], flags_seen, strides={PANE: pane_us(self._window)})
 
     def _emit(
@@ -141,10 +151,10 @@ class ClockedWindows(ClockedKernel):
         if self._window.late != "update":
             return
         after_us = clocks.closed_us - self._window.lateness_us
-        windows = self._lay_windows(panes, after_us, clocks.closed_us, touched=_CAME)
+        windows = self._lay_windows(panes, after_us, clocks.closed_us, touched=CAME)
         if windows is not None:
             # A window that nothing had come for was not emitted when it closed.
-            results.append(self._finish(windows, pl.when(_WAS).then(pl.lit("update")).otherwise(pl.lit("final"))))
+            results.append(self._finish(windows, pl.when(WAS).then(pl.lit("update")).otherwise(pl.lit("final"))))
 
     def _emit_early(self, panes: pl.DataFrame, clocks: KeyClocks, results: list[pl.DataFrame]) -> pl.DataFrame:
         """Emit what is open and changed, of keys whose watermark passed another interval; return the panes."""
@@ -153,19 +163,27 @@ class ClockedWindows(ClockedKernel):
             return panes
         # A key's own watermark rises by the rows of this batch, others rise between batches.
         before_us = clocks.closed_us if self._clock.per == "key" else clocks.fired_us
-        passed = (before_us // interval_us < clocks.fire_us // interval_us)[places_of(panes)]
+        passed = self._passes_interval(before_us, clocks.fire_us)[places_of(panes)]
         until_us = np.full_like(clocks.fire_us, END_OF_TIME)
-        windows = self._lay_windows(panes.filter(pl.Series(passed)), clocks.fire_us, until_us, touched=_DIRTY)
+        windows = self._lay_windows(panes.filter(pl.Series(passed)), clocks.fire_us, until_us, touched=DIRTY)
         if windows is not None:
             results.append(self._finish(windows, pl.lit("early")))
-        return panes.with_columns(pl.col(_DIRTY) & ~pl.Series(passed))
+        return panes.with_columns(pl.col(DIRTY) & ~pl.Series(passed))
+
+    def _passes_interval(self, before_us: Times, after_us: Times) -> NDArray[np.bool_]:
+        """Say of each rise of a watermark whether results so far are emitted on the way."""
+        interval_us = self._window.early_us
+        if interval_us is None:
+            return np.zeros(len(before_us), np.bool_)
+        passed: NDArray[np.bool_] = before_us // interval_us < after_us // interval_us
+        return passed
 
     def _lay_windows(
         self, panes: pl.DataFrame, after_us: Times, until_us: Times, touched: str | None = None
     ) -> pl.DataFrame | None:
         """Return the windows that end in (after, until] of their key; if said, only those with a pane so marked."""
         places = places_of(panes)
-        flags = [name for name in (_CAME, _WAS, _DIRTY) if name in panes.columns]
+        flags = [name for name in (CAME, WAS, DIRTY) if name in panes.columns]
         windows = lay_windows(self._partials, self._window, panes, after_us[places], until_us[places], flags)
         if windows is not None and touched is not None:
             windows = windows.filter(touched)
@@ -191,7 +209,7 @@ class ClockedWindows(ClockedKernel):
         due |= last_window_ends_us(self._window, panes) <= until_us - self._window.lateness_us
         if self._window.early_us is not None:
             passed = after_us // self._window.early_us < until_us // self._window.early_us
-            due |= rows.get_column(_DIRTY).to_numpy() & passed
+            due |= rows.get_column(DIRTY).to_numpy() & passed
         return due
 
     def _is_waiting(self, rows: pl.DataFrame) -> NDArray[np.bool_]:

@@ -7,14 +7,17 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from anabranch.eventtime import last_window_ends_us, pane_us
 from anabranch.model import (
+    BEGINNING_OF_TIME,
     END_OF_TIME,
     HASH,
     ORDER,
     WINDOW_NUMBER,
     Aggregate,
+    Clock,
     CountWindowSpec,
     Fired,
     OperatorTime,
@@ -26,7 +29,7 @@ from anabranch.model import (
 )
 from anabranch.operators.arrivals import touched_hashes
 from anabranch.operators.checks import check_aggregates, describe_aggregates, empty_rows
-from anabranch.operators.key_clocks import PLACE, Times, place_keys, places_of
+from anabranch.operators.key_clocks import PLACE, SPOKE, Times, place_keys, places_of
 from anabranch.operators.keyed_rows import Hashes, hashes_of, load_rows, newest_rows, store_rows
 from anabranch.operators.panes import PANE, START, lay_windows
 from anabranch.operators.partials import Partials, concatenate
@@ -42,7 +45,8 @@ class CountWindows:
 
     The rows of a key are its time: a window ends at a number of rows, and closes when as many have come. State rows
     are the panes of a key whose windows are not all full, with the number of its rows; that number is kept
-    for ever. A drain emits the windows that are not full, and lets every key begin anew.
+    for ever, unless silent keys are forgotten. A drain emits the windows that are not full, and lets every key begin
+    anew.
     """
 
     mergeable = False
@@ -62,7 +66,10 @@ class CountWindows:
         self._window = WindowSpec(kind, window.size_rows, window.slide_rows)
         self._partials = Partials(keys, aggregates, time_column)
         self._pane_columns = [HASH, *self._keys, PLACE, PANE, *self._partials.plan.partial_columns]
-        self._run_columns = [HASH, *self._keys, _COUNTED, _DRAINED, PANE, *self._partials.plan.partial_columns]
+        # Whoever forgets keys must know when they last spoke.
+        self._clock = Clock("key", idle_us=window.idle_us)
+        spoke = [SPOKE] if window.idle_us is not None else []
+        self._run_columns = [HASH, *self._keys, _COUNTED, _DRAINED, *spoke, PANE, *self._partials.plan.partial_columns]
 
     def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
         """Return the columns that ``advance`` emits."""
@@ -74,9 +81,12 @@ class CountWindows:
 
     def structure(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, object]:
         """Describe what a checkpoint depends on."""
+        window: dict[str, object] = {"size_rows": self._spec.size_rows, "slide_rows": self._spec.slide_rows}
+        if self._spec.idle_us is not None:
+            window["idle"] = True
         return {
             "kind": "count windows",
-            "count_window": {"size_rows": self._spec.size_rows, "slide_rows": self._spec.slide_rows},
+            "count_window": window,
             **describe_aggregates(self._partials, input_schema),
         }
 
@@ -99,22 +109,77 @@ class CountWindows:
         """Number the rows that came, and emit the windows that they fill."""
         frames = [frame for frame in received if frame.height]
         rows = concatenate(frames).sort(ORDER, maintain_order=True) if frames else None
-        hashes = touched_hashes(rows, _open_hashes(state) if time.drains else np.empty(0, np.uint64))
-        if not hashes.size:
-            return Fired(pl.DataFrame())
-        keys, known, rows = place_keys(self._keys, load_rows(state, hashes), rows)
+        hashes = touched_hashes(rows, self._due_hashes(state, time))
+        found = load_rows(state, hashes) if hashes.size else None
+        if found is None and rows is None:
+            return Fired(pl.DataFrame(), wake_us=self._wake_us(state, time))
+        results = self._advance_keys(state, found, rows, time)
+        return Fired(results, wake_us=self._wake_us(state, time))
+
+    def _advance_keys(
+        self, state: SlotState, known: pl.DataFrame | None, rows: pl.DataFrame | None, time: OperatorTime
+    ) -> pl.DataFrame:
+        """Return the windows of these keys that are full, or that a drain or silence ends; write what remains."""
+        keys, known, rows = place_keys(self._keys, known, rows)
         counted, drained = _of_keys(known, _COUNTED, keys.height), _of_keys(known, _DRAINED, keys.height)
         panes = self._merge(known, rows, counted)
         after = counted if rows is None else counted + np.bincount(places_of(rows), minlength=keys.height)
-        windows = self._lay_windows(panes, counted, np.full_like(after, END_OF_TIME) if time.drains else after)
+        spoke_us = self._spoke_us(keys.height, known, rows, time)
+        silent = self._is_silent(spoke_us, time)
+        ended = silent & (self._spec.unfilled == "emit") | time.drains
+        windows = self._lay_windows(panes, counted, np.where(ended, END_OF_TIME, after))
         results = pl.DataFrame() if windows is None else self._finish(windows, drained)
         if time.drains:
             # No window that was emitted is filled up later: the next one begins with the next row.
             drained = drained + -(-after // self._spec.slide_rows)
             after = np.zeros_like(after)
             panes = panes.clear()
-        self._store(state, keys, panes, after, drained)
-        return Fired(results)
+        panes = panes.filter(pl.Series(~silent[places_of(panes)]))
+        self._store(state, keys, panes, after, drained, spoke_us, silent)
+        return results
+
+    # -- silence ---------------------------------------------------------------------------------------------------
+
+    def _due_hashes(self, state: SlotState, time: OperatorTime) -> Hashes:
+        """Return the keys that must be looked at even if no row comes for them; some may turn out not to be due."""
+        due = _open_hashes(state) if time.drains else np.empty(0, np.uint64)
+        if self._spec.idle_us is None or not time.looks_for_idle(self._clock):
+            return due
+        for run in state.live():
+            unheard = run.select(HASH, SPOKE, _COUNTED).drop_nulls(_COUNTED)
+            due = np.union1d(due, hashes_of(unheard)[self._is_silent(unheard.get_column(SPOKE).to_numpy(), time)])
+        return due
+
+    def _spoke_us(self, count: int, known: pl.DataFrame | None, rows: pl.DataFrame | None, time: OperatorTime) -> Times:
+        """Return by key when it last had a row, by the wall clock."""
+        if self._spec.idle_us is None:
+            return np.full(count, time.now_us, np.int64)
+        spoke_us = _of_keys(known, SPOKE, count)
+        if rows is not None:
+            spoke_us[places_of(rows)] = time.now_us
+        return spoke_us
+
+    def _is_silent(self, spoke_us: Times, time: OperatorTime) -> NDArray[np.bool_]:
+        idle_us = self._spec.idle_us
+        # Nobody was silent before the flow began to listen.
+        if idle_us is None or time.since_us + idle_us > time.now_us:
+            return np.zeros(len(spoke_us), np.bool_)
+        silent: NDArray[np.bool_] = spoke_us + idle_us <= time.now_us
+        return silent
+
+    def _wake_us(self, state: SlotState, time: OperatorTime) -> int | None:
+        """Return when it must be looked for keys that fell silent and have a window that is not full."""
+        idle_us = self._spec.idle_us
+        if idle_us is None:
+            return None
+        begun = [run.select(SPOKE, PANE).drop_nulls(PANE) for run in state.live()]
+        wakes = [run.get_column(SPOKE).to_numpy() + idle_us for run in begun]
+        # Once it was looked, who is still silent for too long has been superseded.
+        passed_us = time.now_us if time.looks_for_idle(self._clock) else BEGINNING_OF_TIME
+        waiting = [int(found.min()) for wake in wakes if (found := wake[wake > passed_us]).size]
+        return max(min(waiting), time.next_idle_look_us(idle_us)) if waiting else None
+
+    # -- the kernel's other ends -----------------------------------------------------------------------------------
 
     def meet(self, shared: list[pl.DataFrame]) -> pl.DataFrame:
         """Never called: no two slots share a key."""
@@ -126,7 +191,8 @@ class CountWindows:
 
     def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
         """Return the open panes of every key, and the number of its rows."""
-        return newest_rows(runs)
+        rows = newest_rows(runs)
+        return rows if self._spec.idle_us is None else rows.drop_nulls(_COUNTED)
 
     def unite(self, stored: list[pl.DataFrame]) -> pl.DataFrame:
         """Return the rows of all slots: each key is on one."""
@@ -160,8 +226,17 @@ class CountWindows:
         after = np.maximum(counted, self._spec.size_rows - 1)
         return lay_windows(self._partials, self._window, panes, after[places], until[places])
 
-    def _store(self, state: SlotState, keys: pl.DataFrame, panes: pl.DataFrame, counted: Times, drained: Times) -> None:
-        """Write what remains of the keys: panes of windows that are not full, and always the number of rows."""
+    def _store(
+        self,
+        state: SlotState,
+        keys: pl.DataFrame,
+        panes: pl.DataFrame,
+        counted: Times,
+        drained: Times,
+        spoke_us: Times,
+        forgotten: NDArray[np.bool_],
+    ) -> None:
+        """Write what remains of the keys: panes of windows that are not full, and the number of rows, or tombstones."""
         last_ends = last_window_ends_us(self._window, panes.get_column(PANE).to_numpy())
         kept = panes.filter(pl.Series(last_ends > counted[places_of(panes)]))
         is_bare = np.ones(keys.height, np.bool_)
@@ -169,7 +244,8 @@ class CountWindows:
         bare = keys.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(PLACE)).filter(pl.Series(is_bare))
         written = pl.concat([kept, bare], how="diagonal")
         places = places_of(written)
-        written = written.with_columns(pl.Series(_COUNTED, counted[places]), pl.Series(_DRAINED, drained[places]))
+        number = pl.Series(_COUNTED, counted[places]).set(pl.Series(forgotten[places]), None)
+        written = written.with_columns(number, pl.Series(_DRAINED, drained[places]), pl.Series(SPOKE, spoke_us[places]))
         store_rows(state, written.select(self._run_columns), lambda merged: merged.get_column(_COUNTED).is_not_null())
 
     def _finish(self, windows: pl.DataFrame, drained: Times) -> pl.DataFrame:
@@ -187,5 +263,5 @@ def _of_keys(known: pl.DataFrame | None, column: str, count: int) -> Times:
     """Return what the state says of each key in a column that all rows of a key agree in; 0 for new keys."""
     numbers = np.zeros(count, np.int64)
     if known is not None:
-        numbers[places_of(known)] = known.get_column(column).to_numpy()
+        numbers[places_of(known)] = known.get_column(column).fill_null(0).to_numpy()
     return numbers

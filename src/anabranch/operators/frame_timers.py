@@ -10,7 +10,7 @@ from anabranch.operators.clocked_keys import align_by_key
 from anabranch.operators.key_clocks import PLACE, Times, places_of
 from anabranch.operators.placed_frames import FrameError, find_places
 from anabranch.operators.single_rows import KeyBatch
-from anabranch.operators.timers import TIMER_COLUMNS, TIMER_LIST
+from anabranch.operators.timers import NO_EVENT_TIME, TIMER_COLUMNS, TIMER_LIST
 
 _AT, _TAG, _DOMAIN, _CANCEL = "at", "tag", "domain", "cancel"
 _SCHEMA: dict[str, pl.DataType] = {PLACE: pl.Int64(), _AT: pl.Int64(), _TAG: pl.String(), _DOMAIN: pl.String()}
@@ -99,7 +99,8 @@ class FrameTimers:
         if at.time_zone is not None:
             moment = moment.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
         tag = pl.col(_TAG).cast(pl.String).fill_null("") if _TAG in given.columns else pl.lit("")
-        domain = pl.col(_DOMAIN).cast(pl.String) if _DOMAIN in given.columns else pl.lit("event")
+        usual = pl.lit("event" if self._batch.has_event_time else "processing")
+        domain = pl.col(_DOMAIN).cast(pl.String) if _DOMAIN in given.columns else usual
         cancel = pl.col(_CANCEL).cast(pl.Boolean).fill_null(False) if _CANCEL in given.columns else pl.lit(False)
         places = find_places(given, self._batch.touched.keys, self._keys, "the frame of timers")
         timers = given.select(
@@ -113,4 +114,6 @@ class FrameTimers:
         if strangers.height:
             msg = f"a timer's {_DOMAIN} is {strangers[_DOMAIN][0]!r}; it is one of {', '.join(TIMER_COLUMNS)}"
             raise FrameError(msg)
+        if not self._batch.has_event_time and (timers[_DOMAIN] == "event").any():
+            raise FrameError(NO_EVENT_TIME)
         return timers

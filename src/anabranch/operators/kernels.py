@@ -21,10 +21,11 @@ from anabranch.operators.clocked_windows import ClockedWindows
 from anabranch.operators.count_windows import CountWindows
 from anabranch.operators.distinct import Distinct
 from anabranch.operators.ordered_rows import OrderedRows
+from anabranch.operators.parted_windows import PartedWindows
 from anabranch.operators.processing import Processing
 from anabranch.operators.running import RunningAggregate
 from anabranch.operators.sessions import SessionAggregate
-from anabranch.operators.top_k import TopK
+from anabranch.operators.top_k import lay_out_best
 from anabranch.operators.windowed import WindowedAggregate
 
 
@@ -46,7 +47,7 @@ def make_kernel(spec: OperatorSpec) -> Kernel:
         if spec.k < 1:
             msg = f"top_k: k must be at least 1, got {spec.k}"
             raise FlowError(msg)
-        return TopK(spec, lambda aggregates: _make_aggregating_kernel(spec, aggregates))
+        return lay_out_best(spec, lambda aggregates: _make_aggregating_kernel(spec, aggregates))
     if not spec.aggregates:
         msg = "an aggregation needs at least one aggregate, such as count()"
         raise FlowError(msg)
@@ -72,11 +73,15 @@ def _make_aggregating_kernel(spec: AggregateSpec | TopKSpec, aggregates: Mapping
         )
         raise FlowError(msg)
     if spec.keeps_state_by_key:
-        clocked = ClockedSessions if window.kind == "session" else ClockedWindows
-        return clocked(spec.keys, aggregates, window, spec.time_column, spec.clock)
+        timed = (spec.keys, aggregates, window, spec.time_column, spec.clock)
+        if window.kind == "session":
+            return ClockedSessions(*timed)
+        # Parts of a key on slots that each have their own time would have no time in common.
+        return ClockedWindows(*timed) if spec.clock.per == "slot" else PartedWindows(*timed)
     if window.kind == "session":
         return SessionAggregate(spec.keys, aggregates, window, spec.time_column)
-    return WindowedAggregate(spec.keys, aggregates, window, spec.time_column)
+    slot_us = spec.slot_us if isinstance(spec, AggregateSpec) else None
+    return WindowedAggregate(spec.keys, aggregates, window, spec.time_column, slot_us)
 
 
 def _make_count_windows(

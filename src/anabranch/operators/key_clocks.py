@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, HASH, Clock, OperatorTime
+from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, HASH, Clock, OperatorTime, PartedClocks
 from anabranch.operators.keyed_rows import Hashes, hashes_of
 from anabranch.operators.partials import concatenate
 
@@ -40,6 +40,36 @@ class KeyClocks:
     """Once the rows are in, windows that end at or before it are emitted."""
     spoke_us: Times
     """When a key last had a row, by the wall clock; of no meaning where watermarks are shared."""
+
+    def after(self, last_end_us: Times) -> Times:
+        """Return the watermarks after the batch; ``last_end_us`` has the ends of the last windows that were emitted.
+
+        What was closed by force must not be opened again; what comes after it may be.
+        """
+        forced = self.fire_us == END_OF_TIME
+        return np.where(forced, np.maximum(self.closed_us, last_end_us), self.fire_us)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartTimes:
+    """By key, in the order of PLACE, what ``PartedClocks`` says of it; the beginning of time where it says nothing."""
+
+    before_us: Times
+    clock_us: Times
+    spoke_us: Times
+
+
+def align_parted(parted: PartedClocks | None, keys: pl.DataFrame) -> PartTimes | None:
+    """Return what is known of the time of keys that several slots share, or did until this batch."""
+    if parted is None:
+        return None
+    places, rows = parted.find(keys)
+    aligned = []
+    for known_us in (parted.before_us, parted.clock_us, parted.spoke_us):
+        times_us = np.full(keys.height, BEGINNING_OF_TIME, np.int64)
+        times_us[places] = known_us[rows]
+        aligned.append(times_us)
+    return PartTimes(*aligned)
 
 
 def places_of(rows: pl.DataFrame) -> NDArray[np.int64]:
@@ -95,19 +125,31 @@ def group_of(hashes: Hashes, groups: int) -> NDArray[np.int64]:
 
 
 def read_clocks(
-    clock: Clock, time: OperatorTime, hashes: Hashes, known: pl.DataFrame | None, arrived: pl.DataFrame | None
+    clock: Clock,
+    time: OperatorTime,
+    hashes: Hashes,
+    known: pl.DataFrame | None,
+    arrived: pl.DataFrame | None,
+    parts: PartTimes | None = None,
 ) -> KeyClocks:
-    """Return the clocks of the keys with these hashes; rows have their PLACE, known ones CLOCK and SPOKE if kept."""
+    """Return the clocks of the keys with these hashes; rows have their PLACE, known ones CLOCK and SPOKE if kept.
+
+    ``parts``: what the driver knows of them, where slots share them.
+    """
     if clock.per != "key":
         fired_us, closed_us = shared_times(clock, time, hashes)
         return KeyClocks(fired_us, closed_us, np.maximum(closed_us, time.fire_us), closed_us)
-    fired_us = _largest_by_key(len(hashes), known, CLOCK)
+    fired_us = largest_by_key(len(hashes), known, CLOCK)
+    if parts is not None:
+        fired_us = np.maximum(fired_us, parts.clock_us)
     closed_us = np.maximum(fired_us, time.floor_us)
     # Where no row came, the beginning of time less a delay is below every clock.
-    fire_us = np.maximum(closed_us, _largest_by_key(len(hashes), arrived, LATEST) - clock.delay_us)
+    fire_us = np.maximum(closed_us, largest_by_key(len(hashes), arrived, LATEST) - clock.delay_us)
     spoke_us = np.full(len(hashes), time.now_us, np.int64)
     if clock.idle_us is not None:
-        spoke_us = _largest_by_key(len(hashes), known, SPOKE)
+        spoke_us = largest_by_key(len(hashes), known, SPOKE)
+        if parts is not None:
+            spoke_us = np.maximum(spoke_us, parts.spoke_us)
         if arrived is not None:
             spoke_us[places_of(arrived)] = time.now_us
         if time.since_us + clock.idle_us <= time.now_us:
@@ -136,7 +178,7 @@ def shared_times(clock: Clock, time: OperatorTime, hashes: Hashes) -> tuple[Time
     return np.full(len(hashes), time.fired_us, np.int64), np.full(len(hashes), time.closed_us, np.int64)
 
 
-def _largest_by_key(count: int, rows: pl.DataFrame | None, column: str) -> Times:
+def largest_by_key(count: int, rows: pl.DataFrame | None, column: str) -> Times:
     """Return the largest value of each key's rows; where there is none, the beginning of time."""
     largest = np.full(count, BEGINNING_OF_TIME, np.int64)
     if rows is not None:

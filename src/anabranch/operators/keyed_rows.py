@@ -81,3 +81,15 @@ def is_among(hashes: Hashes, wanted: Hashes) -> NDArray[np.bool_]:
     places = np.minimum(np.searchsorted(wanted, hashes), wanted.size - 1)
     among: NDArray[np.bool_] = wanted[places] == hashes
     return among
+
+
+def take_out(rows: pl.DataFrame | None, wanted: Hashes) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
+    """Return the rows of other hashes, and those of the wanted ones (sorted); None for none."""
+    if rows is None or not wanted.size:
+        return rows, None
+    among = is_among(hashes_of(rows), wanted)
+    if not among.any():
+        return rows, None
+    if among.all():
+        return None, rows
+    return rows.filter(pl.Series(~among)), rows.filter(pl.Series(among))

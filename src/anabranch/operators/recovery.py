@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import polars as pl
 
@@ -18,16 +18,17 @@ from anabranch.model import (
     Clock,
     CountWindowSpec,
     DistinctSpec,
-    Kernel,
     OperatorSpec,
     TopKSpec,
     WindowSpec,
 )
 from anabranch.operators import aggregates, sketches
 from anabranch.operators.kernels import make_kernel
+from anabranch.operators.stored_processors import StoredProcessor
 
 _CLOCKED = ("clocked windows", "clocked sessions")
 _AGGREGATING = ("windowed aggregate", "session aggregate", "running aggregate", "count windows", *_CLOCKED)
+_KEEPING_ROWS_OF_KEYS = ("processor", "ordered")
 _KIND = re.compile(r"(\w+)(?:\((.*)\))?")
 _TOP_K = re.compile(r"top_(\d+)\((.*), (largest|smallest)\)")
 
@@ -50,12 +51,30 @@ _MAKERS: dict[str, Callable[[str], Aggregate]] = {
 }
 
 
-def recover_kernel(structure: Mapping[str, Any]) -> Kernel | None:
-    """Return a kernel that merges and finishes stored rows, from what ``Kernel.structure`` returned.
+class StateReader(Protocol):
+    """What of a kernel reads its state."""
 
-    None for an aggregate of the user's own, or one of another version: only their code can finish them. The kernel
-    takes no new rows.
+    def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
+        """Return the state in runs as one sorted frame."""
+        ...
+
+    def unite(self, stored: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return what ``stored`` gave for several slots as the state of one."""
+        ...
+
+    def values(self, stored: pl.DataFrame) -> pl.DataFrame:
+        """Return what ``stored`` gave as a person would read it."""
+        ...
+
+
+def recover_kernel(structure: Mapping[str, Any]) -> StateReader | None:
+    """Return what merges and finishes stored rows, from what ``Kernel.structure`` returned.
+
+    None for an aggregate of the user's own, or one of another version: only their code can finish them. What is
+    returned takes no new rows.
     """
+    if structure.get("kind") in _KEEPING_ROWS_OF_KEYS:
+        return StoredProcessor(structure, _recover_clock(structure))
     spec = _recover_spec(structure)
     return make_kernel(spec) if spec is not None else None
 
@@ -94,6 +113,7 @@ def recover_window(structure: Mapping[str, Any]) -> WindowSpec | None:
     if window["kind"] == "session":
         found = WindowSpec("session", window["gap_us"], window["gap_us"])
         clocked = replace(found, late="update", lateness_us=1) if window.get("updates") else replace(found, late="side")
+        clocked = replace(clocked, early_us=1 if window.get("early") else None)
     else:
         found = WindowSpec(window["kind"], window["size_us"], window["slide_us"], window["offset_us"])
         clocked = replace(found, late="update", lateness_us=1, early_us=1 if window.get("early") else None)
@@ -102,7 +122,9 @@ def recover_window(structure: Mapping[str, Any]) -> WindowSpec | None:
 
 def _recover_count_window(structure: Mapping[str, Any]) -> CountWindowSpec | None:
     window: Mapping[str, int] | None = structure.get("count_window")
-    return None if window is None else CountWindowSpec(window["size_rows"], window["slide_rows"])
+    if window is None:
+        return None
+    return CountWindowSpec(window["size_rows"], window["slide_rows"], 1 if window.get("idle") else None)
 
 
 def _recover_clock(structure: Mapping[str, Any]) -> Clock:

@@ -93,6 +93,28 @@ class RunningAggregate:
             totals = totals.filter(~standing.shares(totals[HASH], None))
         return Fired(self._partials.finish(totals), shared=shared)
 
+    def advance_held(
+        self,
+        held: list[pl.DataFrame],
+        received: list[pl.DataFrame],
+        combined: bool,
+        state: SlotState,
+        time: OperatorTime,
+        standing: Standing | None = None,
+    ) -> Fired:
+        """Do the same with rows of earlier batches that waited where they were read."""
+        if received and not combined:
+            received = [self.combine(concatenate(received))]
+        return self.advance([*held, *received], combined=True, state=state, time=time, standing=standing)
+
+    def by_window(self, rows: pl.DataFrame, after_us: int) -> pl.DataFrame:
+        """Return the rows as they are: there are no windows."""
+        return rows
+
+    def results(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return partial rows as results, row by row."""
+        return self._partials.finish(rows)
+
     def meet(self, shared: list[pl.DataFrame]) -> pl.DataFrame:
         """Merge the parts of each key that at least one slot touched."""
         whole = self._partials.merge(shared, extra=[pl.col(_TOUCHED).any()])

@@ -44,6 +44,8 @@ class KeyBatch:
     time: OperatorTime
     is_forced: NDArray[np.bool_]
     """By key: what waits for event time is done now, because the flow drains or the key fell silent."""
+    has_event_time: bool = True
+    """Whether rows have a time of their own; else LATEST is the wall clock's."""
 
     @property
     def late(self) -> NDArray[np.bool_]:
@@ -78,7 +80,7 @@ class SingleRowsKernel:
     splittable = False
 
     def __init__(
-        self, keys: Sequence[str], time_column: str, clock: Clock, content: Mapping[str, pl.DataType | None]
+        self, keys: Sequence[str], time_column: str | None, clock: Clock, content: Mapping[str, pl.DataType | None]
     ) -> None:
         self._keys = tuple(keys)
         self._time_column = time_column
@@ -90,8 +92,10 @@ class SingleRowsKernel:
 
     def prepare(self, frame: pl.DataFrame, time: OperatorTime) -> Prepared:
         """Keep all columns of the rows; which are late is known only where their keys' watermarks are."""
-        at_us = pl.col(self._time_column).dt.timestamp("us").alias(LATEST)
-        return Prepared(frame.with_columns(at_us).drop(TIME, strict=False))
+        at_us = pl.lit(time.now_us, pl.Int64)
+        if self._time_column is not None:
+            at_us = pl.col(self._time_column).dt.timestamp("us")
+        return Prepared(frame.with_columns(at_us.alias(LATEST)).drop(TIME, strict=False))
 
     def combine(self, prepared: pl.DataFrame) -> pl.DataFrame:
         """Return the rows: nothing can be merged before they are seen one by one."""
@@ -115,7 +119,7 @@ class SingleRowsKernel:
         if time.drains and work.reached_us is not None:
             fired = replace(fired, reached_us=_latest(work.reached_us))
         rows = batch.rows
-        if rows is None:
+        if rows is None or not batch.has_event_time:
             return fired
         at_us = rows.get_column(LATEST).to_numpy()
         return replace(
@@ -172,7 +176,7 @@ class SingleRowsKernel:
         if rows is not None:
             rows = rows.sort(LATEST, ORDER, maintain_order=True)
         is_forced = clocks.fire_us == END_OF_TIME
-        return KeyBatch(TouchedKeys(keys, known, clocks), rows, time, is_forced)
+        return KeyBatch(TouchedKeys(keys, known, clocks), rows, time, is_forced, self._time_column is not None)
 
     def _store(self, batch: KeyBatch, work: Work, state: SlotState) -> None:
         clocks, rows = batch.touched.clocks, batch.rows

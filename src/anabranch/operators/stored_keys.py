@@ -69,7 +69,8 @@ class StoredKeys:
         """Return the timers of a key."""
         first_us = {domain: int(firsts[place]) for domain, firsts in self._first_timers_us.items()}
         watermark = watermark_from_us(self._watermarks[place])
-        return Timers(self._keys[place], first_us, partial(self._load_timers, place), watermark, self._now)
+        load = partial(self._load_timers, place)
+        return Timers(self._keys[place], first_us, load, watermark, self._now, self._batch.has_event_time)
 
     def load_field(self, place: int, name: str) -> Any:
         """Return what is stored in a field of a key."""

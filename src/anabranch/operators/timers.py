@@ -68,10 +68,16 @@ class Timer:
     """The values of the key columns."""
 
 
+NO_EVENT_TIME = (
+    "the stream has no event time, so no timer can wait for it; set one by the wall clock (at_processing, "
+    'after_processing, the domain processing), or call .watermark("ts") before process()'
+)
+
+
 class Timers:
     """The timers of one key. Each goes off once; one that is set again for the same time and tag is the same timer."""
 
-    __slots__ = ("_changed", "_first_us", "_key", "_load", "_sets", "now", "watermark")
+    __slots__ = ("_changed", "_first_us", "_has_event_time", "_key", "_load", "_sets", "now", "watermark")
 
     def __init__(
         self,
@@ -80,8 +86,10 @@ class Timers:
         load: Callable[[TimerDomain], Iterable[Mapping[str, Any]]],
         watermark: datetime | None,
         now: datetime,
+        has_event_time: bool = True,
     ) -> None:
         """``load`` returns what is stored; it is asked only if a timer is due, or looked at."""
+        self._has_event_time = has_event_time
         self._key = key
         self._first_us = first_us
         self._load = load
@@ -94,6 +102,8 @@ class Timers:
 
     def at(self, event_time: datetime, tag: str = "") -> None:
         """Call ``on_timer`` once the key's watermark reaches this event time; in this batch, if it has."""
+        if not self._has_event_time:
+            raise TypeError(NO_EVENT_TIME)
         self._add("event", to_us(event_time), tag)
 
     def at_processing(self, moment: datetime, tag: str = "") -> None:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from anabranch.errors import FlowError
 from anabranch.model import (
@@ -18,13 +20,16 @@ from anabranch.model import (
     Column,
     Fired,
     Kernel,
+    Met,
     OperatorTime,
+    PartedClocks,
     Prepared,
     RunRef,
     SlotState,
     Standing,
     TopKSpec,
 )
+from anabranch.operators.parted_windows import PartedWindows
 
 RANK = "rank"
 _BEST, _GROUP = "__best", "__group"
@@ -97,9 +102,14 @@ class TopK:
         """``make_inner`` returns the kernel that keeps the given aggregates per key and window."""
         self._spec = spec
         self._best = Best(spec.by, spec.k, spec.descending, spec.columns)
-        self._inner = make_inner({_BEST: self._best})
+        self._inner: Kernel = make_inner({_BEST: self._best})
         self.mergeable = self._inner.mergeable
         self.splittable = self._inner.splittable
+
+    @property
+    def inner(self) -> Kernel:
+        """The kernel that keeps the best rows."""
+        return self._inner
 
     def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
         """Return the columns that ``advance`` emits."""
@@ -173,3 +183,32 @@ class TopK:
         kept = [best.struct.field(f"column.{column}").alias(column) for column in spec.columns]
         ranked = self._best.rank_rows(numbered)
         return ranked.with_columns(best.struct.field(_BY).alias(spec.by), *kept).drop(_BEST, _GROUP)
+
+
+class TopKInTime(TopK):
+    """Does the same over a kernel whose shared keys have their own time."""
+
+    _inner: PartedWindows
+
+    def meet_in_time(self, shared: list[pl.DataFrame], time: OperatorTime) -> Met:
+        """Return the best rows of keys that slots share, one by one."""
+        met = self._inner.meet_in_time(shared, time)
+        return met if met.frame.is_empty() else replace(met, frame=self._lay_out(met.frame))
+
+    def absorb_parts(self, handed: Sequence[RunRef], state: SlotState, time: OperatorTime) -> None:
+        """Let the aggregating kernel join parts."""
+        self._inner.absorb_parts(handed, state, time)
+
+    def clocks_of(self, state: SlotState, hashes: NDArray[np.uint64]) -> PartedClocks | None:
+        """Return the watermarks of keys that are about to be split."""
+        return self._inner.clocks_of(state, hashes)
+
+    def settle(self, stored: pl.DataFrame, clocks: PartedClocks) -> pl.DataFrame:
+        """Return state with what the last meeting did to it."""
+        return self._inner.settle(stored, clocks)
+
+
+def lay_out_best(spec: TopKSpec, make_inner: Callable[[Mapping[str, Aggregate]], Kernel]) -> TopK:
+    """Return the kernel that lays out the best rows which the kernel made by ``make_inner`` keeps."""
+    kernel = TopK(spec, make_inner)
+    return TopKInTime(spec, make_inner) if isinstance(kernel.inner, PartedWindows) else kernel

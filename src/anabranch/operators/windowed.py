@@ -14,6 +14,7 @@ from anabranch.eventtime import (
     pane_us,
 )
 from anabranch.model import (
+    END_OF_TIME,
     HASH,
     ORDER,
     TIME,
@@ -54,12 +55,15 @@ class WindowedAggregate:
         aggregates: Mapping[str, Aggregate],
         window: WindowSpec,
         time_column: str,
+        slot_us: int | None = None,
     ) -> None:
+        """``slot_us`` is the length of the time slots that rows are merged in before they meet, a part of a pane."""
         self._keys = tuple(keys)
         self._window = window
         self._time_column = time_column
         self._partials = Partials(keys, aggregates, time_column)
-        self._strides = {WINDOW: pane_us(window)}
+        self._slot_us = slot_us or pane_us(window)
+        self._strides = {WINDOW: self._slot_us}
         self._run_columns = [WINDOW, HASH, *self._keys, *self._partials.plan.partial_columns]
 
     def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
@@ -85,7 +89,7 @@ class WindowedAggregate:
     def prepare(self, frame: pl.DataFrame, time: OperatorTime) -> Prepared:
         """Put rows into panes; drop and count those whose last window has closed."""
         time_us = pl.col(self._time_column).dt.timestamp("us")
-        rows = self._partials.select_rows(frame, time, [pane_start(time_us, self._window).alias(WINDOW)])
+        rows = self._partials.select_rows(frame, time, [self._slot_start(time_us).alias(WINDOW)])
         limit_us = drop_limit_us(self._window, time.closed_us)
         earliest = rows.get_column(WINDOW).min()
         # Looking first is cheap; most batches have no late rows and need no copy.
@@ -97,7 +101,7 @@ class WindowedAggregate:
         return Prepared(in_time, late_rows=rows.height - in_time.height, late=late)
 
     def combine(self, prepared: pl.DataFrame) -> pl.DataFrame:
-        """Aggregate rows into one partial row per pane and key."""
+        """Aggregate rows into one partial row per time slot (a pane, unless said) and key."""
         return self._partials.combine(prepared, [WINDOW], strides=self._strides)
 
     def advance(
@@ -109,10 +113,26 @@ class WindowedAggregate:
         standing: Standing | None = None,
     ) -> Fired:
         """Fire what closed before this batch, take the batch's rows in, fire what they complete."""
+        return self.advance_held([], received, combined, state, time, standing)
+
+    def advance_held(
+        self,
+        held: list[pl.DataFrame],
+        received: list[pl.DataFrame],
+        combined: bool,
+        state: SlotState,
+        time: OperatorTime,
+        standing: Standing | None = None,
+    ) -> Fired:
+        """Do the same with rows of earlier batches that waited where they were read: they are in time for all."""
         # These windows are over for the rows of this batch, even if some of their panes are not.
         results = _Results(self._finish, standing)
-        self._fire(state, None, time.fired_us, time.closed_us, results)
+        waited = self._take(held, combined=True)
+        self._fire(state, waited, time.fired_us, time.closed_us, results)
         rows = self._take(received, combined)
+        if waited is not None:
+            waited = waited.filter(pl.col(WINDOW) >= drop_limit_us(self._window, time.closed_us))
+            rows = waited if rows is None else self._merge_panes([waited, rows]).select(self._run_columns)
         if time.fire_us > time.closed_us:
             self._fire(state, rows, max(time.fired_us, time.closed_us), time.fire_us, results)
             if rows is not None:
@@ -137,7 +157,8 @@ class WindowedAggregate:
 
     def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
         """Return one row a pane and key."""
-        return self._compacted(runs).filter(pl.col(WINDOW) >= drop_limit_us(self._window, passed_us))
+        # What readers hold may lie in time slots that are shorter than panes.
+        return self._compacted(self._as_panes(runs)).filter(pl.col(WINDOW) >= drop_limit_us(self._window, passed_us))
 
     def unite(self, stored: list[pl.DataFrame]) -> pl.DataFrame:
         """Return one row a pane and key."""
@@ -145,14 +166,42 @@ class WindowedAggregate:
 
     def values(self, stored: pl.DataFrame) -> pl.DataFrame:
         """Return the values so far; those of sliding windows are per pane, from which windows are made."""
-        return self._finish(stored, pane_us(self._window))
+        return self._finish(self._as_panes([stored])[0], pane_us(self._window))
+
+    def by_window(self, rows: pl.DataFrame, after_us: int) -> pl.DataFrame:
+        """Return partial rows of panes as partial rows of all their windows that end after the given time."""
+        merged = self._partials.merge(self._as_panes([rows]), [WINDOW], strides=self._strides)
+        if self._window.kind == "tumbling" or merged.is_empty():
+            return merged.select(self._run_columns)
+        laid = list(self._merge_windows([merged], after_us, END_OF_TIME))
+        return (concatenate(laid) if laid else merged.clear()).select(self._run_columns)
+
+    def results(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return partial rows of windows as results, row by row."""
+        return self._finish(rows)
 
     def _take(self, received: list[pl.DataFrame], combined: bool) -> pl.DataFrame | None:
         frames = [frame for frame in received if frame.height]
         if not frames:
             return None
-        rows = self._merge_panes(frames) if combined else self.combine(concatenate(frames))
+        if not combined:
+            rows = self._partials.combine(concatenate(self._as_panes(frames)), [WINDOW], strides=self._strides)
+        elif self._slot_us != pane_us(self._window):
+            rows = self._partials.merge(self._as_panes(frames), [WINDOW], strides=self._strides)
+        else:
+            rows = self._merge_panes(frames)
         return rows.select(self._run_columns)
+
+    def _slot_start(self, time_us: pl.Expr) -> pl.Expr:
+        if self._slot_us == pane_us(self._window):
+            return pane_start(time_us, self._window)
+        return (time_us - self._window.offset_us) // self._slot_us * self._slot_us + self._window.offset_us
+
+    def _as_panes(self, frames: list[pl.DataFrame]) -> list[pl.DataFrame]:
+        """Return rows of time slots as rows of the panes that hold them."""
+        if self._slot_us == pane_us(self._window):
+            return frames
+        return [frame.with_columns(pane_start(pl.col(WINDOW), self._window)) for frame in frames]
 
     def _fire(
         self, state: SlotState, arrived: pl.DataFrame | None, after_us: int, until_us: int, results: _Results
@@ -178,7 +227,8 @@ class WindowedAggregate:
 
     def _merge_panes(self, panes: list[pl.DataFrame]) -> pl.DataFrame:
         # Within one frame, be it a run or what one local merge made, every pane and key is there only once.
-        return panes[0] if len(panes) == 1 else self._partials.merge(panes, [WINDOW], strides=self._strides)
+        whole = len(panes) == 1 and self._slot_us == pane_us(self._window)
+        return panes[0] if whole else self._partials.merge(panes, [WINDOW], strides=self._strides)
 
     def _merge_windows(self, panes: list[pl.DataFrame], after_us: int, until_us: int) -> Iterator[pl.DataFrame]:
         """Yield the partial rows of the windows that end in (after, until], some windows at a time."""

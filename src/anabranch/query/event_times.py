@@ -14,6 +14,9 @@ Duration = str | timedelta
 Moment = str | date | datetime
 """A point in time: ISO 8601 text, a date, or a datetime; without a zone it is in UTC."""
 
+NO_LIMIT = "none"
+"""What stands for None where only text can be written, as in the attributes of XML."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -43,8 +46,8 @@ def make_clock(per: ClockLevel, delay: Duration, groups: int, idle: Duration | N
 def make_limits(earliest: Moment | None, ahead: Duration | None) -> TimeLimits:
     """Return which event times cannot be right, or raise ``FlowError`` if that cannot be understood."""
     return TimeLimits(
-        None if earliest is None else _read_moment_us(earliest),
-        None if ahead is None else parse_duration(ahead, "watermark's ahead"),
+        None if earliest is None or earliest == NO_LIMIT else _read_moment_us(earliest),
+        None if ahead is None or ahead == NO_LIMIT else parse_duration(ahead, "watermark's ahead"),
     )
 
 

@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 from anabranch.errors import AnabranchError, FlowError
 from anabranch.model import Aggregate, Sink
 from anabranch.model.balance import Balance, Trigger
+from anabranch.model.lookups import LookupTable
 from anabranch.operators.registry import make_aggregate, registry
 from anabranch.query.column_types import parse_schema
-from anabranch.query.flow_documents import FlowDocument, StreamDocument
+from anabranch.query.flow_documents import FlowDocument, RunDefaults, StreamDocument
 from anabranch.query.flow_sections import Call, Columns, Section
 from anabranch.query.flow_steps import (
     AggStep,
@@ -24,6 +25,7 @@ from anabranch.query.flow_steps import (
     FlatMapStep,
     FunctionArguments,
     KeyByStep,
+    LookupStep,
     MapBatchesStep,
     OrderedStep,
     ProcessStep,
@@ -37,6 +39,7 @@ from anabranch.query.flow_steps import (
 )
 from anabranch.query.graph import FlowGraph
 from anabranch.query.labels import name_alternatives
+from anabranch.query.merging import LocalMerge
 from anabranch.query.nodes import Readable
 from anabranch.query.streams import Stream
 
@@ -56,6 +59,8 @@ class Constructors:
 
     sources: Mapping[str, Callable[..., Readable]] = field(default_factory=dict)
     sinks: Mapping[str, Callable[..., Sink]] = field(default_factory=dict)
+    tables: Mapping[str, Callable[..., LookupTable]] = field(default_factory=dict)
+    """For ``lookup``."""
     values: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """For arguments such as ``keys: {zipf: {n: 1000}}``."""
 
@@ -90,11 +95,11 @@ def build_flow(document: FlowDocument, flow_class: type[FlowT], around: Surround
     return flow
 
 
-def run_defaults(document: FlowDocument, around: Surroundings) -> dict[str, Any]:
-    """Return what the file says about running it, without what it leaves open."""
-    defaults: dict[str, Any] = document.run.model_dump(exclude_none=True)
+def run_defaults(run: RunDefaults, locate: Callable[[str], str]) -> dict[str, Any]:
+    """Return what a file says about running its flow, without what it leaves open."""
+    defaults: dict[str, Any] = run.model_dump(exclude_none=True)
     if "checkpoint" in defaults:
-        defaults["checkpoint"] = around.locate(defaults["checkpoint"])
+        defaults["checkpoint"] = locate(defaults["checkpoint"])
     return defaults
 
 
@@ -156,6 +161,11 @@ def _take_step(stream: Stream, step: Step, around: Surroundings) -> Stream:
                 msg = "flat_map: say which columns the function returns, by {function: module:name, schema: {…}}"
                 raise FlowError(msg)
             return stream.flat_map(_find_function(function, around), schema=parse_schema(function.columns))
+        case LookupStep(lookup=given):
+            said = _said(given) | {"table": _make_table(given.table, around)}
+            if isinstance(given.columns, dict):
+                said["columns"] = parse_schema(given.columns)
+            return stream.lookup(**said)
         case AggStep() | TopKStep() | DistinctStep() | OrderedStep() | ProcessStep():
             return _take_stateful_step(stream, step, around)
         case KeyByStep() | WatermarkStep() | WindowStep() | SessionStep() | CountWindowStep():
@@ -168,7 +178,11 @@ def _take_framing_step(
     """Say what belongs together: keys, event time, windows."""
     match step:
         case KeyByStep():
-            return stream.key_by(*step.key_by, routing=step.routing, balance=_make_balance(step.balance))
+            merge = None if step.merge is None else LocalMerge(**step.merge.model_dump())
+            balance = _make_balance(step.balance)
+            return stream.key_by(
+                *step.key_by, routing=step.routing, balance=balance, exchange=step.exchange, merge=merge
+            )
         case WatermarkStep(watermark=watermark):
             return stream.watermark(**_said(watermark))
         case WindowStep(window=window):
@@ -221,6 +235,11 @@ def _make_source(call: Call, around: Surroundings) -> Readable:
 def _make_sink(call: Call, around: Surroundings) -> Sink:
     sink: Sink = _make(call, around.constructors.sinks, "sink", around)
     return sink
+
+
+def _make_table(call: Call, around: Surroundings) -> LookupTable:
+    table: LookupTable = _make(call, around.constructors.tables, "table", around)
+    return table
 
 
 def _make_aggregate(call: Call, around: Surroundings) -> Aggregate:

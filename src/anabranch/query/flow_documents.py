@@ -25,7 +25,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError
 
@@ -82,10 +82,22 @@ class FlowDocument(Section):
     run: RunDefaults = RunDefaults()
 
 
+SectionT = TypeVar("SectionT", bound=Section)
+
+
 def read_document(plain: object, where: str) -> FlowDocument:
     """Check plain data against the format; raise ``FlowError`` with the place of each problem and what is allowed."""
+    return _read_section(FlowDocument, plain, where)
+
+
+def read_run_defaults(plain: object, where: str) -> RunDefaults:
+    """Do the same with what a file says about running its flow."""
+    return _read_section(RunDefaults, plain, where)
+
+
+def _read_section(kind: type[SectionT], plain: object, where: str) -> SectionT:
     try:
-        return FlowDocument.model_validate(plain)
+        return kind.model_validate(plain)
     except ValidationError as error:
         problems = [_explain_problem(dict(detail)) for detail in error.errors()]
         hidden = len(problems) - MOST_PROBLEMS_SHOWN

@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +14,7 @@ from typing import Any, Generic, overload
 
 from anabranch.errors import AnabranchError, FlowError
 from anabranch.query.flow_building import Constructors, FlowT, Surroundings, build_flow, run_defaults
-from anabranch.query.flow_documents import read_document
+from anabranch.query.flow_documents import read_document, read_run_defaults
 from anabranch.query.flow_markup import read_xml, read_yaml
 from anabranch.query.graph import FlowGraph
 from anabranch.query.labels import name_alternatives
@@ -58,12 +58,15 @@ def load_flow(
         return _load_document(_existing(path), _READERS[suffix], flow_class, constructors or Constructors())
     if suffix == ".py":
         file = _existing(path)
-        return FlowFile(_pick_flow(_load_module(file), attribute, flow_class, path), {}, str(file))
-    module, colon, attribute = text.partition(":")
+        module = _load_module(file)
+        return FlowFile(_pick_flow(module, attribute, flow_class, path), _read_run(module, file), str(file))
+    name, colon, attribute = text.partition(":")
     if not colon:
         msg = f"{text!r} is no flow file; give {_FORMS}"
         raise FlowError(msg)
-    return FlowFile(_pick_flow(_import_module(module, text), attribute, flow_class, text), {}, text)
+    module = _import_module(name, text)
+    file = Path(module.__file__) if module.__file__ else Path(text)
+    return FlowFile(_pick_flow(module, attribute, flow_class, text), _read_run(module, file), text)
 
 
 def _load_document(
@@ -78,7 +81,7 @@ def _load_document(
     code = FlowCode(path.parent, document.python)
     around = Surroundings(constructors, code.find, lambda place: _locate(path.parent, place))
     try:
-        return FlowFile(build_flow(document, flow_class, around), run_defaults(document, around), str(path))
+        return FlowFile(build_flow(document, flow_class, around), run_defaults(document.run, around.locate), str(path))
     except AnabranchError as error:
         raise type(error)(f"{path}: {error}") from error
 
@@ -169,6 +172,14 @@ def _pick_flow(module: ModuleType, attribute: str, flow_class: type[FlowT], wher
         msg = f"{where}: {wanted!r} is a {type(found).__name__}; make it a {needed}, or a function that returns one"
         raise FlowError(msg)
     return found
+
+
+def _read_run(module: ModuleType, file: Path) -> dict[str, Any]:
+    """Return what a module says in ``RUN`` about running its flow."""
+    said = getattr(module, "RUN", {})
+    if isinstance(said, Mapping):
+        said = {name: str(value) if isinstance(value, Path) else value for name, value in said.items()}
+    return run_defaults(read_run_defaults(said, f"{file}: RUN"), lambda place: _locate(file.parent, place))
 
 
 def _existing(path: str) -> Path:

@@ -42,7 +42,7 @@ from anabranch.query.labels import name_alternatives
 
 _FLOW_PARTS = ("python", "source", "stream", "dead_letter", "run")
 _STEP_OPTIONS = ("ttl", "name")
-_KEY_OPTIONS = ("routing", "balance")
+_KEY_OPTIONS = ("routing", "balance", "exchange")
 """What stands beside a stateful step's verb, not among its arguments."""
 _STATEFUL_VERBS = ("agg", "top_k", "distinct", "ordered", "process")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
@@ -152,8 +152,8 @@ def _read_step(element: Element) -> dict[str, Any]:
         options = {key: element.attrib.pop(key) for key in _STEP_OPTIONS if key in element.attrib}
     if element.tag == "key_by":
         options = {key: element.attrib.pop(key) for key in _KEY_OPTIONS if key in element.attrib}
-        for child in element.findall("balance"):
-            options["balance"] = _read_value(child)
+        for child in (*element.findall("balance"), *element.findall("merge")):
+            options[child.tag] = _read_value(child)
             element.remove(child)
     if element.tag in ("select", "with_columns", "key_by", "distinct"):
         return {element.tag: _read_columns(element), **options}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date, datetime
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from anabranch.model import LatePolicy
 from anabranch.model.balance import AUTO, ProtocolChoice
+from anabranch.model.exchanges import ExchangeChoice
+from anabranch.model.lookups import MissingPolicy
+from anabranch.model.operations import UnfilledPolicy
 from anabranch.model.times import ClockLevel
 from anabranch.query.flow_sections import Call, Columns, Duration, Names, Section
 
@@ -33,7 +36,7 @@ class WatermarkArguments(Section):
     idle: Duration | None = None
     behind: Duration | None = None
     earliest: datetime | date | str | None = None
-    ahead: Duration | None = None
+    ahead: Duration | Literal["none"] | None = None
 
 
 class WindowArguments(Section):
@@ -55,6 +58,7 @@ class SessionArguments(Section):
     gap: Duration
     late: LatePolicy | None = None
     lateness: Duration | None = None
+    early: Duration | None = None
 
 
 class CountWindowArguments(Section):
@@ -63,6 +67,8 @@ class CountWindowArguments(Section):
     shorthand: ClassVar[str | None] = "rows"
     rows: int
     every: int | None = None
+    idle: Duration | None = None
+    unfilled: UnfilledPolicy | None = None
 
 
 class TopKArguments(Section):
@@ -90,6 +96,25 @@ class ProcessArguments(Section):
     columns: dict[str, str] = Field(alias="schema", min_length=1)
 
 
+class LookupArguments(Section):
+    """A table, and how rows are looked up in it; what is not said has the default of ``Stream.lookup``."""
+
+    table: Call
+    on: Names
+    columns: dict[str, str] | Names | None = None
+    missing: MissingPolicy | None = None
+    cache: int | None = None
+    expires: Duration | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_on(cls, value: Any) -> Any:
+        """Take ``on:`` for what YAML makes of it: true."""
+        if not isinstance(value, Mapping):
+            return value
+        return {("on" if key is True else key): given for key, given in value.items()}
+
+
 class FilterStep(Section):
     filter: str
 
@@ -108,6 +133,10 @@ class MapBatchesStep(Section):
 
 class FlatMapStep(Section):
     flat_map: FunctionArguments
+
+
+class LookupStep(Section):
+    lookup: LookupArguments
 
 
 class TriggerArguments(Section):
@@ -138,9 +167,20 @@ def _read_balance(value: Any) -> Any:
     return None if value in (False, "off", "false") else value
 
 
+class MergeArguments(Section):
+    """What of a ``LocalMerge`` is said."""
+
+    slot: str | None = None
+    delay: str | None = None
+    count: int | None = None
+    at: str | None = None
+
+
 class KeyByStep(Section):
     key_by: Names
     routing: str = AUTO
+    exchange: ExchangeChoice = "auto"
+    merge: MergeArguments | None = None
     balance: Annotated[BalanceArguments | None, BeforeValidator(_read_balance)] = BalanceArguments()
 
 
@@ -193,6 +233,7 @@ STEPS: tuple[str, ...] = (
     "with_columns",
     "map_batches",
     "flat_map",
+    "lookup",
     "key_by",
     "watermark",
     "window",
@@ -217,6 +258,7 @@ Step = Annotated[
     | Annotated[WithColumnsStep, Tag("with_columns")]
     | Annotated[MapBatchesStep, Tag("map_batches")]
     | Annotated[FlatMapStep, Tag("flat_map")]
+    | Annotated[LookupStep, Tag("lookup")]
     | Annotated[KeyByStep, Tag("key_by")]
     | Annotated[WatermarkStep, Tag("watermark")]
     | Annotated[WindowStep, Tag("window")]

@@ -9,6 +9,7 @@ import polars as pl
 from anabranch.errors import FlowError
 from anabranch.model import Sink
 from anabranch.query.explain import ExplainFormat, explain
+from anabranch.query.lookups import Lookup
 from anabranch.query.nodes import EventTime, Node, Operation, Output, Readable, Spring
 from anabranch.query.plan import DEFAULT_SLOTS, Strategy, make_plan
 from anabranch.query.streams import Stream
@@ -84,3 +85,5 @@ class FlowGraph:
         for node in self.nodes.values():
             if isinstance(node.operation, Output):
                 node.operation.sink.check(node.schema)
+            elif isinstance(node.operation, Lookup):
+                node.operation.table.check(node.operation.keys, node.operation.columns)

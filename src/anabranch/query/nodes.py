@@ -14,6 +14,7 @@ from anabranch.model import FLOW_CLOCK, Clock, OperatorSpec, Sink
 from anabranch.model.balance import Routing
 from anabranch.model.times import USUAL_LIMITS, TimeLimits
 from anabranch.query.labels import describe_columns, name_alternatives
+from anabranch.query.lookups import Lookup
 
 Expression = pl.Expr | str
 """A Polars expression, or SQL in Polars' dialect."""
@@ -153,7 +154,7 @@ class Output:
 
 
 Stateless = Filter | Select | WithColumns | MapBatches | FlatMap | Union | Watermark | LateRows
-Operation = Spring | Stateless | Stateful | Output
+Operation = Spring | Stateless | Lookup | Stateful | Output
 
 
 @dataclass(frozen=True, slots=True)

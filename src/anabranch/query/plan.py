@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
 from anabranch.errors import FlowError
 from anabranch.model import AggregateSpec, OrderSpec, TopKSpec
+from anabranch.model.exchanges import ExchangeDecision
+from anabranch.query.ahead import choose_ahead
+from anabranch.query.merging import decide_exchanges
 from anabranch.query.nodes import LateRows, Node, Output, Spring, Stateful, Union, Watermark
 
 if TYPE_CHECKING:
@@ -56,6 +59,8 @@ class Plan:
     """Stateful nodes that are fed by windows which fire in the same batch."""
     subquery_slots: int
     """What each subquery gets under *operator-set*: the same total is shared out under the other strategies."""
+    exchanges: Mapping[int, ExchangeDecision] = field(default_factory=dict)
+    """Stateful node → how its rows come together, and why."""
 
     @property
     def hops(self) -> int:
@@ -72,7 +77,17 @@ class Plan:
 
     @property
     def stateful(self) -> tuple[Node, ...]:
-        return tuple(node for node in self.nodes.values() if node.stateful)
+        """The stateful nodes that have slots."""
+        return tuple(node for node in self.nodes.values() if node.stateful and not self.is_global(node.id))
+
+    @property
+    def merged_globally(self) -> tuple[Node, ...]:
+        """The stateful nodes without an exchange whose partial results meet in a store."""
+        return tuple(node for node in self.nodes.values() if self.is_global(node.id))
+
+    def is_global(self, node: int) -> bool:
+        """Say whether a node's partial results meet in a store: then it has no slots and is on no level."""
+        return node in self.exchanges and self.exchanges[node].kind == "global"
 
     @property
     def operators(self) -> tuple[Node, ...]:
@@ -137,13 +152,17 @@ def is_operator(node: Node) -> bool:
 
 
 def _plan(flow: str, nodes: Mapping[int, Node], slots: int, strategy: Strategy) -> Plan:
-    levels = _levels(nodes, strategy)
+    exchanges = decide_exchanges(nodes)
+    if strategy == "operator-set":
+        exchanges |= choose_ahead(nodes, exchanges)
+    heads = _heads(nodes, exchanges, strategy)
+    levels = _levels(nodes, heads)
     children = {
         node: tuple(child.id for child in nodes.values() for source in child.inputs if source == node) for node in nodes
     }
     followed = {node.id: _followed(nodes, node) for node in nodes.values() if node.stateful}
     # Subqueries of one level share its slots, so the total grows with the levels, not with the stateful operators.
-    total = slots * (len(_levels(nodes, "operator-set")) + 1)
+    total = slots * (len(_levels(nodes, _heads(nodes, exchanges, "operator-set"))) + 1)
     return Plan(
         flow=flow,
         strategy=strategy,
@@ -154,6 +173,7 @@ def _plan(flow: str, nodes: Mapping[int, Node], slots: int, strategy: Strategy) 
         watermarks={node: tuple(sorted(watermarks)) for node, (watermarks, _) in followed.items()},
         lagging=frozenset(node for node, (_, lagging) in followed.items() if lagging),
         subquery_slots=slots,
+        exchanges=exchanges,
     )
 
 
@@ -167,14 +187,13 @@ def _only_orders(node: Node) -> bool:
     return isinstance(node.operation, Stateful) and isinstance(node.operation.spec, OrderSpec)
 
 
-def _levels(nodes: Mapping[int, Node], strategy: Strategy) -> tuple[tuple[int, ...], ...]:
-    heads = _heads(nodes, strategy)
+def _levels(nodes: Mapping[int, Node], heads: set[int]) -> tuple[tuple[int, ...], ...]:
     depth = _depths(nodes, heads)
     count = max((depth[head] for head in heads), default=0)
     return tuple(tuple(sorted(head for head in heads if depth[head] == level)) for level in range(1, count + 1))
 
 
-def _heads(nodes: Mapping[int, Node], strategy: Strategy) -> set[int]:
+def _heads(nodes: Mapping[int, Node], exchanges: Mapping[int, ExchangeDecision], strategy: Strategy) -> set[int]:
     """Return the nodes that get their rows through an exchange: the stateful ones, or every operator behind another.
 
     A leading stateless operator runs where its spring is read: reading is no operator, so nothing lies between them.
@@ -183,6 +202,9 @@ def _heads(nodes: Mapping[int, Node], strategy: Strategy) -> set[int]:
     behind_operator: set[int] = set()
     for node in nodes.values():  # ids rise along the edges
         behind = bool(behind_operator.intersection(node.inputs))
+        if node.stateful and exchanges[node.id].kind == "global":
+            # It runs where its rows are read, under every strategy.
+            continue
         if node.stateful or (strategy == "operator" and behind and is_operator(node)):
             heads.add(node.id)
         if behind or is_operator(node):

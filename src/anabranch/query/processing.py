@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from anabranch.errors import FlowError
-from anabranch.model import TIME, Clock, LatePolicy, OrderSpec, ProcessSpec
+from anabranch.model import FLOW_CLOCK, TIME, Clock, LatePolicy, OrderSpec, ProcessSpec
 from anabranch.query.nodes import Stateful
 
 if TYPE_CHECKING:
@@ -53,19 +53,14 @@ def process_stream(
             raise FlowError(msg)
         stream = replace(stream, node=stream.graph.nodes[stream.node.inputs[0]])
         ordered = True
-    if stream.node.time is None:
-        msg = (
-            'process needs event time: call .watermark("ts", delay="2s") before, and keep its column; rows without a '
-            "time of their own can be given one first, by with_columns()"
-        )
-        raise FlowError(msg)
+    time = stream.node.time
     spec = ProcessSpec(
         keys=stream.keys,
         processor=processor,
         columns=stream.schema,
         schema=dict(pl.Schema(schema)),
-        time_column=TIME,
-        clock=stream.node.time.clock,
+        time_column=None if time is None else TIME,
+        clock=FLOW_CLOCK if time is None else time.clock,
         ordered=ordered,
     )
     label = f"process {type(processor).__name__}{' in order' if ordered else ''}"

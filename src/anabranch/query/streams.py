@@ -22,13 +22,19 @@ from anabranch.model import (
     Sink,
     TopKSpec,
     WindowSpec,
+    spreads_any_key,
 )
 from anabranch.model.balance import AUTO, Balance, Routing
 from anabranch.model.columns import HASH, ORDER, PARTITION, SEEN, TIME, WINDOW, WINDOW_END
+from anabranch.model.exchanges import ExchangeChoice
+from anabranch.model.lookups import LookupTable, MissingPolicy
+from anabranch.model.operations import UnfilledPolicy
 from anabranch.model.times import DEFAULT_GROUPS, ClockLevel
 from anabranch.operators.kernels import make_kernel
 from anabranch.query.event_times import Duration, Moment, describe_limits, make_clock, make_limits
 from anabranch.query.labels import describe_clock, describe_columns, describe_window, name_alternatives
+from anabranch.query.lookups import ColumnTypes, Lookup, lookup_stream
+from anabranch.query.merging import LocalMerge, bind_sink, check_predicate, fit_exchange, make_routing
 from anabranch.query.nodes import (
     EventTime,
     Expression,
@@ -49,7 +55,7 @@ from anabranch.query.nodes import (
 )
 from anabranch.query.processing import order_stream, passes_time_on, process_stream, puts_late_rows_aside
 from anabranch.query.windowing import check_key_names, make_count_window, make_session, make_window
-from anabranch.routing.strategies import make_strategy, strategy_names
+from anabranch.routing.strategies import make_strategy
 
 if TYPE_CHECKING:
     from anabranch.operators.processors import FrameProcessor, Processor
@@ -134,11 +140,36 @@ class Stream:
         time = self.node.time if len(times) == 1 else None
         return replace(self, node=self.graph.add(Union(), inputs, self.schema, f"union of {len(inputs)}", time))
 
-    def key_by(self, *columns: str, routing: str = AUTO, balance: Balance | None = _BALANCED) -> Stream:
+    def lookup(
+        self,
+        table: LookupTable,
+        on: str | Iterable[str],
+        *,
+        columns: ColumnTypes | Iterable[str] | None = None,
+        missing: MissingPolicy = "null",
+        cache: int = 1_000_000,
+        expires: Duration | None = "10m",
+    ) -> Stream:
+        """Add the columns of the table's row with the same key: a stream–table join, in the task that has the rows.
+
+        Rows that the table has nothing for get nulls, are dropped, or are rejected to the dead-letter sink. Each worker
+        keeps up to ``cache`` keys, as they were when it fetched them, until they expire.
+        """
+        return lookup_stream(self, table, on, columns, missing, cache, expires)
+
+    def key_by(
+        self,
+        *columns: str,
+        routing: str = AUTO,
+        balance: Balance | None = _BALANCED,
+        exchange: ExchangeChoice = "auto",
+        merge: LocalMerge | None = None,
+    ) -> Stream:
         """Name the columns whose values belong together. Rows with a null key go to the dead-letter sink.
 
         ``routing`` names a strategy that spreads keys over slots; ``auto`` moves and splits hot keys as needed.
         ``balance`` says how even slots must be, and when to look again; None leaves keys where they are.
+        ``exchange`` says how rows of a key come together, ``merge`` when readers send what they merged of them.
         """
         if not columns:
             msg = f"key_by needs at least one column; there are {', '.join(self.schema)}"
@@ -149,10 +180,7 @@ class Stream:
                 allowed = "integers, strings, bytes, dates, times, booleans or decimals"
                 msg = f"key_by: {column!r} is {dtype}; keys are {allowed}: cast it first"
                 raise FlowError(msg)
-        if routing != AUTO and routing not in strategy_names():
-            msg = f"key_by: unknown routing {routing!r}; there are {AUTO}, {', '.join(strategy_names())}"
-            raise FlowError(msg)
-        return replace(self, keys=columns, routing=Routing(routing, balance))
+        return replace(self, keys=columns, routing=make_routing(routing, balance, exchange, merge))
 
     def watermark(
         self,
@@ -201,18 +229,23 @@ class Stream:
         """
         return self._windowed(make_window(size, every, offset, late, lateness, early))
 
-    def session(self, gap: Duration, *, late: LatePolicy = "drop", lateness: Duration = "0s") -> Stream:
-        """Put rows of a key together until it is silent for this long; ``late`` as for windows."""
-        return self._windowed(make_session(gap, late, lateness))
+    def session(
+        self, gap: Duration, *, late: LatePolicy = "drop", lateness: Duration = "0s", early: Duration | None = None
+    ) -> Stream:
+        """Put rows of a key together until it is silent for this long; ``late`` and ``early`` as for windows."""
+        return self._windowed(make_session(gap, late, lateness, early))
 
-    def count_window(self, rows: int, *, every: int | None = None) -> Stream:
+    def count_window(
+        self, rows: int, *, every: int | None = None, idle: Duration | None = None, unfilled: UnfilledPolicy = "emit"
+    ) -> Stream:
         """Put so many rows of a key together, in the order they come, beginning anew every ``every`` rows.
 
         No event time is needed. Results say in ``window`` which of the key's windows they are, from 0. A drain emits
-        those that are not full, too.
+        those that are not full, too. A key without a row for ``idle``, by the wall clock, is forgotten: the windows
+        that it had begun are emitted or dropped, as ``unfilled`` says.
         """
         self._needs_keys("count_window")
-        window = make_count_window(rows, every)
+        window = make_count_window(rows, every, idle, unfilled)
         check_key_names("count_window", self.keys, window)
         return replace(self, windowing=None, counting=window)
 
@@ -300,7 +333,7 @@ class Stream:
 
     def write(self, sink: Sink) -> Stream:
         """Send this stream to a sink; returns the stream, so that it may go to others too."""
-        index = self.graph.add_sink(sink)
+        index = self.graph.add_sink(sink := bind_sink(sink, self.node))
         self.graph.add(Output(sink, index), (self.node.id,), self.schema, sink.label, None)
         return self
 
@@ -309,7 +342,7 @@ class Stream:
     def _step(self, operation: Stateless, label: str) -> Stream:
         return self._add(operation, label, dry_run(operation, self.node.schema, label))
 
-    def _add(self, operation: Stateless, label: str, schema: dict[str, pl.DataType]) -> Stream:
+    def _add(self, operation: Stateless | Lookup, label: str, schema: dict[str, pl.DataType]) -> Stream:
         reserved = [name for name in schema if name in _RESERVED]
         if reserved:
             msg = f"{label}: {', '.join(reserved)} is a name of the engine's own; choose another"
@@ -328,13 +361,15 @@ class Stream:
         if self.windowing is not None and self.node.time is None:
             msg = f"{name}: the event time got lost after window(); keep its column, or unite streams with the same one"
             raise FlowError(msg)
+        spec = fit_exchange(name, spec, self.routing.exchange)
         kernel = make_kernel(spec)
         splits = self.routing.strategy != AUTO and make_strategy(self.routing.strategy).splits_keys
-        if splits and not kernel.splittable:
+        if splits and not spreads_any_key(kernel):
             msg = f"{name}: {self.routing.strategy} spreads a key over slots, and this operator needs each key whole"
             raise FlowError(msg)
         schema = kernel.output_schema(self.schema | ({TIME: pl.Datetime("us")} if spec.time_column else {}))
         schema.pop(TIME, None)
+        check_predicate(name, self.routing.exchange, schema)
         time: EventTime | None = None
         if self.windowing is not None and not spec.clock.is_kept_in_slots:
             # Behind keys that have their own time, there is none that all results keep to.

@@ -18,6 +18,7 @@ from anabranch.model import (
     LatePolicy,
     WindowSpec,
 )
+from anabranch.model.operations import UNFILLED_POLICIES, UnfilledPolicy
 from anabranch.query.event_times import Duration
 
 
@@ -37,23 +38,22 @@ def make_window(
         raise FlowError(msg)
     kind: Literal["tumbling", "sliding"] = "tumbling" if slide_us == size_us else "sliding"
     window = WindowSpec(kind, size_us, slide_us, parse_duration(offset, "window's offset"))
-    early_us = None if early is None else parse_duration(early, "window's early")
-    if early_us is not None and early_us <= 0:
-        msg = f"window: early must be positive, got {early!r}"
-        raise FlowError(msg)
-    return replace(_with_lateness(window, "window", late, lateness), early_us=early_us)
+    return replace(_with_lateness(window, "window", late, lateness), early_us=_read_early("window", early))
 
 
-def make_session(gap: Duration, late: LatePolicy, lateness: Duration) -> WindowSpec:
+def make_session(gap: Duration, late: LatePolicy, lateness: Duration, early: Duration | None = None) -> WindowSpec:
     """Return a session window, or raise ``FlowError`` if there cannot be such a one."""
     gap_us = parse_duration(gap, "session's gap")
     if gap_us <= 0:
         msg = f"session: the gap must be positive, got {gap!r}"
         raise FlowError(msg)
-    return _with_lateness(WindowSpec("session", gap_us, gap_us), "session", late, lateness)
+    session = _with_lateness(WindowSpec("session", gap_us, gap_us), "session", late, lateness)
+    return replace(session, early_us=_read_early("session", early))
 
 
-def make_count_window(rows: int, every: int | None) -> CountWindowSpec:
+def make_count_window(
+    rows: int, every: int | None, idle: Duration | None = None, unfilled: UnfilledPolicy = "emit"
+) -> CountWindowSpec:
     """Return a count window, or raise ``FlowError`` if there cannot be such a one."""
     window = CountWindowSpec(rows, rows if every is None else every)
     for number in (window.size_rows, window.slide_rows):
@@ -63,7 +63,15 @@ def make_count_window(rows: int, every: int | None) -> CountWindowSpec:
     if not 1 <= window.slide_rows <= window.size_rows:
         msg = f"count_window: rows {rows} and every {every} must be at least 1, and every at most the rows"
         raise FlowError(msg)
-    return window
+    if unfilled not in UNFILLED_POLICIES:
+        choices = ", ".join(UNFILLED_POLICIES)
+        msg = f"count_window: unfilled={unfilled!r} is unknown; windows that silent keys had begun can be {choices}"
+        raise FlowError(msg)
+    idle_us = None if idle is None else parse_duration(idle, "count_window's idle")
+    if idle_us is not None and idle_us <= 0:
+        msg = f"count_window: idle must be longer than nothing, got {idle!r}; leave it out to keep all keys"
+        raise FlowError(msg)
+    return replace(window, idle_us=idle_us, unfilled=unfilled)
 
 
 def check_key_names(where: str, keys: Sequence[str], window: WindowSpec | CountWindowSpec) -> None:
@@ -75,6 +83,15 @@ def check_key_names(where: str, keys: Sequence[str], window: WindowSpec | CountW
         if key in added:
             msg = f"{where}: the key {key!r} would be written over by the window's own column; rename it first"
             raise FlowError(msg)
+
+
+def _read_early(where: str, early: Duration | None) -> int | None:
+    """Return how often results so far are emitted."""
+    early_us = None if early is None else parse_duration(early, f"{where}'s early")
+    if early_us is not None and early_us <= 0:
+        msg = f"{where}: early must be positive, got {early!r}"
+        raise FlowError(msg)
+    return early_us
 
 
 def _with_lateness(window: WindowSpec, where: str, late: LatePolicy, lateness: Duration) -> WindowSpec:

@@ -14,6 +14,7 @@ from anabranch.routing.choices import DChoices, PartialKeyGrouping, WChoices
 from anabranch.routing.coordinated import LeastCount, LeastKey, WeightRandom
 from anabranch.routing.hashing import buckets_of, hash_keys, slots_of
 from anabranch.routing.keys import KeyBatch, KeySample
+from anabranch.routing.partitions import PartitionRoute
 from anabranch.routing.ranges import RangeRoute
 from anabranch.routing.ring import resize_map, ring_map
 from anabranch.routing.routes import Routes
@@ -45,6 +46,7 @@ __all__ = [
     "Modulo",
     "ModuloRoute",
     "PartialKeyGrouping",
+    "PartitionRoute",
     "RangeRoute",
     "Ranges",
     "RingRoute",

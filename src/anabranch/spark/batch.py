@@ -20,11 +20,13 @@ from anabranch.errors import EngineError, SinkError, StateDamaged
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import BatchProgress, OperatorTime, Split
 from anabranch.query.plan import Plan
+from anabranch.spark.ahead import PROMISES, AheadLevel
 from anabranch.spark.anchors import anchor_frame, executor_locations
 from anabranch.spark.blocks import EXCHANGE_SCHEMA, LEDGER
 from anabranch.spark.clocks import (
     FlowClocks,
     advance_clocks,
+    follow_split_keys,
     load_clocks,
     next_wake_us,
     operator_times,
@@ -42,7 +44,10 @@ from anabranch.spark.flow_routes import (
     store_levels,
 )
 from anabranch.spark.flow_times import advance_time, load_time, next_silence_us, store_time
+from anabranch.spark.lanes import count_lanes, load_lanes, store_lanes
+from anabranch.spark.merge_watch import MergeWatch
 from anabranch.spark.publishing import Publisher
+from anabranch.spark.rehoming import rehome_state
 from anabranch.spark.reports import BatchReport, merge_ledgers
 from anabranch.spark.session import runs_locally, task_environment
 from anabranch.spark.settings import RunSettings
@@ -55,6 +60,7 @@ from anabranch.state.epochs import Lease
 from anabranch.state.manifest import INITIAL_BATCH, LevelState, Manifest
 from anabranch.state.repair import explain_damage
 from anabranch.state.retention import Retention
+from anabranch.state.runs import WriteName
 
 logger = logging.getLogger("anabranch")
 
@@ -113,6 +119,8 @@ class BatchRunner:
         self._steering = steering
         self._listening_since_us = int(time.time() * 1e6)
         self._retention = Retention(checkpoint)
+        self._merging = MergeWatch(program)
+        self._ahead = AheadLevel(program)
         self._anchors: tuple[tuple[SparkSession, int, tuple[str, ...]], DataFrame] | None = None
         self._pickled: bytes = cloudpickle.dumps(program)  # type: ignore[no-untyped-call]
         self._digest = hashlib.blake2b(self._pickled, digest_size=16).hexdigest()
@@ -130,7 +138,10 @@ class BatchRunner:
             self._publish(committed)
             return committed, self._progress(committed, None, time.perf_counter() - began, {}, given)
         before = self._checkpoint.latest()
-        routes = load_routes(self._plan, before, self._settings.buckets)
+        if before is not None:
+            writer = WriteName(self._lease.epoch, given.batch, 0, uuid.uuid4().hex[:12])
+            before = rehome_state(self._program, before, self._settings.buckets, writer)
+        routes = self._ahead.begin(load_routes(self._plan, before, self._settings.buckets), before, given.packs)
         now_us = int(time.time() * 1e6)
         since_us = self._listening_since_us
         times = operator_times(
@@ -138,9 +149,10 @@ class BatchRunner:
         )
         changes = check_changes(self._plan, routes, self._steering.decide(given.batch, routes, before))
         reach("before-job", given.batch)
-        report = self._run_job(given, before, times, routes, changes)
+        report = self._run_job(given, before, times, routes, changes, now_us)
         job_seconds = time.perf_counter() - began
         reach("after-job", given.batch)
+        partitions = self._ahead.check(report, times)
         time_after = advance_time(
             self._plan,
             load_time(self._plan, before),
@@ -160,7 +172,8 @@ class BatchRunner:
             drained=given.drain,
             changed=frozenset(changes),
         )
-        manifest = self._manifest(given, before, report, levels, time_after, clocks, now_us)
+        clocks = follow_split_keys(clocks, report, routes, changes)
+        manifest = self._manifest(given, before, report, levels, time_after, clocks, now_us, partitions)
         reach("before-manifest", given.batch)
         # A driver that was replaced may have committed the batch just before: then its manifest stands.
         standing = self._checkpoint.commit(manifest)
@@ -220,10 +233,12 @@ class BatchRunner:
         times: Mapping[int, OperatorTime],
         routes: FlowRoutes,
         changes: Mapping[int, Change],
+        now_us: int,
     ) -> BatchReport:
         known = {level.operator: level for level in before.levels} if before is not None else {}
         states = {node.id: known.get(name_of(self._plan, node.id)) for node in self._plan.stateful}
         slots = count_slots(self._plan, routes)
+        held = load_lanes(self._plan, before)
         for attempt in range(self._settings.job_attempts):
             spec = BatchSpec(
                 batch=given.batch,
@@ -237,6 +252,9 @@ class BatchRunner:
                 handoffs={head: state.handoffs for head, state in states.items() if state is not None},
                 watches=self._steering.watches(routes),
                 next_routes={head: change.routes for head, change in changes.items() if change.protocol == "state"},
+                held=held,
+                plain=self._merging.plain,
+                now_us=now_us,
             )
             try:
                 rows = self._job(given, spec).collect()
@@ -253,21 +271,32 @@ class BatchRunner:
                 self._lease.check()
                 continue
             slots_of = {node.id: slots[self._plan.level_of(node.id) - 1] for node in self._plan.stateful}
-            return merge_ledgers((bytes(row["block"]) for row in rows if row["head"] == LEDGER), slots_of)
+            ledgers = (bytes(row["block"]) for row in rows if row["head"] == LEDGER)
+            report = merge_ledgers(ledgers, slots_of, held)
+            self._merging.observe(report.merged)
+            return report
         raise AssertionError
 
     def _job(self, given: BatchInput, spec: BatchSpec) -> DataFrame:
         spark = self._spark
         # One partition a task: what it reads is in its task, found by the partition's number. Each has a row,
         # which says nothing, because Spark does not run tasks for a range that is empty.
-        tasks = max(1, len(given.packs))
+        tasks = spec.slots[0] if self._ahead.active else max(1, len(given.packs), count_lanes(spec.held))
         rows = spark.range(0, tasks, 1, tasks).selectExpr(*SILENT_ROW)
         if given.frame is not None:
             rows = rows.union(given.frame)
         locations = self._locations(spark)
         with task_environment(spark):
-            blocks = rows.mapInArrow(ReadTask(self._digest, self._pickled, spec, given.packs), EXCHANGE_SCHEMA)
+            if self._ahead.active:
+                # A partition is read where its slot is at home, and that is where its rows stay.
+                rows = self._anchor_frame(spark, tasks, tuple(locations)) if locations else rows
+                reading: Any = self._ahead.task(self._digest, self._pickled, spec, given.packs)
+            else:
+                reading = ReadTask(self._digest, self._pickled, spec, given.packs)
+            blocks = rows.mapInArrow(reading, EXCHANGE_SCHEMA)
             for level, slots in enumerate(spec.slots, start=1):
+                if level == 1 and self._ahead.active:
+                    continue
                 task = SlotTask(self._digest, self._pickled, spec, level)
                 exchanged = blocks.repartitionById(slots, "slot")
                 if locations:
@@ -307,6 +336,7 @@ class BatchRunner:
         time_after: FlowTime,
         clocks: FlowClocks,
         now_us: int,
+        partitions: Mapping[str, Any],
     ) -> Manifest:
         silent_us = next_silence_us(self._plan, time_after, report, now_us=now_us, since_us=self._listening_since_us)
         totals = dict(before.totals) if before is not None else {}
@@ -325,15 +355,15 @@ class BatchRunner:
             sinks=report.staged,
             totals=totals,
             problems=given.problems + report.problems,
+            lanes=store_lanes(self._plan, report.lanes),
             created_at=time.time(),
             engine={
                 "slots": self._plan.subquery_slots,
-                "next_due": {
-                    name_of(self._plan, head): operator.next_due_us for head, operator in report.operators.items()
-                },
+                "next_due": {name_of(self._plan, head): report.next_due_us(head) for head in report.heads},
                 "clocks": store_clocks(self._plan, clocks),
                 "now_us": now_us,
                 "wake_us": next_wake_us(self._plan, clocks, report, silent_us, self._listening_since_us),
+                PROMISES: partitions,
             },
         )
 
@@ -360,8 +390,8 @@ class BatchRunner:
             watermark_us=load_time(self._plan, manifest).watermark_us,
             slot_rows=tuple(sum(values) for values in zip(*rows, strict=True)) if rows else (),
             slot_seconds=report.slot_seconds if report is not None else (),
-            state_rows=sum(level.live_rows for level in manifest.levels),
-            state_bytes=sum(level.state_bytes for level in manifest.levels),
+            state_rows=manifest.state_rows,
+            state_bytes=manifest.state_bytes,
             exchanged_bytes=report.exchanged_bytes if report is not None else 0,
             phase_seconds=dict(phases),
             problems=manifest.problems,

@@ -25,11 +25,17 @@ _ARROW_SCHEMA = pa.schema(
 )
 LEDGER = -1
 """The head of rows that carry a ledger, plain JSON for the driver."""
+_HELD = 1 << 20
 
 
 def meeting_of(head: int) -> int:
     """Return what blocks have as their head whose rows meet before they leave the stateful node ``head``."""
     return LEDGER - 1 - head
+
+
+def held_of(head: int) -> int:
+    """Return what blocks have as their head whose rows, for the stateful node ``head``, were held back by a reader."""
+    return _HELD + head
 
 
 TARGET_BLOCK_BYTES = 8 << 20

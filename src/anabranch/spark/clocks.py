@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from anabranch.eventtime.last_ends import last_end_of
 from anabranch.eventtime.shared_clocks import OperatorClocks
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import BEGINNING_OF_TIME, OperatorSpec, OperatorTime
+from anabranch.model.parted_clocks import follow_parts
 from anabranch.query.nodes import Stateful
 from anabranch.query.plan import Plan
-from anabranch.spark.flow_routes import FlowRoutes, name_of
+from anabranch.spark.flow_routes import Change, FlowRoutes, name_of
 from anabranch.spark.flow_times import load_time
 from anabranch.spark.reports import BatchReport
 from anabranch.state.manifest import Manifest
@@ -26,7 +28,7 @@ def load_clocks(plan: Plan, manifest: Manifest | None) -> dict[int, OperatorCloc
     return {node.id: OperatorClocks.from_json(known.get(name_of(plan, node.id), {})) for node in plan.stateful}
 
 
-def store_clocks(plan: Plan, clocks: FlowClocks) -> dict[str, dict[str, list[int]]]:
+def store_clocks(plan: Plan, clocks: FlowClocks) -> dict[str, dict[str, Any]]:
     """Return what a manifest keeps of the operators' times."""
     return {name_of(plan, head): own.to_json() for head, own in clocks.items()}
 
@@ -39,12 +41,16 @@ def operator_times(
     clocks = load_clocks(plan, before)
     last_now_us = before.engine.get("now_us", 0) if before is not None else 0
     times = {}
-    for node in plan.stateful:
+    for node in (*plan.stateful, *plan.merged_globally):
         spec = _spec(plan, node.id)
         followed = plan.watermarks[node.id]
         time = flow_time.operator_time(
             batch, followed, lagging=node.id in plan.lagging, draining=draining, now_us=now_us
         )
+        if node.id not in routes:
+            # Where there are no slots, no clock is kept in them.
+            times[node.id] = time
+            continue
         slots = routes[node.id].slots
         time = replace(
             time,
@@ -52,6 +58,7 @@ def operator_times(
             slot_closed_us=clocks[node.id].slot_closed_us(spec.clock, slots),
             last_now_us=last_now_us,
             since_us=since_us,
+            parted=clocks[node.id].parted,
         )
         if spec.follows_own_time:
             time = replace(
@@ -69,7 +76,7 @@ def is_due(plan: Plan, manifest: Manifest) -> bool:
     """Say whether windows are due that only another batch, with or without data, can fire."""
     time_after = load_time(plan, manifest)
     clocks = load_clocks(plan, manifest)
-    nodes = {name_of(plan, node.id): node.id for node in plan.stateful}
+    nodes = {name_of(plan, node.id): node.id for node in (*plan.stateful, *plan.merged_globally)}
     for operator, next_due in manifest.engine["next_due"].items():
         if next_due is None:
             continue
@@ -119,11 +126,25 @@ def advance_clocks(
     return advanced
 
 
+def follow_split_keys(
+    clocks: FlowClocks, report: BatchReport, routes: FlowRoutes, changes: Mapping[int, Change]
+) -> dict[int, OperatorClocks]:
+    """Return the clocks with those of the keys that slots shared in a batch, or will share in the next one."""
+    followed = {}
+    for head, own in clocks.items():
+        now = routes[head].routes
+        following = changes[head].routes if head in changes else now
+        split = [now.table.split_keys(), following.table.split_keys()]
+        followed[head] = replace(own, parted=follow_parts(own.parted, report.operators[head].parted, split))
+    return followed
+
+
 def next_wake_us(
     plan: Plan, clocks: FlowClocks, report: BatchReport, silent_us: int | None, since_us: int
 ) -> int | None:
     """Return when, by the wall clock, a batch must run even if no data comes; ``silent_us`` is that of the flow."""
     wakes = [silent_us, *(operator.wake_us for operator in report.operators.values())]
+    wakes += [lane.wake_us for lane in report.lanes.values()]
     for head, own in clocks.items():
         spec = _spec(plan, head)
         wakes.append(own.wake_us(spec.clock, last_end_of(spec), since_us))

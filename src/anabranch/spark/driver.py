@@ -14,19 +14,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from anabranch.connectors import json_lines
-from anabranch.connectors.claims import claim_places, name_sinks, refuse_shared_places
+from anabranch.connectors.claims import claim_places, close_sinks, name_sinks, refuse_shared_places
 from anabranch.connectors.private_folders import PrivateFolder
 from anabranch.control.commands import Submits
 from anabranch.errors import AnabranchError, EngineError, Fenced
 from anabranch.eventtime.durations import parse_duration
-from anabranch.model import BatchProgress, Sink, Source
+from anabranch.model import BatchProgress, Sink, Source, Split
 from anabranch.query.graph import FlowGraph
 from anabranch.query.plan import Plan, make_plan
+from anabranch.spark.ahead import check_ahead, heads_ahead, pack_by_partition
 from anabranch.spark.anchors import missing_settings
 from anabranch.spark.batch import BatchInput, BatchRunner, FlowIdentity
 from anabranch.spark.clocks import is_due
 from anabranch.spark.dataframes import SparkSource, rebind
 from anabranch.spark.flow_routes import Steering
+from anabranch.spark.lanes import check_lanes
 from anabranch.spark.listening import CommandListener, open_channels
 from anabranch.spark.offsets import read_offset, read_trigger_time
 from anabranch.spark.pipeline import DEAD_LETTER_SCHEMA
@@ -34,7 +36,7 @@ from anabranch.spark.publishing import Publisher
 from anabranch.spark.session import active_session, flow_session, runs_locally
 from anabranch.spark.settings import AVAILABLE_NOW, CONTINUOUS, ONCE, RunSettings
 from anabranch.spark.spec import DEAD_LETTER, FlowProgram
-from anabranch.spark.split_log import BEFORE_FIRST, SplitLog, digest_of, pack
+from anabranch.spark.split_log import BEFORE_FIRST, LogEntry, SplitLog, digest_of, pack
 from anabranch.spark.split_source import FORMAT, ControlFolder, NoSplits, register
 from anabranch.spark.steering import BalancingSteering
 from anabranch.spark.step_requests import StepRequests
@@ -81,6 +83,8 @@ class Driver:
         self.checkpoint = Checkpoint(self.store, settings.kept_batches)
         latest = self.checkpoint.latest()
         self.plan: Plan = make_plan(graph, self._slots(latest), settings.strategy)
+        check_lanes(self.plan, settings.local_merge)
+        check_ahead(self.plan, graph.sources)
         self.program = FlowProgram(
             plan=self.plan,
             sources=tuple(graph.sources),
@@ -102,7 +106,8 @@ class Driver:
         self.control = ControlFolder(self._control_folder.path)
         self._steps = StepRequests(self.control)
         self._log = SplitLog(self.store)
-        publisher = Publisher(self.store, self.program.sinks, {"spark": self.spark})
+        context = {"spark": self.spark, "driver_epoch": self._lease.epoch}
+        publisher = Publisher(self.checkpoint, self.program.sinks, context)
         self._steering: Steering = (
             BalancingSteering(self.program, resizes=settings.slots is not None)
             if make_steering is None
@@ -204,11 +209,10 @@ class Driver:
                 if isinstance(source, SparkSource) and self._is_static(source):
                     static = rebind(source.packed(index), self.spark)
                     rows = static if rows is None else rows.union(static)
-        tasks = self.settings.read_tasks or self.spark.sparkContext.defaultParallelism
         given = BatchInput(
             batch=batch,
             frame=rows,
-            packs=tuple(pack(entries, tasks)),
+            packs=tuple(self._pack(entries)),
             triggered_at=self._triggered_at(batch),
             start_offset=dict(start),
             end_offset=dict(end),
@@ -231,6 +235,11 @@ class Driver:
         return manifest
 
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _pack(self, entries: list[LogEntry]) -> list[list[tuple[int, int, Split]]]:
+        if heads_ahead(self.plan):
+            return pack_by_partition(entries, [source.label for source in self.graph.sources])
+        return pack(entries, self.settings.read_tasks or self.spark.sparkContext.defaultParallelism)
 
     def _start_query(self, only_drain: bool = False) -> StreamingQuery:
         rows = self._read_splits(only_drain)
@@ -273,6 +282,7 @@ class Driver:
             self._steps.close()
             for listener in self._listeners:
                 listener.stop()
+            close_sinks(self.program.sinks.values())
             with contextlib.suppress(Exception):
                 self._lease.release()
             self._control_folder.remove()

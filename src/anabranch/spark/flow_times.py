@@ -35,17 +35,18 @@ def advance_time(
 ) -> FlowTime:
     """Return what is known of time after a batch; silence counts from ``since_us`` on, by the wall clock."""
     fired: dict[int, int] = {}
-    for head, operator in report.operators.items() if drained else ():
-        for watermark in plan.watermarks[head]:
-            if operator.last_end_us is not None:
-                fired[watermark] = max(operator.last_end_us, fired.get(watermark, operator.last_end_us))
+    for head in report.heads if drained else ():
+        last_end_us = report.last_end_us(head)
+        if last_end_us is not None:
+            for watermark in plan.watermarks[head]:
+                fired[watermark] = max(last_end_us, fired.get(watermark, last_end_us))
     seen = SeenTimes(report.latest_us, report.partitions_us, report.tallies)
     return before.advanced(seen, rules_of(plan), now_us=now_us, since_us=since_us, fired_until=fired)
 
 
 def next_silence_us(plan: Plan, time: FlowTime, report: BatchReport, *, now_us: int, since_us: int) -> int | None:
     """Return when, by the wall clock, somebody counts as silent whom open windows wait for."""
-    if all(operator.next_due_us is None for operator in report.operators.values()):
+    if all(report.next_due_us(head) is None for head in report.heads):
         return None
     return time.wake_us(rules_of(plan), now_us=now_us, since_us=since_us)
 

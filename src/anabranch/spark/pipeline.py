@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 import polars_hash as plh
 
+from anabranch.connectors.lookups.cache import FOUND
 from anabranch.eventtime.bad_times import find_bad_times, has_odd_years
-from anabranch.model import HASH, ORDER, TIME
+from anabranch.model import HASH, ORDER, TIME, WINDOW
 from anabranch.model.columns import PARTITION
+from anabranch.model.exchanges import HoldingKernel
 from anabranch.model.times import NO_LIMITS
+from anabranch.operators.lane_merge import Sending
+from anabranch.query.lookups import Lookup
 from anabranch.query.nodes import LateRows, Node, Output, Spring, Stateful, Watermark
 from anabranch.routing import hash_keys
 from anabranch.routing.routes import Routes
-from anabranch.spark.blocks import Block, cut, encode, ledger, meeting_of
+from anabranch.spark.blocks import Block, cut, encode, held_of, ledger, meeting_of
+from anabranch.spark.lanes import ReadLane
 from anabranch.spark.phases import divide_by_phase, keys_of, window_of
 from anabranch.spark.slot_lateness import SlotTimes, count_slot_late
 from anabranch.spark.spec import DEAD_LETTER, BatchSpec, FlowProgram
@@ -61,6 +66,9 @@ class Pipeline:
         self.exchanged: dict[int, int] = defaultdict(int)
         self._sent = {head: np.zeros(phases.slots, np.int64) for head, phases in spec.routes.items()}
         """Rows that each slot got from this task so far, for routes that share out a key's rows."""
+        self._lane = ReadLane(program, spec, origin) if level == 0 else None
+        self._merged: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+        """Rows before and after the local merge."""
 
     def read_from(self, partition: str) -> None:
         """Say which partition of which source the rows are of that are pushed from now on."""
@@ -96,6 +104,14 @@ class Pipeline:
                 )
             )
 
+    def apply(self, node: Node, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return what leaves a node that keeps no state."""
+        operation = node.operation
+        if isinstance(operation, Lookup):
+            return self._look_up(node, operation, frame)
+        assert not isinstance(operation, Spring | Stateful | Output)
+        return operation.apply(frame)
+
     def drain_blocks(self) -> list[Block]:
         """Return the blocks that are ready, once."""
         ready, self._blocks = self._blocks, []
@@ -105,6 +121,9 @@ class Pipeline:
         """Send what waits, write results, and close with the ledger."""
         for head in list(self._waiting):
             self._send_waiting(head)
+        if self._lane is not None:
+            self._settle_lane(self._lane)
+            content = content | self._lane.to_json()
         yield from self.drain_blocks()
         staged = {sink: self._stage(sink, frames) for sink, frames in sorted(self._results.items())}
         content = content | {
@@ -114,6 +133,7 @@ class Pipeline:
             "slot_latest": self._slot_times.to_json(),
             "staged": {str(sink): entry for sink, entry in staged.items()},
             "exchanged_bytes": sum(self.exchanged.values()),
+            "merged": {str(head): counts for head, counts in sorted(self._merged.items())},
         }
         yield ledger(self._ledger_slot(), self._sequence(), content)
 
@@ -132,7 +152,7 @@ class Pipeline:
 
     def _enter(self, node: Node, frame: pl.DataFrame, ordinal: int) -> None:
         operation = node.operation
-        if self._plan.level_of(node.id) > 0:
+        if self._plan.level_of(node.id) > 0 or isinstance(operation, Stateful):
             self._route(node, frame, ordinal)
         elif isinstance(operation, Output):
             self.counters["rows_out"] += frame.height
@@ -141,7 +161,19 @@ class Pipeline:
             assert not isinstance(operation, Spring | Stateful)
             if isinstance(operation, Watermark):
                 frame = self._follow_time(node, operation, frame, ordinal)
-            self.push(node.id, operation.apply(frame), ordinal)
+            self.push(node.id, self.apply(node, frame), ordinal)
+
+    def _look_up(self, node: Node, operation: Lookup, frame: pl.DataFrame) -> pl.DataFrame:
+        joined = self._program.lookups[node.id].join(frame)
+        found = joined.get_column(FOUND)
+        joined = joined.drop(FOUND)
+        if operation.missing == "null" or (found.all() and not found.null_count()):
+            return joined
+        found = found.fill_null(value=False)
+        if operation.missing == "reject":
+            reason = f"no row for {', '.join(operation.keys)} in {operation.table.label}"
+            self._dead(_dead_rows(frame.filter(~found), node.label, reason))
+        return joined.filter(found)
 
     def _follow_time(self, node: Node, operation: Watermark, frame: pl.DataFrame, ordinal: int) -> pl.DataFrame:
         # Windows may well end in the future: only times that a source gave can be wrong.
@@ -171,7 +203,7 @@ class Pipeline:
         kernel, time = self._program.kernels[node.id], self._spec.times[node.id]
         prepared = kernel.prepare(frame, time)
         self.counters["late_rows"] += prepared.late_rows
-        if window_of(node.operation.spec) is not None:
+        if window_of(node.operation.spec) is not None and node.id in self._spec.routes:
             routes = self._spec.routes[node.id].routes
             self._slot_times.see(node.id, frame, keys, routes)
             if prepared.late_rows:
@@ -210,18 +242,61 @@ class Pipeline:
         frames = self._waiting.pop(head)
         self._waiting_rows.pop(head)
         frame = pl.concat(frames) if len(frames) > 1 else frames[0]
-        kernel = self._program.kernels[head]
-        combined = self._program.local_merge and kernel.mergeable
-        if combined:
-            frame = kernel.combine(frame)
         operation = self._plan.nodes[head].operation
         assert isinstance(operation, Stateful)
+        read_rows = frame.height
+        waits = self._lane is not None and self._lane.keeps(head)
+        combined = waits or (self._program.merges(head) and head not in self._spec.plain)
+        if combined:
+            frame = self._program.kernels[head].combine(frame)
         frame = frame.with_columns(hash_keys(frame, operation.spec.keys).alias(HASH))
+        self._merged[head][0] += read_rows
+        if waits:
+            assert self._lane is not None
+            self._lane.take(head, frame, read_rows)
+        else:
+            self._send(head, frame, combined)
+
+    def _settle_lane(self, lane: ReadLane) -> None:
+        """Send what is due of the rows that were held back or may be."""
+        for head in lane.heads:
+            sending = lane.settle(head)
+            if self._plan.is_global(head):
+                self._merge_globally(head, sending, lane)
+                continue
+            if sending.held is not None:
+                self._send(head, sending.held, combined=True, held=True)
+            if sending.current is not None:
+                self._send(head, sending.current, combined=True)
+
+    def _merge_globally(self, head: int, sending: Sending, lane: ReadLane) -> None:
+        """Stage partial results for the store in which those of all tasks meet."""
+        kernel = cast("HoldingKernel", self._program.kernels[head])
+        time = self._spec.times[head]
+        parts = [(sending.held, time.fired_us), (sending.current, time.closed_us)]
+        due = [kernel.by_window(rows, after_us) for rows, after_us in parts if rows is not None]
+        rows = kernel.unite(due) if due else pl.DataFrame()
+        if not rows.height:
+            return
+        self._merged[head][1] += rows.height
+        for child in self._plan.children[head]:
+            output = self._plan.nodes[child].operation
+            assert isinstance(output, Output)
+            self.counters["rows_out"] += rows.height
+            self._results[output.index].append(rows)
+        window = window_of(self._plan.nodes[head].operation.spec)  # type: ignore[union-attr]
+        if time.drains and window is not None:
+            lane.say_last_end(head, int(rows.get_column(WINDOW).max()) + window.size_us)  # type: ignore[arg-type]
+
+    def _send(self, head: int, frame: pl.DataFrame, combined: bool, held: bool = False) -> None:
+        operation = self._plan.nodes[head].operation
+        assert isinstance(operation, Stateful)
+        self._merged[head][1] += frame.height
         phases = self._spec.routes[head]
         for routes, rows in divide_by_phase(frame, phases, window_of(operation.spec)):
             slots = self._slots_of(head, routes, rows, operation.spec.keys)
             for slot, part in cut(rows, slots, phases.slots):
-                self._emit(slot, head, combined, encode(part))
+                self._emit(slot, held_of(head) if held else head, combined, encode(part))
 
     def _slots_of(self, head: int, routes: Routes, rows: pl.DataFrame, keys: tuple[str, ...]) -> npt.NDArray[np.int32]:
         sent = self._sent[head]

@@ -2,31 +2,52 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
+from anabranch.connectors.claims import ResultsLost
 from anabranch.model import Sink, StagedFile
 from anabranch.spark.faults import reach
+from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.manifest import Manifest
-from anabranch.state.store import Store
+
+logger = logging.getLogger("anabranch")
 
 
 class Publisher:
     """Publishes what a manifest names; sinks make a second time harmless."""
 
-    def __init__(self, store: Store, sinks: Mapping[int, Sink], context: Mapping[str, Any]) -> None:
-        self._store = store
+    def __init__(self, checkpoint: Checkpoint, sinks: Mapping[int, Sink], context: Mapping[str, Any]) -> None:
+        self._checkpoint = checkpoint
         self._sinks = sinks
         self._context = context
 
     def publish(self, manifest: Manifest) -> None:
         """Make the batch visible in every sink. A sink without rows in this batch hears of it too."""
-        context = {**self._context, "epoch": manifest.epoch, "flow": manifest.flow}
         for index, sink in self._sinks.items():
-            staged = manifest.sinks.get(index, ())
-            sink.publish(manifest.batch, [(file, self._path(file)) for file in staged], context)
+            try:
+                self._publish_to(index, sink, manifest)
+            except ResultsLost as lost:
+                self._rebuild(index, sink, manifest, lost)
             reach("between-sinks", manifest.batch)
 
+    def _publish_to(self, index: int, sink: Sink, manifest: Manifest, *, rebuilding: bool = False) -> None:
+        context = {**self._context, "epoch": manifest.epoch, "flow": manifest.flow, "rebuilding": rebuilding}
+        staged = manifest.sinks.get(index, ())
+        sink.publish(manifest.batch, [(file, self._path(file)) for file in staged], context)
+
+    def _rebuild(self, index: int, sink: Sink, manifest: Manifest, lost: ResultsLost) -> None:
+        """Publish again what the checkpoint keeps of the batches that a sink's place lost, then the one at hand."""
+        kept = [batch for batch in self._checkpoint.batches() if lost.since <= batch < manifest.batch]
+        first = kept[0] if kept else manifest.batch
+        gone = f"; batches {lost.since} to {first - 1} are kept no longer and stay lost" if first > lost.since else ""
+        logger.warning("%s: publishing batches %d to %d again%s", lost, first, manifest.batch, gone)
+        for batch in kept:
+            self._publish_to(index, sink, self._checkpoint.load(batch), rebuilding=True)
+        self._publish_to(index, sink, manifest, rebuilding=True)
+
     def _path(self, file: StagedFile) -> str:
-        path = self._store.local_path(file.file)
-        return str(path) if path is not None else f"{self._store.url}/{file.file}"
+        store = self._checkpoint.store
+        path = store.local_path(file.file)
+        return str(path) if path is not None else f"{store.url}/{file.file}"

@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anabranch.eventtime.medians import TimeTally
-from anabranch.model import BEGINNING_OF_TIME, RunRef, StagedFile
+from anabranch.model import BEGINNING_OF_TIME, PartedClocks, RunRef, StagedFile
+from anabranch.spark.lanes import HeldLanes, LaneReport, merge_lane_reports
+
+NOTHING_HELD: HeldLanes = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,8 @@ class OperatorReport:
     """The same by group of keys."""
     wake_us: int | None = None
     """When, by the wall clock, a slot wants to run even if no data comes."""
+    parted: tuple[PartedClocks, ...] = ()
+    """The watermarks after the batch of keys that slots share, or will share, where keys have their own."""
 
     @property
     def handed_bytes(self) -> int:
@@ -54,12 +59,38 @@ class BatchReport:
     """Watermark node → partition of its sources → largest event time, where watermarks are kept per partition."""
     tallies: Mapping[int, TimeTally] = field(default_factory=dict)
     """Watermark node → how event times were spread, where the median counts."""
+    lanes: Mapping[int, LaneReport] = field(default_factory=dict)
+    """Stateful node → what readers hold back of it."""
+    merged: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """Stateful node → rows before and after the local merge."""
+    sighted: Mapping[int, Mapping[int, Mapping[str, Any]]] = field(default_factory=dict)
+    """Stateful node → slot → what the task of that partition saw of its keys, where partitions are slots."""
+
+    def next_due_us(self, head: int) -> int | None:
+        """Return the end of the first window of an operator that waits for anything, in a slot or at a reader."""
+        operator, lane = self.operators.get(head), self.lanes.get(head)
+        found = (operator.next_due_us if operator else None, lane.next_due_us if lane else None)
+        return min((due_us for due_us in found if due_us is not None), default=None)
+
+    def last_end_us(self, head: int) -> int | None:
+        """Return the end of the last window of an operator that fired, in a slot or into a store."""
+        operator, lane = self.operators.get(head), self.lanes.get(head)
+        found = (operator.last_end_us if operator else None, lane.last_end_us if lane else None)
+        return max((end_us for end_us in found if end_us is not None), default=None)
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """The operators that have slots, and those that only readers work for."""
+        return tuple(sorted({*self.operators, *self.lanes}))
 
 
-def merge_ledgers(payloads: Iterable[bytes], slots_of: Mapping[int, int]) -> BatchReport:
+def merge_ledgers(
+    payloads: Iterable[bytes], slots_of: Mapping[int, int], held: HeldLanes = NOTHING_HELD
+) -> BatchReport:
     """Return the report of a batch; ``slots_of`` is stateful node → number of slots, each of which must have reported.
 
-    Raises ``RuntimeError`` if a slot is missing: committing without it would lose its state.
+    So must every reader that held something back. Raises ``RuntimeError`` if one is missing: committing without it
+    would lose its state.
     """
     counters: dict[str, int] = defaultdict(int)
     latest: dict[int, int] = {}
@@ -68,11 +99,15 @@ def merge_ledgers(payloads: Iterable[bytes], slots_of: Mapping[int, int]) -> Bat
     staged: dict[int, list[StagedFile]] = defaultdict(list)
     by_operator: dict[int, dict[int, Mapping[str, Any]]] = {node: {} for node in slots_of}
     slot_latest: dict[int, list[list[int]]] = defaultdict(list)
+    met: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     seconds: dict[int, float] = {}
     started: list[float] = []
+    merged: dict[int, tuple[int, int]] = {}
+    sighted: dict[int, dict[int, Mapping[str, Any]]] = defaultdict(dict)
     exchanged = 0
-    for payload in payloads:
-        content = json.loads(payload)
+    contents = [json.loads(payload) for payload in payloads]
+    lanes = merge_lane_reports(contents, held)
+    for content in contents:
         for name, value in content["counters"].items():
             counters[name] += value
         for node, value in content["watermarks"].items():
@@ -88,8 +123,15 @@ def merge_ledgers(payloads: Iterable[bytes], slots_of: Mapping[int, int]) -> Bat
         for sink, entry in content["staged"].items():
             staged[int(sink)].append(StagedFile.from_json(entry))
         exchanged += content["exchanged_bytes"]
+        for node, (before, after) in content.get("merged", {}).items():
+            known_before, known_after = merged.get(int(node), (0, 0))
+            merged[int(node)] = (known_before + before, known_after + after)
+        for node, seen in content.get("sighted", {}).items():
+            sighted[int(node)][content["partition"]] = seen
         for node, entry in content.get("operators", {}).items():
             by_operator[int(node)][content["slot"]] = entry
+        for node, entry in content.get("met", {}).items():
+            met[int(node)].append(entry)
         if "seconds" in content:
             begin, end, _ = content["seconds"]
             seconds[content["slot"]] = end - begin
@@ -102,7 +144,8 @@ def merge_ledgers(payloads: Iterable[bytes], slots_of: Mapping[int, int]) -> Bat
             for sink, files in sorted(staged.items())
         },
         operators={
-            node: _operator(node, slots_of[node], slots, slot_latest[node]) for node, slots in by_operator.items()
+            node: _operator(node, slots_of[node], slots, slot_latest[node], met[node])
+            for node, slots in by_operator.items()
         },
         exchanged_bytes=exchanged,
         problems=tuple(
@@ -110,30 +153,42 @@ def merge_ledgers(payloads: Iterable[bytes], slots_of: Mapping[int, int]) -> Bat
             for slots in by_operator.values()
             for _, entry in sorted(slots.items())
             for problem in entry["problems"]
-        ),
+        )
+        + tuple(problem for lane in lanes.values() for problem in lane.problems),
         slot_seconds=tuple(seconds[slot] for slot in sorted(seconds)),
         slots_started=min(started, default=None),
         partitions_us=dict(partitions),
         tallies=tallies,
+        lanes=lanes,
+        merged=merged,
+        sighted=dict(sighted),
     )
 
 
 def _operator(
-    node: int, count: int, slots: Mapping[int, Mapping[str, Any]], sent: Sequence[Sequence[int]]
+    node: int,
+    count: int,
+    slots: Mapping[int, Mapping[str, Any]],
+    sent: Sequence[Sequence[int]],
+    met: Sequence[Mapping[str, Any]],
 ) -> OperatorReport:
     missing = [slot for slot in range(count) if slot not in slots]
     if missing:
         msg = f"operator {node}: slots {missing} did not report; the batch is not committed"
         raise RuntimeError(msg)
     ordered = [slots[slot] for slot in range(count)]
+    # What is due of keys that slots share, they know where the parts met.
+    everywhere = [*ordered, *met]
+    parted = [PartedClocks.from_text(entry["parted"]) for entry in everywhere if "parted" in entry]
     return OperatorReport(
         runs=tuple(tuple(RunRef.from_json(ref) for ref in slot["runs"]) for slot in ordered),
         rows=tuple(slot["rows"] for slot in ordered),
-        next_due_us=min((slot["next_due"] for slot in ordered if slot["next_due"] is not None), default=None),
-        last_end_us=max((slot["last_end"] for slot in ordered if slot["last_end"] is not None), default=None),
+        next_due_us=min((entry["next_due"] for entry in everywhere if entry["next_due"] is not None), default=None),
+        last_end_us=max((entry["last_end"] for entry in everywhere if entry["last_end"] is not None), default=None),
         slot_latest_us=_latest_by_slot([slot["latest"] for slot in ordered], sent),
         group_latest_us=_latest_by_group(ordered),
-        wake_us=min((slot["wake"] for slot in ordered if slot["wake"] is not None), default=None),
+        wake_us=min((entry["wake"] for entry in everywhere if entry["wake"] is not None), default=None),
+        parted=tuple(sorted(parted, key=PartedClocks.to_text)),
         sightings=tuple(slot["seen"] for slot in ordered if "seen" in slot),
         handoffs=_handoffs([slot["handing"] for slot in ordered]),
     )

@@ -11,8 +11,11 @@ from functools import cached_property, lru_cache
 
 from pyspark import cloudpickle
 
+from anabranch.connectors.lookups import TableCache
 from anabranch.model import Kernel, OperatorTime, RunRef, Sink
+from anabranch.model.exchanges import HeldLane
 from anabranch.operators.kernels import make_kernel
+from anabranch.query.lookups import Lookup
 from anabranch.query.nodes import Readable, Stateful
 from anabranch.query.plan import Plan
 from anabranch.routing.phases import PhasedRoutes
@@ -46,8 +49,25 @@ class FlowProgram:
         }
 
     @cached_property
+    def lookups(self) -> dict[int, TableCache]:
+        """Lookup node → what this process knows of its table."""
+        found = {}
+        for node in self.plan.nodes.values():
+            if isinstance(node.operation, Lookup):
+                asked = node.operation
+                expires_seconds = None if asked.expires_us is None else asked.expires_us / 1e6
+                found[node.id] = TableCache(asked.table, asked.keys, asked.columns, asked.cache_rows, expires_seconds)
+        return found
+
+    @cached_property
     def store(self) -> Store:
         return open_store(self.checkpoint)
+
+    def merges(self, head: int) -> bool:
+        """Say whether rows of an operator are merged before they leave their task."""
+        if self.plan.exchanges[head].kind == "global":
+            return True
+        return self.local_merge and self.kernels[head].mergeable and self.plan.exchanges[head].kind != "routed"
 
     def hot_copies(self, epoch: int) -> HotCopies | None:
         """Return this host's copies of runs; a store on a local disk needs none, its files are mapped."""
@@ -65,7 +85,8 @@ class FlowProgram:
 
     def __getstate__(self) -> dict[str, object]:
         # What can be derived is derived again where it is used.
-        return {key: value for key, value in self.__dict__.items() if key not in ("kernels", "store", "_hot")}
+        derived = ("kernels", "lookups", "store", "_hot")
+        return {key: value for key, value in self.__dict__.items() if key not in derived}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
@@ -95,11 +116,12 @@ class BatchSpec:
 
     watches: Mapping[int, Watch] = field(default_factory=dict)
     """Stateful node → what its slots look at."""
-
-    @property
-    def now_us(self) -> int | None:
-        """The wall clock at the start of the batch; None if no operator must know it."""
-        return max((time.now_us for time in self.times.values()), default=0) or None
+    held: Mapping[int, Mapping[int, HeldLane]] = field(default_factory=dict)
+    """Stateful node → read task → what the task of that number held back after the last batch."""
+    plain: frozenset[int] = frozenset()
+    """Stateful nodes whose rows are not worth merging before this batch's exchange."""
+    now_us: int | None = None
+    """The wall clock at the start of the batch; None if it is not known."""
 
     def meets(self, heads: tuple[int, ...]) -> bool:
         """Say whether slots of a level share keys, so that what they fire must meet."""

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from anabranch.errors import CheckpointError, FlowError
-from anabranch.model import HASH, WINDOW, Kernel, RunRef
+from anabranch.model import BEGINNING_OF_TIME, HASH, WINDOW, MeetsInTime, RunRef
 from anabranch.query.nodes import Node, Stateful
 from anabranch.routing import hash_keys
+from anabranch.routing.keys import KeyBatch
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
 from anabranch.spark.blocks import cut
+from anabranch.spark.clocks import load_clocks
 from anabranch.spark.flow_times import load_time
 from anabranch.spark.phases import drop_copies, keys_of, window_of
 from anabranch.spark.spec import FlowProgram
 from anabranch.state.inspect import find_level, list_holders
 from anabranch.state.manifest import INITIAL_BATCH, LevelState, Manifest
 from anabranch.state.runs import RunFiles, WriteName
+
+PlaceKeys = Callable[[KeyBatch], NDArray[np.int32]]
 
 
 def read_state(
@@ -40,9 +46,17 @@ def read_state(
         kernel.stored([drop_copies(files.read(ref), phases, window, slot) for ref in refs], passed_us)
         for slot, refs in list_holders(level)
     ]
+    # What readers hold back was accepted as the rest was; windows that are over have nothing there.
+    held += [
+        kernel.stored([files.read(ref) for ref in lane.runs], BEGINNING_OF_TIME)
+        for lane in manifest.lanes.get(_name(node), ())
+    ]
     if not held:
         return pl.DataFrame()
     stored = kernel.unite(held)
+    clocks = load_clocks(program.plan, manifest)[node.id].parted
+    if clocks is not None and isinstance(kernel, MeetsInTime):
+        stored = kernel.settle(stored, clocks)
     return stored if raw else kernel.values(stored)
 
 
@@ -59,17 +73,27 @@ def write_initial_state(
     for name, node in names.items():
         slots = program.plan.slots[program.plan.level_of(node.id) - 1]
         routes = Routes.even(slots, buckets)
-        runs: list[tuple[RunRef, ...]] = [() for _ in range(slots)]
-        if name in given and given[name].height:
-            for slot, rows in _parts(node, program.kernels[node.id], given[name], routes).items():
-                writer = WriteName(epoch, INITIAL_BATCH, 0, job)
-                files = RunFiles(program.store, f"state/{node.id}/{slot}", writer)
-                runs[slot] = (files.write(rows),)
-        levels.append(LevelState(name, PhasedRoutes(routes).to_json(), tuple(runs)))
+        rows = given.get(name, pl.DataFrame())
+        levels.append(write_level(program, node, rows, routes, WriteName(epoch, INITIAL_BATCH, 0, job)))
     return tuple(levels)
 
 
-def _parts(node: Node, kernel: Kernel, rows: pl.DataFrame, routes: Routes) -> dict[int, pl.DataFrame]:
+def write_level(
+    program: FlowProgram,
+    node: Node,
+    rows: pl.DataFrame,
+    routes: Routes,
+    writer: WriteName,
+    place: PlaceKeys | None = None,
+) -> LevelState:
+    """Write all state of an operator, one run a slot: where its routes put a key, unless ``place`` says it."""
+    runs: list[tuple[RunRef, ...]] = [() for _ in range(routes.slots)]
+    for slot, part in _parts(node, rows, routes, place or routes.storage_slots).items() if rows.height else ():
+        runs[slot] = (RunFiles(program.store, f"state/{node.id}/{slot}", writer).write(part),)
+    return LevelState(_name(node), PhasedRoutes(routes).to_json(), tuple(runs))
+
+
+def _parts(node: Node, rows: pl.DataFrame, routes: Routes, place: PlaceKeys) -> dict[int, pl.DataFrame]:
     assert isinstance(node.operation, Stateful)
     keys = node.operation.spec.keys
     missing = [column for column in (*keys, HASH) if column not in rows.columns]
@@ -81,7 +105,7 @@ def _parts(node: Node, kernel: Kernel, rows: pl.DataFrame, routes: Routes) -> di
         raise FlowError(msg)
     rows = rows.with_columns(hash_keys(rows, keys).alias(HASH))
     parts: dict[int, list[pl.DataFrame]] = {}
-    for slot, part in cut(rows, routes.storage_slots(keys_of(routes, rows, keys)), routes.slots):
+    for slot, part in cut(rows, place(keys_of(routes, rows, keys)), routes.slots):
         parts.setdefault(slot, []).append(part)
     order = [WINDOW, HASH, *keys] if WINDOW in rows.columns else [HASH, *keys]
     return {slot: pl.concat(found).sort(order, maintain_order=True) for slot, found in parts.items()}

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,13 @@ from anabranch.control.balancer import Balancer, OperatorLoads, Proposal
 from anabranch.control.commands import Command, Reply
 from anabranch.control.wishes import WishRefused, change_setting, place_key
 from anabranch.errors import AnabranchError
-from anabranch.model import HASH, WindowSpec, spreads_any_key
+from anabranch.model import HASH, spreads_any_key
 from anabranch.model.balance import AUTO, Routing
 from anabranch.query.nodes import Stateful
 from anabranch.routing import hash_keys
 from anabranch.routing.keys import KeySample
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
-from anabranch.routing.scores import score_loads
 from anabranch.routing.strategies import make_strategy
 from anabranch.spark.flow_routes import Change, FlowRoutes, ReconfigurationProtocol, name_of
 from anabranch.spark.flow_times import load_time
@@ -31,6 +30,7 @@ from anabranch.spark.phases import can_wait, window_of
 from anabranch.spark.reports import BatchReport, OperatorReport
 from anabranch.spark.settings import MOST_SLOTS
 from anabranch.spark.spec import FlowProgram
+from anabranch.spark.watched_operators import WatchedOperator, describe_operator, label_keys
 from anabranch.spark.watching import ROWS, Watch, merge_sightings
 from anabranch.state.inspect import read_text
 from anabranch.state.manifest import Manifest
@@ -38,35 +38,8 @@ from anabranch.state.manifest import Manifest
 MOVED_AT_ONCE_BYTES = 64 << 20
 """State that is handed over in one batch without a second thought; more waits for its windows, if they end soon."""
 _BATCHES_TO_WAIT = 10
-_HOT_KEYS_SHOWN = 20
 
 logger = logging.getLogger("anabranch")
-
-
-@dataclass(slots=True)
-class _Watched:
-    """One stateful operator under balance."""
-
-    head: int
-    name: str
-    balancer: Balancer
-    window: WindowSpec | None
-    splittable: bool
-    spreadable: bool
-    """Whether a strategy may spread any key over slots."""
-    key_types: dict[str, pl.DataType]
-    wishes: list[Proposal] = field(default_factory=list)
-    proposal: Proposal | None = None
-    loads: OperatorLoads | None = None
-    labels: dict[int, str] = field(default_factory=dict)
-    event_us_a_batch: float | None = None
-    phases: PhasedRoutes | None = None
-    coming: Routes | None = None
-    """The routes of the next batch, while the one at whose end they change is running."""
-
-    def newest_wish(self, routes: Routes) -> Routes:
-        """Return the routes that the next wish is about: those of the last one, or else the given ones."""
-        return self.wishes[-1].routes if self.wishes else routes
 
 
 class BalancingSteering:
@@ -147,12 +120,12 @@ class BalancingSteering:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _begin(self, head: int) -> _Watched:
+    def _begin(self, head: int) -> WatchedOperator:
         node = self._program.plan.nodes[head]
         assert isinstance(node.operation, Stateful)
         spec = node.operation.spec
         schema = self._program.plan.nodes[node.inputs[0]].schema
-        return _Watched(
+        return WatchedOperator(
             head,
             name_of(self._program.plan, head),
             Balancer(self._routing_of(head, node.operation), time.perf_counter),
@@ -169,13 +142,13 @@ class BalancingSteering:
         """Return what an operator was told about where its keys go; whoever wrote its partitions has said it all."""
         return replace(operation.routing, balance=None) if self._is_ahead(head) else operation.routing
 
-    def _wish_for_slots(self, operator: _Watched, routes: Routes) -> None:
+    def _wish_for_slots(self, operator: WatchedOperator, routes: Routes) -> None:
         plan = self._program.plan
         slots = plan.slots[plan.level_of(operator.head) - 1]
         if slots != routes.slots:
             operator.wishes.append(operator.balancer.resize(operator.loads, routes, slots))
 
-    def _follow_time(self, operator: _Watched, manifest: Manifest) -> None:
+    def _follow_time(self, operator: WatchedOperator, manifest: Manifest) -> None:
         latest = load_time(self._program.plan, manifest).latest
         seen = [latest[node] for node in self._program.plan.watermarks[operator.head] if node in latest]
         if seen:
@@ -185,13 +158,13 @@ class BalancingSteering:
             self._latest_us[operator.head] = max(seen)
 
     def _loads(
-        self, operator: _Watched, manifest: Manifest, report: OperatorReport, phases: PhasedRoutes
+        self, operator: WatchedOperator, manifest: Manifest, report: OperatorReport, phases: PhasedRoutes
     ) -> OperatorLoads | None:
         sighting = merge_sightings(report.sightings, _count_buckets(phases.routes))
         if sighting is None:
             return None
         if sighting.sample is not None:
-            operator.labels = _labels(sighting.sample, tuple(operator.key_types))
+            operator.labels = label_keys(sighting.sample, tuple(operator.key_types))
         level = next(level for level in manifest.levels if level.operator == operator.name)
         slot_rows = np.zeros(phases.slots)
         slot_rows[: len(report.rows)] = report.rows[: phases.slots]
@@ -208,7 +181,7 @@ class BalancingSteering:
             spreadable=operator.spreadable,
         )
 
-    def _protocol(self, operator: _Watched, old: Routes, proposal: Proposal) -> ReconfigurationProtocol:
+    def _protocol(self, operator: WatchedOperator, old: Routes, proposal: Proposal) -> ReconfigurationProtocol:
         balance = operator.balancer.balance
         wanted = balance.protocol if balance is not None else "auto"
         if wanted != "auto":
@@ -219,7 +192,7 @@ class BalancingSteering:
         wait_us = _BATCHES_TO_WAIT * (operator.event_us_a_batch or 0.0)
         return "window" if operator.window.size_us <= wait_us else "state"
 
-    def _find(self, name: str | None) -> list[_Watched]:
+    def _find(self, name: str | None) -> list[WatchedOperator]:
         every = list(self._operators.values())
         if name is None:
             return every
@@ -229,7 +202,7 @@ class BalancingSteering:
             raise WishRefused(msg)
         return found
 
-    def _wish_for_all(self, chosen: list[_Watched], command: Command) -> list[str]:
+    def _wish_for_all(self, chosen: list[WatchedOperator], command: Command) -> list[str]:
         """Note the wish for every operator, or, if one refuses it, for none."""
         before = [(operator, operator.balancer.routing, len(operator.wishes)) for operator in chosen]
         try:
@@ -240,7 +213,7 @@ class BalancingSteering:
                 del operator.wishes[wishes:]
             raise
 
-    def _wish(self, operator: _Watched, command: Command) -> str:
+    def _wish(self, operator: WatchedOperator, command: Command) -> str:
         if self._is_ahead(operator.head):
             msg = f"{operator.name} has its source's partitions as its slots; keys go where the partitioner puts them"
             raise WishRefused(msg)
@@ -259,7 +232,7 @@ class BalancingSteering:
         batch = max(self._batch, self._begun_batch) + len(operator.wishes)
         return f"{operator.name}: {proposal.reason}; takes effect after batch {batch}"
 
-    def _propose(self, operator: _Watched, command: Command, routes: Routes) -> Proposal:
+    def _propose(self, operator: WatchedOperator, command: Command, routes: Routes) -> Proposal:
         given = command.arguments
         if command.action == "slots":
             count = _count(given.get("count"), most=MOST_SLOTS)
@@ -286,43 +259,10 @@ class BalancingSteering:
         return place_key(routes, key, str(given.get("key")), wanted)
 
     def _show(self) -> dict[str, Any]:
-        return {"batch": self._batch, "operators": [self._describe(operator) for operator in self._operators.values()]}
-
-    def _describe(self, operator: _Watched) -> dict[str, Any]:
-        loads, phases, balancer = operator.loads, operator.phases, operator.balancer
-        described: dict[str, Any] = {
-            "operator": operator.name,
-            "strategy": balancer.routing.strategy,
-            "settings": _settings(operator),
-            "last_decision": balancer.last_reason,
-            "pending": _pending(operator),
+        return {
+            "batch": self._batch,
+            "operators": [describe_operator(operator) for operator in self._operators.values()],
         }
-        if phases is not None:
-            table = phases.routes.table
-            described |= {
-                "slots": phases.routes.slots,
-                "moved_keys": len(table.whole_keys()),
-                "split_keys": len(table.split_keys()),
-            }
-        if loads is not None and phases is not None:
-            score = score_loads(loads.slot_rows)
-            described |= {
-                "loads": [int(rows) for rows in loads.slot_rows],
-                "balance": score.balance,
-                "max_over_mean": score.max_over_mean,
-                "extra_time": score.extra_time,
-                "hot_keys": _hot_keys(operator, loads, phases.routes),
-            }
-        if balancer.scores is not None:
-            described["scores"] = {
-                scored.strategy: {
-                    "balance": scored.score.balance,
-                    "max_over_mean": scored.score.max_over_mean,
-                    "extra_time": scored.score.extra_time,
-                }
-                for scored in balancer.scores.ranked
-            }
-        return described
 
 
 def _count_buckets(routes: Routes) -> int:
@@ -336,50 +276,6 @@ def _sample(sample: pl.DataFrame | None, keys: tuple[str, ...]) -> KeySample | N
     seen = sample.group_by(HASH, maintain_order=True).agg(pl.col(ROWS).sum(), pl.first(*keys)).sort(HASH)
     values = seen.get_column(keys[0]) if len(keys) == 1 else None
     return KeySample(seen[HASH].to_numpy(), seen[ROWS].to_numpy(), values)
-
-
-def _labels(sample: pl.DataFrame, keys: tuple[str, ...]) -> dict[int, str]:
-    hottest = sample.sort(ROWS, descending=True).head(4 * _HOT_KEYS_SHOWN)
-    texts = hottest.select(pl.concat_str([_as_text(key, hottest.schema[key]) for key in keys], separator=", "))
-    return dict(zip(hottest[HASH].to_list(), texts.to_series().to_list(), strict=True))
-
-
-def _as_text(key: str, dtype: pl.DataType) -> pl.Expr:
-    return pl.col(key).bin.encode("hex") if dtype == pl.Binary else pl.col(key).cast(pl.String, strict=False)
-
-
-def _hot_keys(operator: _Watched, loads: OperatorLoads, routes: Routes) -> list[dict[str, Any]]:
-    total = max(float(loads.slot_rows.sum()), 1.0)
-    hottest = sorted(loads.hot_rows.items(), key=lambda item: (-item[1], item[0]))[:_HOT_KEYS_SHOWN]
-    return [
-        {
-            "key": operator.labels.get(key, f"{key:016x}"),
-            "share": rows / total,
-            "slots": [[share.slot, share.share] for share in routes.table.owners(key)],
-        }
-        for key, rows in hottest
-    ]
-
-
-def _settings(operator: _Watched) -> dict[str, Any]:
-    balance = operator.balancer.balance
-    if balance is None:
-        return {"balance": "off"}
-    return {
-        "tolerance": balance.tolerance,
-        "planner": balance.planner,
-        "protocol": balance.protocol,
-        "sample_rate": balance.sample_rate,
-        "fewest_rows_a_slot": balance.fewest_rows_a_slot,
-    }
-
-
-def _pending(operator: _Watched) -> str | None:
-    if operator.phases is not None and operator.phases.earlier is not None:
-        return "windows that were open before the last change end where they are"
-    if operator.wishes:
-        return "; ".join(wish.reason for wish in operator.wishes)
-    return operator.proposal.reason if operator.proposal is not None else None
 
 
 def _count(given: Any, least: int = 1, most: int | None = None) -> int:

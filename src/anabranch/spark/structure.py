@@ -30,6 +30,9 @@ def describe_flow(program: FlowProgram, buckets: int, strategy: str) -> dict[str
             if node.operation.spec.time_column:
                 schema[TIME] = pl.Datetime("us")
             operators[node.operation.name] = program.kernels[node.id].structure(schema)
+            if program.plan.is_global(node.id):
+                # What was merged into a store is there, and nowhere in the checkpoint.
+                operators[node.operation.name]["exchange"] = "global"
     described = {"operators": operators, "sources": len(program.sources), "buckets": buckets, "strategy": strategy}
     return dict(plain_json(described))
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
+import polars as pl
 import pyarrow as pa
 from pyspark import TaskContext
 
@@ -15,17 +17,21 @@ from anabranch.model import (
     WINDOW_END,
     Fired,
     Kernel,
+    MeetsInTime,
     OperatorSpec,
+    OperatorTime,
     OrderSpec,
+    PartedClocks,
     ProcessSpec,
     RunRef,
     Source,
     Split,
 )
 from anabranch.model.columns import PARTITION
+from anabranch.model.exchanges import HoldingKernel
 from anabranch.query.nodes import Spring, Stateful
 from anabranch.routing.phases import SlotStanding
-from anabranch.spark.blocks import LEDGER, Block, decode, from_arrow, meeting_of, to_arrow, to_table
+from anabranch.spark.blocks import LEDGER, Block, decode, from_arrow, held_of, meeting_of, to_arrow, to_table
 from anabranch.spark.dataframes import decode_rows
 from anabranch.spark.faults import reach
 from anabranch.spark.phases import moving_to
@@ -49,12 +55,17 @@ class ReadTask:
     """What each of the first partitions reads, as (ordinal, source, split)."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from to_arrow(self._blocks(_partition(), batches))
+        yield from to_arrow(self._blocks(task_partition(), batches))
 
     def _blocks(self, origin: int, batches: Iterable[pa.RecordBatch]) -> Iterator[Block]:
         program = load_program(self.digest, self.program)
+        yield from self.read_into(Pipeline(program, self.spec, 0, origin), program, origin, batches)
+
+    def read_into(
+        self, pipeline: Pipeline, program: FlowProgram, origin: int, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[Block]:
+        """Push everything that this task reads into a pipeline, and yield what leaves it."""
         springs = {node.operation.index: node.id for node in program.plan.springs if isinstance(node.operation, Spring)}
-        pipeline = Pipeline(program, self.spec, 0, origin)
         for ordinal, index, split in self.packs[origin] if origin < len(self.packs) else ():
             reader = program.sources[index]
             pipeline.read_from(_name_partition(index, split.get("partition", "")))
@@ -74,6 +85,14 @@ class ReadTask:
 
 
 @dataclass(frozen=True, slots=True)
+class Stayed:
+    """Rows of an operator that are in the task that read them."""
+
+    frames: tuple[pl.DataFrame, ...]
+    combined: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SlotTask:
     """Level 1 …: load state, take what arrived, fire, and send on."""
 
@@ -83,7 +102,7 @@ class SlotTask:
     level: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from to_arrow(self._blocks(_partition(), batches))
+        yield from to_arrow(self._blocks(task_partition(), batches))
 
     def anchored(self, anchor: pa.Table, blocks: pa.Table) -> pa.Table:
         """Do the same for a slot that is pinned to an executor: its anchor row is there even if no block is."""
@@ -91,16 +110,19 @@ class SlotTask:
         return to_table(self._blocks(slot, blocks.to_batches()))
 
     def _blocks(self, slot: int, batches: Iterable[pa.RecordBatch]) -> Iterator[Block]:
-        received = from_arrow(batches)
+        yield from self.run(slot, from_arrow(batches), {})
+
+    def run(self, slot: int, received: list[Block], stayed: Mapping[int, Stayed]) -> Iterator[Block]:
+        """Be the slot for blocks that came through an exchange, in order, and frames that did not have to."""
         started = time.time()
         started_cpu = time.process_time()
         program = load_program(self.digest, self.program)
         pipeline = Pipeline(program, self.spec, self.level, slot)
         operators: dict[str, Any] = {}
         for head in program.plan.levels[self.level - 1]:
-            blocks = [block for block in received if block.head == head]
+            blocks = [block for block in received if block.head in (head, held_of(head))]
             if isinstance(program.plan.nodes[head].operation, Stateful):
-                operators[str(head)] = self._advance(program, pipeline, slot, head, blocks)
+                operators[str(head)] = self._advance(program, pipeline, slot, head, blocks, stayed.get(head))
             else:
                 _relay(program, pipeline, head, blocks)
             yield from pipeline.drain_blocks()
@@ -117,29 +139,45 @@ class SlotTask:
         yield from pipeline.finish(content)
 
     def _advance(
-        self, program: FlowProgram, pipeline: Pipeline, slot: int, head: int, blocks: list[Block]
+        self,
+        program: FlowProgram,
+        pipeline: Pipeline,
+        slot: int,
+        head: int,
+        blocks: list[Block],
+        stayed: Stayed | None,
     ) -> dict[str, Any]:
-        frames = [decode(block.payload) for block in blocks]
         kernel = program.kernels[head]
+        if stayed is None:
+            frames, combined = _decode_alike(kernel, [block for block in blocks if block.head == head])
+        else:
+            frames, combined = list(stayed.frames), stayed.combined
+        held = [decode(block.payload) for block in blocks if block.head != head]
         operation = program.plan.nodes[head].operation
         assert isinstance(operation, Stateful)
         name = WriteName(self.spec.epoch, self.spec.batch, self.spec.attempt, self.spec.job)
         files = RunFiles(program.store, f"state/{head}/{slot}", name, program.hot_copies(self.spec.epoch))
-        combined = program.local_merge and kernel.mergeable
         time_of_operator = self.spec.times[head].on_slot(slot, operation.spec.clock)
         phases = self.spec.routes[head]
         standing = SlotStanding(phases, slot) if phases.needs_standing else None
         handed = self.spec.handoffs_of(head, slot)
 
-        def advance(state: RunsOfSlot) -> tuple[Fired, dict[int, RunRef]]:
-            if handed:
+        def advance(state: RunsOfSlot) -> tuple[Fired, PartedClocks | None, dict[int, RunRef]]:
+            if handed and isinstance(kernel, MeetsInTime):
+                kernel.absorb_parts(handed, state, time_of_operator)
+            elif handed:
                 kernel.absorb(handed, state)
-            fired = kernel.advance(frames, combined, state, time_of_operator, standing)
+            if held:
+                holding = cast("HoldingKernel", kernel)
+                fired = holding.advance_held(held, frames, combined, state, time_of_operator, standing)
+            else:
+                fired = kernel.advance(frames, combined, state, time_of_operator, standing)
             # This may be the first to open a run, so damage is found here, too.
-            return fired, self._hand_off(program, head, slot, state, files)
+            clocks = self._clocks_to_split(kernel, head, state)
+            return fired, clocks, self._hand_off(program, head, slot, state, files)
 
         recovered = advance_on_intact_runs(self.spec.runs_of(head, slot), files, advance)
-        (fired, handing), state = recovered.outcome, recovered.state
+        (fired, clocks, handing), state = recovered.outcome, recovered.state
         reach("in-slot-after-state", self.spec.batch)
         pipeline.counters["late_rows"] += fired.late_rows
         pipeline.counters["slot_late_rows"] += fired.slot_late_rows
@@ -150,11 +188,12 @@ class SlotTask:
         if fired.shared is not None:
             pipeline.send_to_meet(head, fired.shared)
         watch = self.spec.watches.get(head)
-        seen = {"seen": watch_rows(frames, operation.spec.keys, watch)} if watch is not None else {}
-        return seen | {
+        seen = {"seen": watch_rows([*frames, *held], operation.spec.keys, watch)} if watch is not None else {}
+        found = seen | ({} if clocks is None else {"parted": clocks.to_text()})
+        return found | {
             "runs": [ref.to_json() for ref in state.runs()],
             "handing": {str(target): ref.to_json() for target, ref in sorted(handing.items())},
-            "rows": sum(frame.height for frame in frames),
+            "rows": sum(frame.height for frame in (*frames, *held)),
             "bytes": sum(len(block.payload) for block in blocks),
             "next_due": fired.next_due_us,
             "latest": fired.latest_us,
@@ -163,6 +202,14 @@ class SlotTask:
             "problems": list(recovered.problems),
             "last_end": _last_end_us(kernel, fired, operation.spec),
         }
+
+    def _clocks_to_split(self, kernel: Kernel, head: int, state: RunsOfSlot) -> PartedClocks | None:
+        """Return the watermarks of keys that several slots share from the next batch on, and one slot so far."""
+        routes = self.spec.next_routes.get(head)
+        if routes is None or not isinstance(kernel, MeetsInTime):
+            return None
+        now, following = self.spec.routes[head].routes.table.split_keys(), routes.table.split_keys()
+        return kernel.clocks_of(state, np.setdiff1d(following, now))
 
     def _hand_off(
         self, program: FlowProgram, head: int, slot: int, state: RunsOfSlot, files: RunFiles
@@ -193,7 +240,7 @@ class MeetTask:
     level: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from to_arrow(self._blocks(_partition(), batches))
+        yield from to_arrow(self._blocks(task_partition(), batches))
 
     def _blocks(self, part: int, batches: Iterable[pa.RecordBatch]) -> Iterator[Block]:
         received = from_arrow(batches)
@@ -201,13 +248,29 @@ class MeetTask:
         # Slots of the level have the numbers below: names and sequences must differ from theirs.
         pipeline = Pipeline(program, self.spec, self.level, self.spec.slots[self.level - 1] + part)
         meetings = {meeting_of(head): head for head in program.plan.levels[self.level - 1]}
+        met: dict[str, Any] = {}
         for meeting, head in meetings.items():
             shared = [decode(block.payload) for block in received if block.head == meeting]
             if shared:
-                pipeline.push(head, program.kernels[head].meet(shared), BEHIND_A_HOP)
+                kernel = program.kernels[head]
+                if isinstance(kernel, MeetsInTime):
+                    results, met[str(head)] = _meet_in_time(kernel, shared, self.spec.times[head])
+                else:
+                    results = kernel.meet(shared)
+                pipeline.push(head, results, BEHIND_A_HOP)
                 yield from pipeline.drain_blocks()
         yield from (block for block in received if block.head not in meetings)
-        yield from pipeline.finish({})
+        yield from pipeline.finish({"met": met} if met else {})
+
+
+def _meet_in_time(
+    kernel: MeetsInTime, shared: list[pl.DataFrame], time_of_operator: OperatorTime
+) -> tuple[pl.DataFrame, dict[str, Any]]:
+    """Return what becomes of shared keys with their own time, and what the driver must know of them."""
+    met = kernel.meet_in_time(shared, time_of_operator)
+    parted = {} if met.clocks is None else {"parted": met.clocks.to_text()}
+    due = {"next_due": met.next_due_us, "wake": met.wake_us, "last_end": _last_end_in(met.frame)}
+    return met.frame, parted | due
 
 
 def _last_end_us(kernel: Kernel, fired: Fired, spec: OperatorSpec) -> int | None:
@@ -215,21 +278,34 @@ def _last_end_us(kernel: Kernel, fired: Fired, spec: OperatorSpec) -> int | None
     if isinstance(spec, ProcessSpec | OrderSpec):
         # What a processor emits may well have a column of that name.
         return fired.reached_us
-    latest = None
-    for frame in (fired.frame, kernel.meet([fired.shared]) if fired.shared is not None else None):
-        if frame is not None and frame.height and WINDOW_END in frame.columns:
-            end = int(frame.get_column(WINDOW_END).dt.timestamp("us").max())  # type: ignore[arg-type]
-            latest = end if latest is None else max(latest, end)
-    return latest
+    frames = [fired.frame]
+    if fired.shared is not None and not isinstance(kernel, MeetsInTime):
+        frames.append(kernel.meet([fired.shared]))
+    ends = [end for end in map(_last_end_in, frames) if end is not None]
+    return max(ends, default=None)
+
+
+def _last_end_in(frame: pl.DataFrame) -> int | None:
+    if frame.is_empty() or WINDOW_END not in frame.columns:
+        return None
+    return int(frame.get_column(WINDOW_END).dt.timestamp("us").max())  # type: ignore[arg-type]
+
+
+def _decode_alike(kernel: Kernel, blocks: list[Block]) -> tuple[list[pl.DataFrame], bool]:
+    """Return the frames of blocks, and whether they are combined: a reader that holds rows back may be the only one."""
+    if len({block.combined for block in blocks}) < 2:
+        return [decode(block.payload) for block in blocks], any(block.combined for block in blocks)
+    frames = [decode(block.payload) for block in blocks]
+    pairs = zip(frames, blocks, strict=True)
+    return [frame if block.combined else kernel.combine(frame) for frame, block in pairs], True
 
 
 def _relay(program: FlowProgram, pipeline: Pipeline, head: int, blocks: list[Block]) -> None:
-    operation = program.plan.nodes[head].operation
     for block in blocks:
         frame = decode(block.payload)
         ordinal = int(frame.get_column(ORDER)[0])
         pipeline.read_from(str(frame.get_column(PARTITION)[0]))
-        pipeline.push(head, operation.apply(frame.drop(ORDER, PARTITION)), ordinal)  # type: ignore[union-attr]
+        pipeline.push(head, pipeline.apply(program.plan.nodes[head], frame.drop(ORDER, PARTITION)), ordinal)
 
 
 def _name_partition(source: int, partition: str) -> str:
@@ -251,6 +327,7 @@ def _source(reader: Any) -> Source:
     return source
 
 
-def _partition() -> int:
+def task_partition() -> int:
+    """Return the number of the partition that this task is for."""
     context = TaskContext.get()
     return context.partitionId() if context is not None else 0

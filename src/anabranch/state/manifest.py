@@ -10,10 +10,11 @@ from typing import Any
 
 from anabranch.errors import CheckpointError, StateDamaged
 from anabranch.model import RunRef, StagedFile
+from anabranch.model.exchanges import HeldLane
 
-FORMAT_VERSION = 2
-"""2 has routes in place of a bucket map, handoffs, and rows of runs that are gone."""
-READ_VERSIONS = (1, 2)
+FORMAT_VERSION = 3
+"""2 has routes in place of a bucket map, handoffs, and rows of runs that are gone; 3 has what readers hold back."""
+READ_VERSIONS = (1, 2, 3)
 INITIAL_BATCH = -1
 """The batch number of given initial state, committed before the first batch of data."""
 
@@ -93,6 +94,8 @@ class Manifest:
     totals: Mapping[str, int | float] = field(default_factory=dict)
     """Counters since the flow's first batch."""
     problems: tuple[str, ...] = ()
+    lanes: Mapping[str, tuple[HeldLane, ...]] = field(default_factory=dict)
+    """Operator → what each reader holds back of it."""
     created_at: float = 0.0
     """Seconds since 1970, by the driver's clock; for people, never compared."""
     engine: Mapping[str, Any] = field(default_factory=dict)
@@ -105,6 +108,24 @@ class Manifest:
             for ref in level.refs():
                 yield ref
                 yield from ref.made_from
+        for _, _, ref in self.held_runs():
+            yield ref
+            yield from ref.made_from
+
+    def held_runs(self) -> Iterator[tuple[str, int, RunRef]]:
+        """Yield (operator, reader, run) of everything that readers hold back."""
+        for operator, lanes in self.lanes.items():
+            for lane in lanes:
+                for ref in lane.runs:
+                    yield operator, lane.lane, ref
+
+    @property
+    def state_rows(self) -> int:
+        return sum(level.live_rows for level in self.levels) + sum(ref.live_rows for _, _, ref in self.held_runs())
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(level.state_bytes for level in self.levels) + sum(ref.bytes for _, _, ref in self.held_runs())
 
     def without_sources_before(self, batch: int) -> Manifest:
         """Forget what runs older than a batch were made from, once those files may be gone."""
@@ -114,6 +135,12 @@ class Manifest:
                 replace(level, runs=tuple(tuple(_forget_sources(ref, batch) for ref in slot) for slot in level.runs))
                 for level in self.levels
             ),
+            lanes={
+                operator: tuple(
+                    replace(lane, runs=tuple(_forget_sources(ref, batch) for ref in lane.runs)) for lane in lanes
+                )
+                for operator, lanes in self.lanes.items()
+            },
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -132,6 +159,7 @@ class Manifest:
             "sinks": {str(sink): [staged.to_json() for staged in files] for sink, files in self.sinks.items()},
             "totals": dict(self.totals),
             "problems": list(self.problems),
+            "lanes": {operator: [lane.to_json() for lane in lanes] for operator, lanes in self.lanes.items()},
             "created_at": self.created_at,
             "engine": dict(self.engine),
         }
@@ -156,6 +184,10 @@ class Manifest:
             },
             totals=data["totals"],
             problems=tuple(data["problems"]),
+            lanes={
+                operator: tuple(HeldLane.from_json(lane) for lane in lanes)
+                for operator, lanes in data.get("lanes", {}).items()
+            },
             created_at=data["created_at"],
             engine=data["engine"],
         )

@@ -136,10 +136,13 @@ def _fall_back(runs: Sequence[RunRef], damage: RunDamaged, files: RunFiles) -> t
 
 
 def _uses_of(checkpoint: Checkpoint, batch: int) -> Iterator[_Use]:
-    for level in checkpoint.load(batch).levels:
+    manifest = checkpoint.load(batch)
+    for level in manifest.levels:
         for slot in range(level.slots):
             for ref in level.refs_of(slot):
                 yield _Use(ref, level.operator, slot, batch)
+    for operator, lane, ref in manifest.held_runs():
+        yield _Use(ref, f"{operator}, held back by a reader", lane, batch)
 
 
 def _damage_of(store: Store, ref: RunRef) -> tuple[Literal["missing", "damaged"], str] | None:

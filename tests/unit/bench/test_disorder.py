@@ -271,7 +271,7 @@ def test_a_wrong_answer_of_a_curve_counts_like_any_other() -> None:
 
 
 def test_the_sources_of_the_job_lie_beside_the_module_that_compiles_them() -> None:
-    names = {path.name for path in Path(flink_disorder.__file__).parent.glob("*.java")}
+    names = {path.name for path in Path(flink_disorder.__file__).parent.glob("Disorder*.java")}
     assert names == {"DisorderFiles.java", "DisorderJob.java", "DisorderTypes.java"}
 
 

@@ -104,6 +104,28 @@ def test_options_win_over_the_files_run_section(followed: list[Any], tmp_path: P
     assert not live
 
 
+def test_a_flow_that_names_no_checkpoint_has_one_of_its_name_here(followed: list[Any], tmp_path: Path) -> None:
+    outcome = invoke("run", write_flow(tmp_path))
+    assert outcome.exit_code == 0, outcome.output
+    ((_, settings, *_),) = followed
+    assert settings == {"checkpoint": "state/low-voltage"}
+    assert "checkpoint: state/low-voltage" in plain(outcome.output)
+
+
+def test_a_python_file_says_how_it_is_run(followed: list[Any], tmp_path: Path) -> None:
+    flow = tmp_path / "jobs.py"
+    flow.write_text(
+        "import polars as pl\nimport anabranch as ab\n"
+        'flow = ab.Flow("jobs")\n'
+        'flow.read(ab.memory(pl.DataFrame({"a": [1]}))).write(ab.to_memory())\n'
+        'RUN = {"checkpoint": "kept", "trigger": "available-now", "slots": 3}\n',
+        encoding="utf-8",
+    )
+    assert invoke("run", flow, "--slots", "2").exit_code == 0
+    ((_, settings, *_),) = followed
+    assert settings == {"checkpoint": str(tmp_path / "kept"), "trigger": "available-now", "slots": 2}
+
+
 def test_spark_options_reach_the_session(followed: list[Any], tmp_path: Path) -> None:
     flow = write_flow(tmp_path)
     invoke("run", flow, "-c", "state", "--master", "local[3]", "--memory", "2g", "--conf", "spark.a=b=c", "--verbose")
@@ -114,7 +136,6 @@ def test_spark_options_reach_the_session(followed: list[Any], tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "--checkpoint DIRECTORY"),
         (["-c", "state", "--trigger", "hourly"], "'hourly' is no trigger"),
         (["-c", "state", "--control", "http://host"], "'http' is no way to send commands; use one of redis://"),
         (["-c", "state", "--control", "redis://host:port"], "control: Value error, Port could not be cast"),

@@ -21,7 +21,7 @@ from anabranch.control.command_texts import find_problem
 from anabranch.control.commands import Action, Command, CommandChannel, Reply
 from anabranch.state import Owner, open_store, take_epoch
 from unit.cli.flows import write_flow
-from unit.connectors.redis_servers import RedisServer
+from servers.redis import RedisServer
 
 SHOWN: dict[str, Any] = {
     "batch": 41,
@@ -257,4 +257,4 @@ def test_a_flow_is_reached_through_redis_by_its_name_or_its_file(tmp_path: Path)
     outcome = invoke("high-voltage", "show", "--redis", server.url)
     assert outcome.exit_code == 1 and "there are low-voltage" in plain(outcome.stderr)
     played.end()
-    server.stop()
+    server.close()

@@ -14,7 +14,7 @@ import redis
 from anabranch.connectors.control_channels.redis_messages import RedisChannel, hide_password, send
 from anabranch.control.commands import Command, Reply
 from anabranch.errors import ControlError
-from unit.connectors.redis_servers import RedisServer
+from servers.redis import RedisServer
 
 WAIT_SECONDS = 30.0
 
@@ -24,7 +24,7 @@ def server() -> Iterator[RedisServer]:
     server = RedisServer()
     server.start()
     yield server
-    server.stop()
+    server.close()
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
@@ -89,7 +89,7 @@ def test_a_server_that_is_not_there_at_the_start_is_no_failure(caplog: pytest.Lo
     wait_for(lambda: _ask(server, "1"), "an answer")
     ended.set()
     thread.join()
-    server.stop()
+    server.close()
 
 
 def test_pauses_between_tries_grow_to_half_a_minute() -> None:
@@ -164,7 +164,7 @@ def test_a_wrong_password_is_an_error_and_no_password_is_ever_shown(caplog: pyte
     for text in (str(caught.value), str(unanswered.value), caplog.text):
         assert text and "guessed" not in text and "s3cret" not in text
     good.close()
-    server.stop()
+    server.close()
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,7 @@ class Session:
     """Those of ``rows`` that this batch brought."""
     pending: bool = True
     emitted: bool = False
+    changed: bool = True
 
     @property
     def start(self) -> int:
@@ -137,7 +138,8 @@ class Session:
 
     def merged(self, other: Session) -> Session:
         pending, emitted = self.pending or other.pending, self.emitted or other.emitted
-        return Session(self.gap_us, self.rows + other.rows, self.came + other.came, pending, emitted)
+        changed = self.changed or other.changed
+        return Session(self.gap_us, self.rows + other.rows, self.came + other.came, pending, emitted, changed)
 
 
 @dataclass
@@ -147,7 +149,7 @@ class KeyTimeSessions(KeyTimeOracle):
     sessions: dict[int, list[Session]] = field(default_factory=lambda: defaultdict(list))
 
     def _advance_key(self, key: int, rows: Sequence[Placed], time: OperatorTime) -> tuple[list[Emitted], int, int]:
-        _, closed, fire = self._times(key, rows, time)
+        fired, closed, fire = self._times(key, rows, time)
         lateness = self.window.lateness_us
         emitted = self._close(key, closed)
         self._forget(key, closed - lateness)
@@ -158,6 +160,7 @@ class KeyTimeSessions(KeyTimeOracle):
                 updated += len(session.came) if session.end > closed - lateness else 0
         self._forget(key, closed - lateness)
         finals = self._close(key, fire)
+        emitted += self._show(key, closed if self.shared is None else fired, fire)
         if fire == END_OF_TIME:
             fire = max([closed, *(end for _, end, *_ in finals)])
         self.watermarks[key] = fire
@@ -183,6 +186,15 @@ class KeyTimeSessions(KeyTimeOracle):
             emitted.append((session.start, session.end, key, emission, list(session.rows)))
             session.pending, session.emitted = False, True
         return emitted
+
+    def _show(self, key: int, before: int, fire: int) -> list[Emitted]:
+        interval = self.window.early_us
+        if interval is None or before // interval >= fire // interval:
+            return []
+        shown = [session for session in self.sessions[key] if session.changed and session.end > fire]
+        for session in self.sessions[key]:
+            session.changed = False
+        return [(session.start, session.end, key, "early", list(session.rows)) for session in shown]
 
     def _forget(self, key: int, limit: int) -> None:
         self.sessions[key] = [session for session in self.sessions[key] if session.end > limit]

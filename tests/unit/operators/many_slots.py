@@ -7,9 +7,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import polars as pl
 
-from anabranch.model import BEGINNING_OF_TIME, HASH, WINDOW, Fired, OperatorSpec, OperatorTime, RunRef, WindowSpec
+from anabranch.model import (
+    BEGINNING_OF_TIME,
+    HASH,
+    WINDOW,
+    Fired,
+    MeetsInTime,
+    OperatorSpec,
+    OperatorTime,
+    PartedClocks,
+    RunRef,
+    WindowSpec,
+)
+from anabranch.model.parted_clocks import follow_parts
 from anabranch.operators.kernels import make_kernel
 from anabranch.routing import Routes
 from anabranch.routing.phases import Earlier, PhasedRoutes, SlotStanding
@@ -30,6 +43,8 @@ from anabranch.state.slots import RunsOfSlot
 from unit.operators.streams import Batch, Outcome, to_frame
 
 HashKeys = Callable[[pl.DataFrame], pl.Series]
+Advanced = tuple[Fired, PartedClocks | None, dict[int, RunRef]]
+"""What a slot did in a batch: what it fired, the time of keys that will be split, what it hands over."""
 
 
 class RunsInMemory:
@@ -66,9 +81,14 @@ class ManySlots:
     handoffs: dict[int, list[RunRef]] = field(default_factory=dict)
     files: RunsInMemory = field(default_factory=RunsInMemory)
     latest_us: int = BEGINNING_OF_TIME
+    parted: PartedClocks | None = None
     moved_rows: int = 0
     meetings: int = 0
     repairs: int = 0
+    wakes_us: list[int] = field(default_factory=list)
+    """All that slots and meetings said so far of when they want to run without rows, by the wall clock."""
+    dues_us: list[int] = field(default_factory=list)
+    """The same by event time."""
 
     def __post_init__(self) -> None:
         self.phases = PhasedRoutes(self.routes)
@@ -80,6 +100,7 @@ class ManySlots:
 
     def advance(self, batch: Batch, time: OperatorTime, combined: bool, change: Change | None = None) -> Outcome:
         """Run one batch on all slots; the change, if there is one, counts from the next batch on."""
+        time = replace(time, parted=self.parted)
         combined = combined and self.kernel.mergeable
         received, late_rows = self._exchange(batch, time, combined)
         if self.phases.earlier is not None:
@@ -90,19 +111,49 @@ class ManySlots:
         finished: list[pl.DataFrame] = []
         shared: list[pl.DataFrame] = []
         handed: dict[int, list[RunRef]] = defaultdict(list)
+        clocks: list[PartedClocks] = []
         for slot in range(self.phases.slots):
-            fired, handing, self.runs[slot] = self._advance_slot(slot, received[slot], combined, time, moving)
+            advanced, self.runs[slot] = self._advance_slot(slot, received[slot], combined, time, moving)
+            fired, found, handing = advanced
+            clocks += [] if found is None else [found]
             late_rows += fired.late_rows
+            self.wakes_us += [] if fired.wake_us is None else [fired.wake_us]
+            self.dues_us += [] if fired.next_due_us is None else [fired.next_due_us]
             finished.append(fired.frame)
             shared += [] if fired.shared is None else [fired.shared]
             for target, ref in handing.items():
                 handed[target].append(ref)
         if shared:
             self.meetings += 1
-            finished.append(self.kernel.meet(shared))
+            finished.append(self._meet(shared, time, clocks))
+        self._follow_parts(moving, clocks)
         self.handoffs = dict(handed)
         self._follow(change, waits, time)
         return Outcome([row for frame in finished for row in frame.to_dicts()], late_rows)
+
+    def _meet(self, shared: list[pl.DataFrame], time: OperatorTime, clocks: list[PartedClocks]) -> pl.DataFrame:
+        if not isinstance(self.kernel, MeetsInTime):
+            return self.kernel.meet(shared)
+        finished = []
+        rows = pl.concat(shared)
+        for part in range(2):
+            # Parts meet in several tasks, by their hash.
+            of_part = [frame.filter(pl.col(HASH) % 2 == part) for frame in shared]
+            if rows.filter(pl.col(HASH) % 2 == part).height:
+                met = self.kernel.meet_in_time([frame for frame in of_part if frame.height], time)
+                finished += [met.frame] if met.frame.height else []
+                clocks += [] if met.clocks is None else [met.clocks]
+                self.wakes_us += [] if met.wake_us is None else [met.wake_us]
+                self.dues_us += [] if met.next_due_us is None else [met.next_due_us]
+        return pl.concat(finished) if finished else pl.DataFrame()
+
+    def _follow_parts(self, moving: Routes | None, clocks: list[PartedClocks]) -> None:
+        now = self.phases.routes.table.split_keys()
+        following = now if moving is None else moving.table.split_keys()
+        # What a manifest keeps, it keeps as text.
+        self.parted = follow_parts(
+            self.parted, [PartedClocks.from_text(found.to_text()) for found in clocks], [now, following]
+        )
 
     def values(self, time: OperatorTime) -> pl.DataFrame:
         """Return what is held after a batch, of all slots and of what is on its way, as a person reads it."""
@@ -114,7 +165,12 @@ class ManySlots:
             )
             for slot, refs in (*own, *on_the_way)
         ]
-        return self.kernel.values(self.kernel.unite(held)) if held else pl.DataFrame()
+        if not held:
+            return pl.DataFrame()
+        stored = self.kernel.unite(held)
+        if self.parted is not None and isinstance(self.kernel, MeetsInTime):
+            stored = self.kernel.settle(stored, self.parted)
+        return self.kernel.values(stored)
 
     def _exchange(self, batch: Batch, time: OperatorTime, combined: bool) -> tuple[dict[int, list[pl.DataFrame]], int]:
         received: dict[int, list[pl.DataFrame]] = defaultdict(list)
@@ -136,19 +192,28 @@ class ManySlots:
 
     def _advance_slot(
         self, slot: int, received: list[pl.DataFrame], combined: bool, time: OperatorTime, moving: Routes | None
-    ) -> tuple[Fired, dict[int, RunRef], tuple[RunRef, ...]]:
+    ) -> tuple[Advanced, tuple[RunRef, ...]]:
         standing = SlotStanding(self.phases, slot) if self.phases.needs_standing else None
 
-        def advance(state: RunsOfSlot) -> tuple[Fired, dict[int, RunRef]]:
-            if self.handoffs.get(slot):
+        def advance(state: RunsOfSlot) -> Advanced:
+            if self.handoffs.get(slot) and isinstance(self.kernel, MeetsInTime):
+                self.kernel.absorb_parts(self.handoffs[slot], state, time)
+            elif self.handoffs.get(slot):
                 self.kernel.absorb(self.handoffs[slot], state)
             fired = self.kernel.advance(received, combined, state, time, standing)
-            return fired, {} if moving is None else self._hand_off(state, moving, slot, time)
+            clocks = self._clocks_to_split(state, moving)
+            return fired, clocks, {} if moving is None else self._hand_off(state, moving, slot, time)
 
         files: Any = self.files
         recovered = advance_on_intact_runs(self.runs.get(slot, ()), files, advance)
         self.repairs += len(recovered.problems)
-        return *recovered.outcome, recovered.state.runs()
+        return recovered.outcome, recovered.state.runs()
+
+    def _clocks_to_split(self, state: RunsOfSlot, moving: Routes | None) -> PartedClocks | None:
+        if moving is None or not isinstance(self.kernel, MeetsInTime):
+            return None
+        fresh = np.setdiff1d(moving.table.split_keys(), self.phases.routes.table.split_keys())
+        return self.kernel.clocks_of(state, fresh)
 
     def _hand_off(self, state: RunsOfSlot, routes: Routes, slot: int, time: OperatorTime) -> dict[int, RunRef]:
         passed_us = max(time.fired_us, time.closed_us, time.fire_us)

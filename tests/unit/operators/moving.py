@@ -18,6 +18,7 @@ from anabranch.model import (
     ProcessSpec,
     TopKSpec,
     WindowSpec,
+    spreads_any_key,
 )
 from anabranch.operators import aggregates as ab
 from anabranch.operators import sketches
@@ -63,8 +64,13 @@ SPECS: dict[str, OperatorSpec] = {
     "windows by key, updated": AggregateSpec(("key", "name"), AGGREGATES, AGAIN, "ts", clock=KEY_CLOCK),
     "windows by group": AggregateSpec(("key",), AGGREGATES, replace(TUMBLING, late="side"), "ts", clock=Clock("group")),
     "windows updated": AggregateSpec(("key",), AGGREGATES, replace(SLIDING, **UPDATED), "ts"),
+    "best of windows by key": TopKSpec(("key",), "whole", 2, True, ("real",), AGAIN, "ts", clock=KEY_CLOCK),
+    "windows by slot": AggregateSpec(("key",), AGGREGATES, TUMBLING, "ts", clock=Clock("slot")),
     "sessions by key": AggregateSpec(("key",), AGGREGATES, SESSION, "ts", clock=KEY_CLOCK),
     "sessions by key, updated": AggregateSpec(("key",), AGGREGATES, replace(SESSION, **UPDATED), "ts", clock=KEY_CLOCK),
+    "early sessions by key": AggregateSpec(
+        ("key",), AGGREGATES, replace(SESSION, early_us=3 * SECOND_US), "ts", clock=KEY_CLOCK
+    ),
     "sessions updated": AggregateSpec(("key", "name"), AGGREGATES, replace(SESSION, **UPDATED), "ts"),
     "sessions, late rows aside": AggregateSpec(("key",), AGGREGATES, replace(SESSION, late="side"), "ts"),
     "best of sessions by key": TopKSpec(("key",), "whole", 2, True, ("real",), SESSION, "ts", clock=KEY_CLOCK),
@@ -103,10 +109,11 @@ def make_changes(seed: int, spec: OperatorSpec, hashes: HashKeys, count: int) ->
     keys = hashes(pl.DataFrame({"key": pl.Series(KEYS, dtype=pl.Int64)})).unique().to_list()
     # Keys that share a hash move together: their values must not take them apart.
     by_value = hashes is hash_apart and len(spec.keys) == 1
-    splittable = make_kernel(spec).splittable
+    kernel = make_kernel(spec)
+    may_split = {"splittable": kernel.splittable, "spreadable": spreads_any_key(kernel)}
 
     def routes() -> Routes:
-        return make_wild_routes(chance, keys, splittable=splittable, by_value=by_value)
+        return make_wild_routes(chance, keys, by_value=by_value, **may_split)
 
     first = routes()
     changes = [

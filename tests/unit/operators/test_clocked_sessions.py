@@ -23,12 +23,19 @@ from unit.operators.memory_state import MemoryState
 from unit.operators.streams import SECOND_US, Batch, Row, batches_strategy, times_of, to_frame
 
 sessions = st.builds(
-    lambda gap, late, lateness: WindowSpec(
-        "session", gap * SECOND_US, gap * SECOND_US, 0, late, lateness * SECOND_US if late == "update" else 0
+    lambda gap, late, lateness, early: WindowSpec(
+        "session",
+        gap * SECOND_US,
+        gap * SECOND_US,
+        0,
+        late,
+        lateness * SECOND_US if late == "update" else 0,
+        early * SECOND_US if early else None,
     ),
     st.sampled_from([1, 4, 9]),
     st.sampled_from(["drop", "side", "update", "update"]),
     st.integers(1, 30),
+    st.sampled_from([None, None, 3, 20]),
 )
 
 

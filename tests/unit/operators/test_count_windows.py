@@ -112,3 +112,45 @@ def test_windows_go_by_time_or_by_rows() -> None:
     window = WindowSpec("tumbling", 1, 1)
     with pytest.raises(FlowError, match="give one of"):
         make_kernel(AggregateSpec(("key",), {"rows": agg.count()}, window, "ts", count_window=CountWindowSpec(2, 2)))
+
+
+def run_silently(window: CountWindowSpec, *batches: tuple[int, int]) -> list[tuple[list[tuple[int, int]], int | None]]:
+    """Feed batches of (wall clock, rows of one key); return (window, rows) of what is emitted, and when to wake."""
+    kernel, state = make_kernel(AggregateSpec(("key",), {"rows": agg.count()}, count_window=window)), MemoryState()
+    found, last_us = [], 0
+    for number, (now_us, count) in enumerate(batches):
+        time = OperatorTime(number, now_us=now_us, last_now_us=last_us)
+        sent = kernel.prepare(to_frame([(row, Row(1, 0, row)) for row in range(count)]), time).frame
+        received = [sent.with_columns(pl.lit(1, pl.UInt64).alias(HASH))] if count else []
+        fired = kernel.advance(received, False, state, time)
+        found.append(([(row["window"], row["rows"]) for row in fired.frame.to_dicts()], fired.wake_us))
+        last_us = now_us
+    assert window.unfilled == "drop" or kernel.values(kernel.stored(state.live(), 0)).height in (0, 1)
+    return found
+
+
+def test_windows_of_silent_keys_are_emitted_and_the_key_begins_anew() -> None:
+    window = CountWindowSpec(3, 3, idle_us=40)
+    silent = run_silently(window, (100, 4), (120, 1), (161, 0), (200, 1))
+    # A run that a newer one has superseded may wake the slot too early, and then no more.
+    assert silent == [([(0, 3)], 140), ([], 140), ([(1, 2)], None), ([], 240)]
+
+
+def test_windows_of_silent_keys_are_dropped_if_so_said() -> None:
+    window = CountWindowSpec(3, 3, idle_us=40, unfilled="drop")
+    assert run_silently(window, (100, 2), (161, 0), (200, 3)) == [([], 140), ([], None), ([(0, 3)], None)]
+
+
+def test_keys_that_speak_are_not_silent() -> None:
+    window = CountWindowSpec(3, 3, idle_us=40)
+    assert [rows for rows, _ in run_silently(window, (100, 1), (139, 1), (178, 1))] == [[], [], [(0, 3)]]
+
+
+def test_forgotten_keys_leave_nothing_behind() -> None:
+    window = CountWindowSpec(2, 2, idle_us=40)
+    kernel, state = make_kernel(AggregateSpec(("key",), {"rows": agg.count()}, count_window=window)), MemoryState()
+    sent = kernel.prepare(to_frame([(0, Row(1, 0, 0)), (1, Row(1, 0, 1))]), OperatorTime(0)).frame
+    kernel.advance([sent.with_columns(pl.lit(1, pl.UInt64).alias(HASH))], False, state, OperatorTime(0, now_us=1))
+    assert kernel.stored(state.live(), 0).height == 1
+    kernel.advance([], False, state, OperatorTime(1, now_us=99, last_now_us=1))
+    assert kernel.stored(state.live(), 0).is_empty()

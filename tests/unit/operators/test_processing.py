@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anabranch.errors import FlowError
 from anabranch.model import (
     BEGINNING_OF_TIME,
     END_OF_TIME,
@@ -20,12 +22,14 @@ from anabranch.model import (
     ProcessSpec,
     SharedClocks,
 )
+from anabranch.operators.declared_state import value
 from anabranch.operators.kernels import make_kernel
+from anabranch.operators.processors import FrameProcessor, Processor
 from unit.operators.memory_state import MemoryState
 from unit.operators.oracle import place
 from unit.operators.processing_oracle import FramesOracle, ProcessOracle
 from unit.operators.processors_under_test import FRAME_OUTPUT, OUTPUT, Scripted, ScriptedFrames
-from unit.operators.streams import SCHEMA, SECOND_US, Batch, batches_strategy, times_of, to_frame
+from unit.operators.streams import SCHEMA, SECOND_US, Batch, Row, batches_strategy, times_of, to_frame
 
 HASHES = 3
 """Few hashes for many keys: collisions must not matter."""
@@ -113,3 +117,44 @@ def test_processors_in_the_time_of_a_group_equal_the_oracle(
         return int(time.shared.closed_us[key % HASHES % groups])
 
     check(Clock("group", groups=groups), ordered, batches, times, shared)
+
+
+class Greeter(Processor):
+    """Counts rows, and tells of them so long after the first one, by the wall clock."""
+
+    rows = value(pl.Int32(), default=0)
+
+    def on_time(self, row: Any, state: Any, timers: Any) -> None:
+        state.rows += 1
+        if row["whole"] is None:
+            timers.at(row["ts"])
+        elif state.rows == 1:
+            timers.after_processing("1s")
+
+    def on_timer(self, timer: Any, state: Any, timers: Any) -> list[dict[str, Any]]:
+        return [{"rows": state.rows}]
+
+
+class FrameGreeter(FrameProcessor):
+    """Does the same with frames."""
+
+    rows = value(pl.Int32(), default=0)
+
+    def process(self, frame: pl.DataFrame, state: pl.DataFrame, time: Any) -> Any:
+        told = state.join(time.timers, on="key", how="semi").select("key", "rows")
+        counted = state.with_columns(pl.col("rows") + frame.height)
+        domain = pl.lit("event" if frame["whole"].null_count() else "processing")
+        at = pl.lit(time.now).cast(pl.Datetime("us")) + pl.duration(seconds=1)
+        return told, counted, state.filter(pl.col("rows") == 0).select("key", at.alias("at"), domain.alias("domain"))
+
+
+@pytest.mark.parametrize("processor", [Greeter(), FrameGreeter()], ids=["rows", "frames"])
+def test_processors_without_event_time_have_timers_of_the_wall_clock(processor: Any) -> None:
+    output = {"key": pl.Int64(), "rows": pl.Int32()}
+    kernel = make_kernel(ProcessSpec(("key",), processor, SCHEMA, output, None))
+    batches = [Batch(((Row(1, 50, 1),),), 0), Batch(((Row(1, 3, 2),),), 0), Batch((), 0)]
+    times = [OperatorTime(number, now_us=number * 600_000) for number in range(3)]
+    outcomes = run(kernel, batches, times)
+    assert outcomes == [({}, 0), ({}, 0), ({1: [{"key": 1, "rows": 2}]}, 0)]
+    with pytest.raises(FlowError, match="the stream has no event time"):
+        run(kernel, [Batch(((Row(1, 50),),), 0)], times[:1])

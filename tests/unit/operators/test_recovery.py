@@ -22,6 +22,8 @@ from anabranch.model import (
     DistinctSpec,
     OperatorSpec,
     OperatorTime,
+    OrderSpec,
+    ProcessSpec,
     TopKSpec,
     WindowSpec,
 )
@@ -31,6 +33,7 @@ from anabranch.operators.kernels import make_kernel
 from anabranch.operators.recovery import recover_kernel
 from anabranch.operators.registry import registry
 from unit.operators.memory_state import MemoryState
+from unit.operators.processors_under_test import OUTPUT, Scripted
 from unit.operators.streams import SCHEMA, SECOND_US, Row, to_frame
 
 EVERY_AGGREGATE: dict[str, Aggregate] = {
@@ -71,9 +74,13 @@ SPECS: dict[str, OperatorSpec] = {
     "early windows by group": AggregateSpec(("key",), EVERY_AGGREGATE, EARLY, "ts", clock=Clock("group", groups=4)),
     "best of windows by key": TopKSpec(("key",), "real", 1, False, (), TUMBLING, "ts", clock=BY_KEY),
     "sessions by key": AggregateSpec(("key",), EVERY_AGGREGATE, SESSION, "ts", clock=BY_KEY),
+    "early sessions": AggregateSpec(("key",), EVERY_AGGREGATE, replace(SESSION, early_us=SECOND_US), "ts"),
     "sessions updated": AggregateSpec(("key",), EVERY_AGGREGATE, replace(SESSION, **UPDATED), "ts"),
     "sessions, late rows aside": AggregateSpec(("key",), EVERY_AGGREGATE, replace(SESSION, late="side"), "ts"),
     "count windows": AggregateSpec(("key",), EVERY_AGGREGATE, count_window=CountWindowSpec(4, 2)),
+    "count windows of keys that may be forgotten": AggregateSpec(
+        ("key",), EVERY_AGGREGATE, count_window=CountWindowSpec(4, 2, SECOND_US)
+    ),
     "best of count windows": TopKSpec(("key",), "real", 2, count_window=CountWindowSpec(5, 5)),
 }
 
@@ -110,6 +117,30 @@ def test_recovered_kernel_reads_the_same_values(spec: OperatorSpec) -> None:
     order = [name for name in ("key", "window_start", "window", "rank") if name in expected.columns]
     assert got.select(expected.columns).sort(order).equals(expected.sort(order))
     assert expected.height > 0
+
+
+def test_fields_of_a_processor_are_read_as_they_are_stored() -> None:
+    spec = ProcessSpec(("key",), Scripted(), SCHEMA, OUTPUT, "ts", BY_KEY, ordered=False)
+    older, newer = fill(spec).live()
+    kernel, recovered = make_kernel(spec), recover_kernel(describe(spec))
+    assert recovered is not None
+    expected = kernel.values(kernel.stored([older, newer], BEGINNING_OF_TIME)).sort("key")
+    got = recovered.values(recovered.stored([older.drop("seen"), newer], BEGINNING_OF_TIME)).sort("key")
+    assert sorted(got.columns) == sorted(expected.columns)
+    # Which value a null stands for, only the processor knows.
+    assert got["rows"].fill_null(0).equals(expected["rows"])
+    for name in ("key", "last", "event_timers", "processing_timers"):
+        assert got[name].equals(expected[name])
+
+
+def test_rows_that_wait_for_their_order_are_read_as_they_came() -> None:
+    spec = OrderSpec(("key",), "ts", BY_KEY)
+    runs = fill(spec).live()
+    kernel, recovered = make_kernel(spec), recover_kernel(describe(spec))
+    assert recovered is not None
+    expected = kernel.values(kernel.stored(runs, BEGINNING_OF_TIME))
+    assert recovered.values(recovered.unite([recovered.stored(runs, BEGINNING_OF_TIME)])).equals(expected)
+    assert expected.height == 14
 
 
 def test_every_aggregate_that_flow_files_can_name_can_be_recovered() -> None:

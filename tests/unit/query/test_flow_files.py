@@ -298,6 +298,10 @@ def test_every_window_can_be_written(folder: Path, step: str, label: str) -> Non
             "watermark ts, delay 0s, from 2020-01-01 00:00:00, at most 1h ahead",
         ),
         ("watermark: {column: ts, earliest: null}", "watermark ts, delay 0s, no earliest time"),
+        (
+            "watermark: {column: ts, earliest: none, ahead: none}",
+            "watermark ts, delay 0s, no earliest time, however far ahead",
+        ),
     ],
 )
 def test_every_watermark_can_be_written(folder: Path, step: str, label: str) -> None:
@@ -403,6 +407,15 @@ def test_python_flow_may_be_in_an_importable_module(folder: Path, monkeypatch: p
     (folder / "importable_flow.py").write_text("from anabranch.query import FlowGraph\nmine = FlowGraph('imported')\n")
     monkeypatch.syspath_prepend(folder)
     assert load_flow("importable_flow:mine").graph.name == "imported"
+
+
+def test_python_file_says_in_a_dictionary_how_its_flow_is_run(folder: Path) -> None:
+    source = "from anabranch.query import FlowGraph\nfrom pathlib import Path\nflow = FlowGraph('a')\n"
+    (folder / "own.py").write_text(source + "RUN = {'checkpoint': Path('kept'), 'slots': 3}\n")
+    assert load_flow(folder / "own.py").run == {"checkpoint": str(folder / "kept"), "slots": 3}
+    (folder / "own.py").write_text(source + "RUN = {'slot': 3}\n")
+    with pytest.raises(FlowError, match=r"own\.py: RUN: .*slot"):
+        load_flow(folder / "own.py")
 
 
 def test_python_function_that_wants_arguments_is_refused(folder: Path) -> None:

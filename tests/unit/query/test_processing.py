@@ -88,11 +88,16 @@ def test_late_rows_of_ordered_can_be_had() -> None:
         timed_readings().ordered("ts").late_rows()
 
 
+def test_processors_do_without_event_time() -> None:
+    spec = spec_of(read_readings().key_by("sensor").process(Plain(), schema=OUTPUT))
+    assert isinstance(spec, ProcessSpec)
+    assert spec.time_column is None
+
+
 @pytest.mark.parametrize(
     ("build", "words"),
     [
         (lambda: read_readings().process(Plain(), schema=OUTPUT), "key_by"),
-        (lambda: read_readings().key_by("sensor").process(Plain(), schema=OUTPUT), "needs event time"),
         (lambda: timed_readings().window("10s").process(Plain(), schema=OUTPUT), "has no windows"),
         (lambda: timed_readings().process(Plain, schema=OUTPUT), r"Plain\(\)"),
         (lambda: timed_readings().process(object(), schema=OUTPUT), "no processor"),

@@ -78,12 +78,13 @@ class Reading:
             slots=self.plan.slots,
             routes={node.id: PhasedRoutes(Routes.even(self._slots_of(node.id), 16)) for node in self.plan.stateful},
             runs={node.id: () for node in self.plan.stateful},
+            now_us=NOW_US,
         )
         pickled = cloudpickle.dumps(self.program)
-        reader = ReadTask(f"digest of {id(self)}", pickled, spec, packs)
+        reader = ReadTask(self.program.checkpoint, pickled, spec, packs)
         blocks = [block for task in range(tasks) for block in reader._blocks(task, ())]
         for level in range(1, self.plan.hops + 1):
-            slots = SlotTask(f"digest of {id(self)}", pickled, spec, level)
+            slots = SlotTask(self.program.checkpoint, pickled, spec, level)
             blocks = [block for slot in range(self.plan.slots[level - 1]) for block in _run(slots, slot, blocks)]
         ledgers = [block.payload for block in blocks if block.head == LEDGER]
         return merge_ledgers(ledgers, {node.id: self._slots_of(node.id) for node in self.plan.stateful})
@@ -190,6 +191,13 @@ def test_time_in_a_wrong_unit_goes_to_dead_letters_as_the_number_it_is(
 def test_limits_of_the_flow_count(tmp_path: Path) -> None:
     reading = Reading(tmp_path, windows(earliest="2026-01-01T00:01:00", ahead="10m"))
     reading.add([(1, 59), (2, 60), (3, 3_600 + 600), (4, 3_600 + 601)])
+    report = reading.run()
+    assert [json.loads(letter["payload"])["key"] for letter in reading.dead_letters(report)] == [1, 4]
+
+
+def test_limits_count_where_no_operator_has_state(tmp_path: Path) -> None:
+    reading = Reading(tmp_path, lambda stream: stream.watermark("ts", earliest="2026-01-01T00:01:00", ahead="10m"))
+    reading.add([(1, 59), (4, 3_600 + 601)])
     report = reading.run()
     assert [json.loads(letter["payload"])["key"] for letter in reading.dead_letters(report)] == [1, 4]
 

@@ -193,6 +193,20 @@ def test_operators_that_keep_keys_whole_say_so(tmp_path: Path) -> None:
     assert sessions.tell("move", key="7", slot=1).ok or sessions.tell("move", key="7", slot=0).ok
 
 
+def test_keys_with_their_own_time_are_split_one_by_one(tmp_path: Path) -> None:
+    def build(stream: Stream) -> Stream:
+        return stream.watermark("ts", per="key").key_by("key").window("5s").agg(rows=ab.count())
+
+    own_time = Flow(build, tmp_path)
+    own_time.run(FEW)
+    reply = own_time.tell("strategy", name="pkg")
+    assert (reply.ok, reply.text) == (
+        False,
+        "agg can split single keys; pkg would spread all of them over slots",
+    )
+    assert own_time.tell("split", key="7", slots=[0, 1]).ok
+
+
 def test_a_command_for_all_operators_is_carried_out_for_all_or_for_none(tmp_path: Path) -> None:
     both = Flow(two_operators, tmp_path, slots=4)
     both.run(FEW)
@@ -399,3 +413,19 @@ def test_a_strategy_that_cannot_decide_on_such_keys_leaves_the_flow_as_it_is(tmp
     loads = OperatorLoads(0, 0.0, 1000, sample.counts, np.full(BUCKETS, 1.0), {}, sample, 0.0, True)
     assert operator.balancer.consider(loads, stubborn.routes.routes) is None
     assert "ranges are cut at the quantiles" in operator.balancer.last_reason
+
+
+def test_an_operator_whose_slots_are_partitions_is_left_alone(tmp_path: Path) -> None:
+    """Whoever wrote the partitions has decided where keys go."""
+    ahead = Flow(
+        lambda stream: stream.key_by("key", exchange="ahead").window("10s").agg(rows=ab.count()),
+        tmp_path,
+        slots=4,
+        resizes=True,
+    )
+    ahead.run(SKEWED)
+    assert ahead.run(SKEWED) == {}
+    for action, arguments in (("slots", {"count": 8}), ("move", {"key": "1", "slot": 0}), ("set", {"tolerance": 0.1})):
+        reply = ahead.steering.submit(Command("1", action, None, arguments))
+        assert not reply.ok
+        assert "partitions" in reply.text

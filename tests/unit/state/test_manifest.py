@@ -8,11 +8,12 @@ import pytest
 
 from anabranch.errors import CheckpointError, StateDamaged
 from anabranch.model import RunRef, StagedFile
+from anabranch.model.exchanges import HeldLane
 from anabranch.state import FORMAT_VERSION, LevelState, Manifest
 from unit.state.builders import manifest
 
 DATA = Path(__file__).parent / "data"
-FORMAT_1, FORMAT_2 = DATA / "manifest-format-1.json", DATA / "manifest-format-2.json"
+FORMAT_1, FORMAT_2, FORMAT_3 = (DATA / f"manifest-format-{version}.json" for version in (1, 2, 3))
 """Manifests as releases wrote them. They are never written again: what they say must stay readable."""
 
 FULL = Manifest(
@@ -83,6 +84,20 @@ HANDED = replace(
     ),
 )
 
+HELD = replace(
+    HANDED,
+    lanes={
+        "aggregate-1": (
+            HeldLane(
+                1,
+                (RunRef("state/0/lanes/1/l.arrow", 4, 77, "crc32:00000004", 17, 0, 10_000_000, 20_000_000),),
+                rows=40,
+                since_us=1_700_000_000_000_000,
+            ),
+        )
+    },
+)
+
 
 def test_a_manifest_of_format_1_is_read() -> None:
     assert Manifest.decode(FORMAT_1.read_bytes(), FORMAT_1.name) == FULL
@@ -92,20 +107,31 @@ def test_a_manifest_of_format_2_is_read() -> None:
     assert Manifest.decode(FORMAT_2.read_bytes(), FORMAT_2.name) == HANDED
 
 
-def test_format_2_is_still_written_the_same() -> None:
+def test_a_manifest_of_format_3_is_read() -> None:
+    assert Manifest.decode(FORMAT_3.read_bytes(), FORMAT_3.name) == HELD
+
+
+def test_format_3_is_still_written_the_same() -> None:
     """A change of the text needs a new format version, and a golden file beside these."""
-    assert FORMAT_VERSION == 2
-    assert HANDED.encode() == FORMAT_2.read_bytes()
+    assert FORMAT_VERSION == 3
+    assert HELD.encode() == FORMAT_3.read_bytes()
+
+
+def test_what_readers_hold_back_is_among_the_files_of_a_batch() -> None:
+    held = HELD.lanes["aggregate-1"][0].runs[0]
+    assert held in list(HELD.files())
+    assert HELD.state_rows == HANDED.state_rows + 4
+    assert HELD.state_bytes == HANDED.state_bytes + 77
 
 
 @pytest.mark.parametrize(
-    ("version", "advice"), [(3, "install a newer anabranch"), (0, "new checkpoint"), (None, "new")]
+    ("version", "advice"), [(4, "install a newer anabranch"), (0, "new checkpoint"), (None, "new")]
 )
 def test_another_format_is_refused_by_its_version(version: int | None, advice: str) -> None:
     document = json.loads(FULL.encode())
     document["manifest"]["format_version"] = version
     content = json.dumps(document).encode()
-    expected = rf"commits/17 has checkpoint format {version}.*reads format 1 to 2.*{advice}"
+    expected = rf"commits/17 has checkpoint format {version}.*reads format 1 to 3.*{advice}"
     with pytest.raises(CheckpointError, match=expected):
         Manifest.decode(content, "commits/17")
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 import redis
 from redis.backoff import NoBackoff
 from redis.client import PubSub
 from redis.retry import Retry
 
+from anabranch.connectors.addresses import hide_password
 from anabranch.control.command_texts import MalformedCommand, read_command, read_reply, write_command, write_reply
 from anabranch.control.commands import Command, Reply
 from anabranch.errors import ControlError
@@ -139,12 +139,6 @@ def send(url: str, flow: str, command: Command, timeout_seconds: float) -> Reply
         "the command may still be done: `show` will tell"
     )
     raise ControlError(msg)
-
-
-def hide_password(url: str) -> str:
-    """Return a server's URL as it may be printed and logged."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _check_listeners(client: redis.Redis, flow: str, place: str) -> None:

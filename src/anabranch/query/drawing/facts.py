@@ -10,6 +10,7 @@ from anabranch.errors import FlowError
 from anabranch.model import AggregateSpec, TopKSpec
 from anabranch.operators import make_kernel
 from anabranch.query.labels import describe_duration
+from anabranch.query.merging import describe_hold
 from anabranch.query.nodes import Node, Output, Spring, Stateful, Watermark
 from anabranch.query.plan import Plan, Strategy, Subquery
 
@@ -28,14 +29,22 @@ class Exchange:
     local_merge: bool
     event_time: str | None
     """In words; None where the operator keeps no event time."""
+    until: str = ""
+    """In words, until when readers hold merged rows back; empty where they do not."""
+    reason: str = ""
+    """Why its exchange is what it is."""
+    ahead: bool = False
+    """Whether rows stay in the partition that they were read from: then there is no exchange."""
 
     @property
     def route(self) -> str:
+        if self.ahead:
+            return "no exchange, partitions are slots"
         return f"by {', '.join(self.keys)}" if self.keys else "dealt out evenly"
 
     @property
     def merge(self) -> str:
-        return "local merge" if self.local_merge else "no local merge"
+        return f"local merge{self.until}" if self.local_merge else "no local merge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +95,12 @@ class Facts:
     def headline(self) -> str:
         """Count what the flow is made of."""
         plan = self.plan
-        stateless = len(plan.operators) - len(plan.stateful)
+        stateful = len(plan.stateful) + len(plan.merged_globally)
+        stateless = len(plan.operators) - stateful
         return " · ".join(
             [
                 _count(len(plan.springs), "spring"),
-                f"{_count(len(plan.operators), 'processor')} ({len(plan.stateful)} stateful, {stateless} stateless)",
+                f"{_count(len(plan.operators), 'processor')} ({stateful} stateful, {stateless} stateless)",
                 _count(len(plan.outputs), "sink"),
                 _count(len(self.subqueries), "subquery", "subqueries"),
             ]
@@ -102,9 +112,12 @@ class Facts:
         plan = self.plan
         if not plan.hops:
             return "no exchange: every row stays in the task that reads it"
-        each = " + ".join(str(slots) for slots in plan.slots)
-        total = f" = {plan.fan_out}" if plan.hops > 1 else ""
-        return f"{_count(plan.hops, 'exchange')} = {_count(plan.hops, 'hop')} · fan-out {each}{total}"
+        crossed = [slots for slots, heads in zip(plan.slots, plan.levels, strict=True) if not _is_ahead(plan, heads)]
+        if not crossed:
+            return "no exchange: the source's partitions are the slots"
+        each = " + ".join(str(slots) for slots in crossed)
+        total = f" = {sum(crossed)}" if len(crossed) > 1 else ""
+        return f"{_count(len(crossed), 'exchange')} = {_count(len(crossed), 'hop')} · fan-out {each}{total}"
 
 
 def gather_facts(plan: Plan) -> Facts:
@@ -142,7 +155,10 @@ def name_of(subquery: Subquery, plan: Plan) -> str:
 
 def title_of(subquery: Subquery, plan: Plan) -> str:
     """Return how a subquery is called, with its parallel instances."""
-    instances = _count(plan.slots[subquery.level - 1], "slot") if subquery.level else "one task a split"
+    instances = "one task a split"
+    if subquery.level:
+        ahead = _is_ahead(plan, subquery.heads)
+        instances = "one slot a partition" if ahead else _count(plan.slots[subquery.level - 1], "slot")
     return f"subquery {name_of(subquery, plan)} · {instances}"
 
 
@@ -151,7 +167,16 @@ def _describe_exchange(plan: Plan, head: Node, level: int) -> Exchange:
     if not isinstance(head.operation, Stateful):
         return Exchange(level, head.id, (), slots, local_merge=False, event_time=None)
     spec = head.operation.spec
-    return Exchange(level, head.id, spec.keys, slots, make_kernel(spec).mergeable, _describe_time(plan, head))
+    decision = plan.exchanges[head.id]
+    merges = make_kernel(spec).mergeable and decision.kind != "routed"
+    until = describe_hold(head.operation.routing.exchange.hold)
+    ahead = decision.kind == "ahead"
+    event_time = _describe_time(plan, head)
+    return Exchange(level, head.id, spec.keys, 1 if ahead else slots, merges, event_time, until, decision.reason, ahead)
+
+
+def _is_ahead(plan: Plan, heads: tuple[int, ...]) -> bool:
+    return all(head in plan.exchanges and plan.exchanges[head].kind == "ahead" for head in heads)
 
 
 def _describe_time(plan: Plan, head: Node) -> str | None:

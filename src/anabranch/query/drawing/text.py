@@ -36,6 +36,8 @@ def _draw_from(facts: Facts, subquery: Subquery, node: int, drawn: set[int]) -> 
     lines = [f"{_MARKS[kind_of(here)]} {here.label}"]
     if node in facts.exchanges and (event_time := facts.exchanges[node].event_time):
         lines.append(f"    {event_time}")
+    if facts.plan.is_global(node):
+        lines.append(f"    global merge, no exchange ({facts.plan.exchanges[node].reason})")
     ways = [[f"⇒ subquery {name_of(facts.subquery_of(way.head), facts.plan)}"] for way in facts.exchanges_behind(node)]
     ways += [_draw_from(facts, subquery, child, drawn) for child in facts.children_within(subquery, node)]
     if len(ways) == 1:
@@ -48,7 +50,10 @@ def _draw_from(facts: Facts, subquery: Subquery, node: int, drawn: set[int]) -> 
 
 
 def _exchange_words(exchange: Exchange) -> str:
-    merge = f" · {exchange.merge}" if exchange.keys else ""
+    why = f" ({exchange.reason})" if exchange.reason else ""
+    if exchange.ahead:
+        return f"⇒ {exchange.route}{why}"
+    merge = f" · {exchange.merge}{why}" if exchange.keys else ""
     return f"⇒ exchange {exchange.route} · fan-out {exchange.slots}{merge}"
 
 

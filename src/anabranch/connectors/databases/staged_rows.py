@@ -1,0 +1,69 @@
+"""Rows on their way into a database: staged in tasks, read on the driver, the last of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import polars as pl
+
+from anabranch.connectors.encodings import encode_arrow
+from anabranch.errors import SinkError
+from anabranch.model import StagedFile
+
+SUFFIX = ".arrow"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSide:
+    """What tasks get of a sink: enough to stage rows, and no address or password."""
+
+    label: str
+    suffix: str = SUFFIX
+
+    def check(self, schema: Mapping[str, pl.DataType]) -> None:
+        """Raise nothing: the driver has checked."""
+
+    def encode(self, frame: pl.DataFrame) -> bytes:
+        """Return an Arrow file."""
+        return encode_arrow(frame)
+
+    def publish(self, batch: int, staged: Sequence[tuple[StagedFile, str]], context: Mapping[str, Any]) -> NoReturn:
+        """Raise ``SinkError``: only the driver publishes."""
+        msg = f"{self.label} is published by the driver; batch {batch} was asked of a task's copy"
+        raise SinkError(msg)
+
+    def retract(self, after_batch: int) -> NoReturn:
+        """Raise ``SinkError``: only the driver takes back."""
+        msg = f"{self.label} is changed by the driver; retracting after batch {after_batch} was asked of a task's copy"
+        raise SinkError(msg)
+
+
+def last_of_each_key(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Return the last row of every key, in their order; all rows if there are no keys."""
+    return frame.unique(subset=list(keys), keep="last", maintain_order=True) if keys else frame
+
+
+def check_columns(schema: Mapping[str, pl.DataType], wanted: Sequence[str], what: str) -> None:
+    """Raise ``SinkError`` if a column that is named does not exist."""
+    strangers = [column for column in wanted if column not in schema]
+    if strangers:
+        msg = f"{what} names {', '.join(map(repr, strangers))}; the results have {', '.join(schema)}"
+        raise SinkError(msg)
+
+
+def json_texts(column: str, kind: pl.DataType) -> pl.Expr:
+    """Return an expression that turns lists and structs into JSON, nulls left as they are."""
+    value = pl.col(column)
+    if isinstance(kind, pl.Struct):
+        text = value.struct.json_encode()
+    else:
+        boxed = pl.struct(value.alias("v")).struct.json_encode()
+        text = boxed.str.strip_prefix('{"v":').str.strip_suffix("}")
+    return pl.when(value.is_null()).then(None).otherwise(text).alias(column)
+
+
+def is_nested(kind: pl.DataType) -> bool:
+    """Say whether a type holds other values."""
+    return isinstance(kind, pl.List | pl.Array | pl.Struct)

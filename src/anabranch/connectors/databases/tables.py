@@ -1,0 +1,143 @@
+"""What a SQL database must offer to be a sink, and how its tables are compared with results."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import polars as pl
+
+from anabranch.connectors.databases.marks import Mark
+from anabranch.errors import SinkError
+
+MARKS = "anabranch_commits"
+"""The table of marks; it lies beside the results, so that both change in one transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table as a sink wants it."""
+
+    name: str
+    columns: Mapping[str, pl.DataType]
+    keys: tuple[str, ...]
+    """Columns that tell rows apart; none if rows are only added."""
+
+    @property
+    def values(self) -> list[str]:
+        """The columns that a later row replaces."""
+        return [column for column in self.columns if column not in self.keys]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundColumn:
+    """A column that a table has."""
+
+    name: str
+    kind: str
+    """As the database calls it."""
+    required: bool
+    """Whether a row cannot do without a value for it."""
+
+
+class Database(Protocol):
+    """An open connection; what is done since the last ``commit`` is one transaction."""
+
+    def __init__(self, url: str) -> None: ...
+
+    @classmethod
+    def check_url(cls, url: str) -> None:
+        """Raise ``SinkError`` for a URL that cannot be one; asks no server."""
+        ...
+
+    @classmethod
+    def check_schema(cls, schema: Mapping[str, pl.DataType]) -> None:
+        """Raise ``SinkError`` for a column that has no form here."""
+        ...
+
+    def marks_table(self, table: str) -> str:
+        """Return the name of the table of marks beside a table."""
+        ...
+
+    def prepare_marks(self, table: str) -> None:
+        """Make the table of marks unless it is there."""
+        ...
+
+    def prepare_table(self, table: Table) -> None:
+        """Make the table if it is absent; raise ``SinkError`` if the one that is there does not fit."""
+        ...
+
+    def lock_mark(self, table: str) -> Mark | None:
+        """Return a table's mark and keep others from changing it until the commit."""
+        ...
+
+    def write_mark(self, table: str, mark: Mark) -> None: ...
+
+    def write_rows(self, table: Table, rows: pl.DataFrame) -> None:
+        """Add rows, or replace those of the same keys."""
+        ...
+
+    def delete_after(self, table: str, batch_column: str, after_batch: int) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def close(self) -> None:
+        """Close it; what was not committed is undone."""
+        ...
+
+    def explain(self, error: BaseException) -> str | None:
+        """Return what the database said, without secrets; None if the error is none of its own."""
+        ...
+
+    def is_away(self, error: BaseException) -> bool:
+        """Say whether the same may work later."""
+        ...
+
+    def advise(self, error: BaseException, table: str) -> str:
+        """Say what a user can do about an error."""
+        ...
+
+
+def check_found_columns(
+    table: Table, found: Sequence[FoundColumn], fitting: Mapping[str, Collection[str]], wanted: Mapping[str, str]
+) -> None:
+    """Raise ``SinkError`` unless a table has fitting columns for all results and needs no others.
+
+    ``fitting`` has the types that may hold each column, ``wanted`` the type that it would be made with.
+    """
+    by_name = {column.name: column for column in found}
+    missing = [column for column in table.columns if column not in by_name]
+    if missing:
+        statements = ", ".join(f"ADD COLUMN {column} {wanted[column]}" for column in missing)
+        msg = (
+            f"the table {table.name} has no column {', '.join(map(repr, missing))}; it has {', '.join(by_name)}; "
+            f"ALTER TABLE {table.name} {statements}, or leave them out by select()"
+        )
+        raise SinkError(msg)
+    for column, kind in table.columns.items():
+        held = by_name[column].kind
+        if fitting[column] and held not in fitting[column]:
+            msg = (
+                f"column {column!r} of the table {table.name} is {held}, the results have {kind}; "
+                f"make it {wanted[column]}, or cast the results"
+            )
+            raise SinkError(msg)
+    needed = [column.name for column in found if column.required and column.name not in table.columns]
+    if needed:
+        msg = (
+            f"the table {table.name} wants values for {', '.join(map(repr, needed))}, which the results do not have; "
+            f"give them a default, or allow nulls"
+        )
+        raise SinkError(msg)
+
+
+def check_unique_keys(table: Table, unique: Sequence[Collection[str]]) -> None:
+    """Raise ``SinkError`` unless the keys that rows are replaced by are unique in the table."""
+    if table.keys and set(table.keys) not in [set(columns) for columns in unique]:
+        keys = ", ".join(table.keys)
+        msg = (
+            f"the table {table.name} has no unique index on ({keys}), so that rows cannot be replaced by key; "
+            f"CREATE UNIQUE INDEX ON {table.name} ({keys}), or use mode='append'"
+        )
+        raise SinkError(msg)

@@ -1,0 +1,236 @@
+"""Delta Lake tables: a batch is one version of the table, with the batch's number as application transaction."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import polars as pl
+
+from anabranch.connectors.databases.marks import NOTHING, refuse_newer
+from anabranch.connectors.databases.outages import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
+from anabranch.connectors.databases.staged_rows import SUFFIX, TaskSide, check_columns, last_of_each_key
+from anabranch.connectors.encodings import encode_arrow
+from anabranch.connectors.sinks import check_writable
+from anabranch.connectors.staged_frames import is_url, read_staged
+from anabranch.errors import SinkError
+from anabranch.model import StagedFile
+
+Mode = Literal["append", "upsert"]
+
+_UNSIGNED: dict[type[pl.DataType], pl.DataType] = {
+    pl.UInt8: pl.Int16(),
+    pl.UInt16: pl.Int32(),
+    pl.UInt32: pl.Int64(),
+    pl.UInt64: pl.Decimal(20, 0),
+}
+_NO_FORM = (pl.Time, pl.Object, pl.Null, pl.Int128)
+
+
+@dataclass(slots=True)
+class _Session:
+    """What the driver has seen: whose table it is, and the last batch it holds."""
+
+    flow: str | None = None
+    seen: int = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSink:
+    """A Delta table; made by ``delta``."""
+
+    path: str
+    keys: tuple[str, ...]
+    mode: Mode
+    partition_by: tuple[str, ...]
+    storage_options: Mapping[str, str] = field(repr=False)
+    patience_seconds: float
+    suffix: str = SUFFIX
+    _session: _Session = field(default_factory=_Session, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Tasks only stage rows: the store's secrets stay on the driver.
+        return TaskSide, (self.label,)
+
+    @property
+    def label(self) -> str:
+        """Name the table."""
+        how = f"upsert by {', '.join(self.keys)}" if self.mode == "upsert" else "append"
+        return f"delta {self.path} ({how})"
+
+    @property
+    def place(self) -> str:
+        """Name the table, by its real path where there is one."""
+        return self.path if is_url(self.path) else os.path.realpath(self.path)
+
+    def check(self, schema: Mapping[str, pl.DataType]) -> None:
+        """Raise ``SinkError`` if keys are no columns, a column has no form in Delta, or the place is not writable."""
+        check_columns(schema, self.keys, f"keys of {self.label}")
+        check_columns(schema, self.partition_by, f"partition_by of {self.label}")
+        for column, kind in schema.items():
+            if isinstance(kind, _NO_FORM):
+                msg = f"column {column!r} is {kind}, which Delta Lake has no type for; cast it before the sink"
+                raise SinkError(msg)
+        if not is_url(self.path):
+            check_writable(self.path)
+
+    def claim(self, flow: str, last_batch: int | None) -> None:
+        """Take the table for this flow; refuse later batches than the checkpoint's."""
+
+        def look() -> None:
+            batch = self._published(flow)
+            self._session.flow, self._session.seen = flow, NOTHING if batch is None else batch
+            # Batches without rows leave no trace in the table: one that is behind need not have lost anything.
+            refuse_newer(self.label, self._session.seen, last_batch)
+
+        insist(self.place, at_start(self.patience_seconds), look)
+
+    def encode(self, frame: pl.DataFrame) -> bytes:
+        """Return an Arrow file."""
+        return encode_arrow(frame)
+
+    def publish(self, batch: int, staged: Sequence[tuple[StagedFile, str]], context: Mapping[str, Any]) -> None:
+        """Make the batch's rows a version of the table, unless it has that batch; one without rows leaves no trace."""
+        if any(file.rows for file, _ in staged):
+            flow = str(context["flow"])
+            insist(self.place, self.patience_seconds, lambda: self._publish(batch, staged, flow))
+
+    def retract(self, after_batch: int) -> None:
+        """Raise ``SinkError``: Delta restores tables to versions, which a person should choose."""
+        msg = (
+            f"{self.label} is not changed: RESTORE it to the version before batch {after_batch + 1} (its history names "
+            "the batches), and run the flow with a new table, or a new flow name, from there"
+        )
+        raise SinkError(msg)
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _publish(self, batch: int, staged: Sequence[tuple[StagedFile, str]], flow: str) -> None:
+        deltalake = _import_deltalake()
+        published = self._published(flow)
+        if published is not None and published >= batch:
+            return
+        if self._session.flow == flow and self._session.seen > (NOTHING if published is None else published):
+            msg = (
+                f"{self.label} held batch {self._session.seen} and now ends with {published}: it was deleted or set "
+                "back; restore it, or write to another table"
+            )
+            raise SinkError(msg)
+        rows = read_staged(staged)
+        assert rows is not None, "some staged file has rows"
+        rows = last_of_each_key(rows, self.keys if self.mode == "upsert" else ()).select(
+            _as_delta(column, kind) for column, kind in rows.schema.items()
+        )
+        properties = deltalake.CommitProperties(
+            custom_metadata={"anabranch.flow": flow, "anabranch.batch": str(batch)},
+            app_transactions=[deltalake.Transaction(_application(flow), batch)],
+        )
+        self._write(deltalake, rows, properties)
+        self._session.flow, self._session.seen = flow, batch
+
+    def _write(self, deltalake: Any, rows: pl.DataFrame, properties: Any) -> None:
+        options = dict(self.storage_options)
+        try:
+            if self.mode == "append" or not deltalake.DeltaTable.is_deltatable(self.path, storage_options=options):
+                deltalake.write_deltalake(
+                    self.path,
+                    rows,
+                    mode="append",
+                    partition_by=list(self.partition_by) or None,
+                    storage_options=options,
+                    commit_properties=properties,
+                )
+                return
+            table = deltalake.DeltaTable(self.path, storage_options=options)
+            same = " AND ".join(f"target.`{key}` IS NOT DISTINCT FROM source.`{key}`" for key in self.keys)
+            (
+                table.merge(
+                    rows, predicate=same, source_alias="source", target_alias="target", commit_properties=properties
+                )
+                .when_matched_update_all()
+                .when_not_matched_insert_all()
+                .execute()
+            )
+        except deltalake.exceptions.CommitFailedError as error:
+            # Another writer came first: look at the table again.
+            raise ServerAway(_first_line(error)) from None
+        except (deltalake.exceptions.DeltaError, OSError) as error:
+            reason = _first_line(error)
+            if is_url(self.path) and isinstance(error, OSError):
+                raise ServerAway(reason) from None
+            msg = f"{self.label} does not take the rows: {reason}; change the table, or the results by select()"
+            raise SinkError(msg) from None
+
+    def _published(self, flow: str) -> int | None:
+        deltalake = _import_deltalake()
+        options = dict(self.storage_options)
+        try:
+            if not deltalake.DeltaTable.is_deltatable(self.path, storage_options=options):
+                return None
+            version: int | None = deltalake.DeltaTable(self.path, storage_options=options).transaction_version(
+                _application(flow)
+            )
+        except (deltalake.exceptions.DeltaError, OSError) as error:
+            raise ServerAway(_first_line(error)) from None
+        return version
+
+
+def delta(
+    path: str | os.PathLike[str],
+    *,
+    keys: Sequence[str] = (),
+    mode: Mode | None = None,
+    partition_by: Sequence[str] = (),
+    storage_options: Mapping[str, str] | None = None,
+    patience_seconds: float = DEFAULT_PATIENCE_SECONDS,
+) -> DeltaSink:
+    """Write results into a Delta Lake table at a path or URL, exactly once: every batch is one version of it.
+
+    With ``keys`` a later row of a key replaces the earlier one, by a merge. The table is made with the first rows.
+    """
+    _import_deltalake()
+    names = (keys,) if isinstance(keys, str) else tuple(keys)
+    parts = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+    chosen: Mode = mode or ("upsert" if names else "append")
+    if chosen not in ("upsert", "append"):
+        msg = f"mode of delta is 'upsert' or 'append', found {mode!r}"
+        raise SinkError(msg)
+    if chosen == "upsert" and not names:
+        msg = f"upsert into {os.fspath(path)} needs keys, such as keys=('sensor', 'window_start'); or use mode='append'"
+        raise SinkError(msg)
+    place = os.fspath(path)
+    place = place.rstrip("/") if is_url(place) else os.path.abspath(place)
+    return DeltaSink(place, names, chosen, parts, dict(storage_options or {}), patience_seconds)
+
+
+def _import_deltalake() -> Any:
+    try:
+        import deltalake
+        import deltalake.exceptions
+    except ImportError as error:
+        msg = "Delta Lake needs its package: pip install 'anabranch[delta]'"
+        raise SinkError(msg) from error
+    return deltalake
+
+
+def _application(flow: str) -> str:
+    return f"anabranch/{flow}"
+
+
+def _as_delta(column: str, kind: pl.DataType) -> pl.Expr:
+    value = pl.col(column)
+    if isinstance(kind, pl.Datetime):
+        return value.dt.cast_time_unit("us")
+    if isinstance(kind, pl.Duration):
+        return value.dt.total_microseconds()
+    if isinstance(kind, pl.Categorical | pl.Enum):
+        return value.cast(pl.String)
+    wider = _UNSIGNED.get(kind.base_type())
+    return value if wider is None else value.cast(wider)
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

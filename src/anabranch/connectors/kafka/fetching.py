@@ -1,0 +1,277 @@
+"""Large ranges of plain values, fetched from the broker as whole batches of records.
+
+A client hands out messages one by one, and making, passing on and freeing each costs more than parsing it. Here the
+batches come as the broker keeps them, are decompressed as a whole, and their values are copied by compiled code: half
+the time. It is a short cut for the common case alone. Whatever is not common (security, transactions that were aborted,
+tombstones, small batches, an error, a broker that does not answer) is left to the client, from that offset on.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from anabranch.connectors.kafka.cluster import TopicPart
+from anabranch.connectors.kafka.connection import REQUEST_SECONDS, KafkaConnection, load_confluent_kafka
+from anabranch.connectors.kafka.consuming import OffsetRange
+from anabranch.connectors.kafka.messages import Messages
+from anabranch.connectors.kafka.native import make_bytes, open_bytes
+
+FETCH_BYTES = 4 * 1024 * 1024
+FEWEST_RECORDS_A_BATCH = 100
+"""Smaller batches on average cost more here than the client takes for their messages."""
+_WAIT_MS = 200
+_FETCH, _FETCH_VERSION = 1, 11
+_CLIENT = b"anabranch"
+_BATCH_HEAD = struct.Struct(">qiibIhiqqqhii")
+"""Base offset, length, leader epoch, magic, checksum, attributes, last offset delta, times, producer …, count."""
+_LENGTH_BEFORE = 12
+"""What a batch's own length does not count: the base offset and itself."""
+_MAGIC = 2
+_COMPRESSION, _CONTROL = 0x07, 0x20
+_CODECS = {1: "gzip", 3: "lz4", 4: "zstd"}
+_USUAL_RATIO = 8
+_SECURITY_OPTIONS = ("security.protocol", "sasl.mechanism", "sasl.mechanisms", "client.rack", "broker.address.family")
+
+logger = logging.getLogger("anabranch")
+
+
+class RangeReader(Protocol):
+    """Whoever reads what this reader leaves."""
+
+    def read(self, wanted: OffsetRange, include: Sequence[str], wait_seconds: float) -> Iterator[Messages]: ...
+
+
+class Uncommon(Exception):
+    """Something that the client knows how to deal with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some records as the broker keeps them."""
+
+    base_offset: int
+    next_offset: int
+    count: int
+    compression: int
+    is_control: bool
+    body: memoryview
+
+
+def is_plain(connection: KafkaConnection) -> bool:
+    """Say whether brokers can be talked to without security."""
+    return not any(name in _SECURITY_OPTIONS for name, _ in connection.options)
+
+
+class FetchReader:
+    """Reads batches from the partition's leader over a connection of its own, one request ahead of what is read."""
+
+    def __init__(self, connection: KafkaConnection, client: RangeReader) -> None:
+        from anabranch.connectors.kafka import record_memory
+
+        self._memory = record_memory
+        self._connection = connection
+        self._client = client
+        self._socket: socket.socket | None = None
+        self._fetches: tuple[TopicPart, int] | None = None
+        """What the request that is under way asks for."""
+        self._leader_of: TopicPart | None = None
+        self._left: set[TopicPart] = set()
+        """Partitions whose batches are not for this reader."""
+
+    def read(self, wanted: OffsetRange, include: Sequence[str], wait_seconds: float) -> Iterator[Messages]:
+        """Yield the messages of the range in order, in chunks."""
+        position = wanted.first
+        if not include and wanted.part not in self._left:
+            try:
+                for messages, reached in self._fetch(wanted):
+                    position = reached
+                    if messages is not None:
+                        yield messages
+            except Uncommon as reason:
+                logger.debug("%s is read by the client from offset %d on: %s", wanted.part, position, reason)
+                self._left.add(wanted.part)
+                self._close()
+            except OSError as error:
+                logger.debug("%s is read by the client from offset %d on: %s", wanted.part, position, error)
+                self._close()
+        if position < wanted.last:
+            yield from self._client.read(replace(wanted, first=position), include, wait_seconds)
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _fetch(self, wanted: OffsetRange) -> Iterator[tuple[Messages | None, int]]:
+        part, position = wanted.part, wanted.first
+        self._request(part, position)
+        while position < wanted.last:
+            batches = split_batches(self._receive(), position)
+            if not batches:
+                msg = "the broker has nothing at this offset"
+                raise OSError(msg)
+            reached = batches[-1].next_offset
+            # What comes next is on its way while this is read; a batch that the range cuts is asked for again.
+            self._request(part, min(reached, wanted.last))
+            yield self._decode(batches, wanted, position), min(reached, wanted.last)
+            position = reached
+
+    def _decode(self, batches: list[Batch], wanted: OffsetRange, position: int) -> Messages | None:
+        held: list[tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]] = []
+        offsets: list[NDArray[np.int64]] = []
+        for batch in batches:
+            if batch.is_control or batch.next_offset <= position or batch.base_offset >= wanted.last:
+                continue
+            body = np.frombuffer(decompress(batch), np.uint8)
+            # Compiled code is compiled anew for arrays that differ in this.
+            body.flags.writeable = False
+            starts, sizes, found = (np.empty(batch.count, np.int64) for _ in range(3))
+            kept = self._memory.find_values(
+                body, batch.count, batch.base_offset, position, wanted.last, starts, sizes, found
+            )
+            if kept < 0:
+                msg = "a tombstone" if kept == self._memory.HAS_NULL else "a batch that is not as expected"
+                raise Uncommon(msg)
+            held.append((body, starts[:kept], sizes[:kept]))
+            offsets.append(found[:kept])
+        rows = sum(len(sizes) for _, _, sizes in held)
+        if not rows:
+            return None
+        values = make_bytes(sum(int(sizes.sum()) for _, _, sizes in held) + rows)
+        text, ends = open_bytes(values), np.empty(rows, np.int64)
+        place = row = 0
+        for body, starts, sizes in held:
+            count = len(sizes)
+            place = self._memory.gather_values(
+                np.uint64(body.ctypes.data), count, starts, sizes, text, place, ends[row : row + count]
+            )
+            row += count
+        return Messages(wanted.part.topic, wanted.part.number, values, ends, np.concatenate(offsets))
+
+    def _request(self, part: TopicPart, offset: int) -> None:
+        """Ask for batches from an offset on, unless that is what was asked for."""
+        if self._fetches == (part, offset):
+            return
+        if self._fetches is not None or self._leader_of != part:
+            # What was asked for is not wanted any more, or another broker has it.
+            self._close()
+            self._socket = socket.create_connection(self._find_leader(part), REQUEST_SECONDS)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._leader_of = part
+        assert self._socket is not None
+        self._socket.sendall(encode_request(part, offset, self._connection.reads_committed))
+        self._fetches = (part, offset)
+
+    def _receive(self) -> memoryview:
+        assert self._socket is not None
+        self._fetches = None
+        answer = self._receive_bytes(int.from_bytes(self._receive_bytes(4), "big"))
+        return read_answer(answer)
+
+    def _receive_bytes(self, size: int) -> memoryview:
+        assert self._socket is not None
+        answer = np.empty(size, np.uint8).data
+        received = 0
+        while received < size:
+            count = self._socket.recv_into(answer[received:])
+            if not count:
+                msg = "the broker closed the connection"
+                raise OSError(msg)
+            received += count
+        return answer
+
+    def _find_leader(self, part: TopicPart) -> tuple[str, int]:
+        admin = load_confluent_kafka().admin
+        client = admin.AdminClient(self._connection.client())
+        known = client.list_topics(part.topic, timeout=REQUEST_SECONDS)
+        found = known.topics[part.topic].partitions.get(part.number)
+        if found is None or found.leader not in known.brokers:
+            msg = "the partition has no leader at the moment"
+            raise OSError(msg)
+        broker = known.brokers[found.leader]
+        return broker.host, broker.port
+
+    def _close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = self._fetches = self._leader_of = None
+
+
+def encode_request(part: TopicPart, offset: int, reads_committed: bool) -> bytes:
+    """Return a request for batches of one partition, with its length before it."""
+    topic = part.topic.encode()
+    body = struct.pack(">hhih", _FETCH, _FETCH_VERSION, 1, len(_CLIENT)) + _CLIENT
+    body += struct.pack(">iiiibii", -1, _WAIT_MS, 1, FETCH_BYTES, int(reads_committed), 0, -1)
+    body += struct.pack(">ih", 1, len(topic)) + topic
+    body += struct.pack(">iiiqqi", 1, part.number, -1, offset, -1, FETCH_BYTES)
+    body += struct.pack(">ih", 0, 0)
+    return struct.pack(">i", len(body)) + body
+
+
+def read_answer(answer: memoryview) -> memoryview:
+    """Return the batches in an answer; raise ``Uncommon`` for aborted transactions, ``OSError`` for errors."""
+    _, _, error, _, topics = struct.unpack_from(">iihii", answer, 0)
+    if error or topics != 1:
+        msg = f"error {error}"
+        raise OSError(msg)
+    at = 18
+    at += 2 + struct.unpack_from(">h", answer, at)[0]
+    partitions, _, error, _, _, _, aborted = struct.unpack_from(">iihqqqi", answer, at)
+    if error or partitions != 1:
+        msg = f"error {error}"
+        raise OSError(msg)
+    if aborted > 0:
+        msg = "transactions that were aborted"
+        raise Uncommon(msg)
+    at += 38 + 4
+    (size,) = struct.unpack_from(">i", answer, at)
+    return answer[at + 4 : at + 4 + max(0, size)]
+
+
+def split_batches(records: memoryview, position: int) -> list[Batch]:
+    """Return the complete batches that reach beyond a position; the last one may be cut, and comes again."""
+    found: list[Batch] = []
+    at = 0
+    while at + _BATCH_HEAD.size <= len(records):
+        head: Any = _BATCH_HEAD.unpack_from(records, at)
+        base_offset, length, _, magic, _, attributes, last_delta, *_, count = head
+        end = at + _LENGTH_BEFORE + length
+        if magic != _MAGIC:
+            msg = f"batches of the old format {magic}"
+            raise Uncommon(msg)
+        if end > len(records):
+            break
+        next_offset = base_offset + last_delta + 1
+        if next_offset > position:
+            body = records[at + _BATCH_HEAD.size : end]
+            is_control = bool(attributes & _CONTROL)
+            found.append(Batch(base_offset, next_offset, count, attributes & _COMPRESSION, is_control, body))
+        at = end
+    if found and sum(batch.count for batch in found) < FEWEST_RECORDS_A_BATCH * len(found):
+        msg = "small batches"
+        raise Uncommon(msg)
+    return found
+
+
+def decompress(batch: Batch) -> Any:
+    """Return the records of a batch; there may be anything behind the last of them."""
+    if batch.compression == 0:
+        return batch.body
+    codec = _CODECS.get(batch.compression)
+    if codec is None:
+        msg = "batches in a compression that is not read here"
+        raise Uncommon(msg)
+    packed = pa.py_buffer(batch.body)
+    if codec == "lz4":
+        try:
+            return pa.decompress(packed, decompressed_size=_USUAL_RATIO * len(batch.body) + 4096, codec=codec)
+        except (OSError, pa.ArrowException):
+            # More than usual comes out of it.
+            pass
+    return pa.CompressedInputStream(pa.BufferReader(packed), codec).read()

@@ -1,0 +1,67 @@
+"""Messages that hold one JSON object each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from anabranch.connectors.alike_lines import parse_alike_lines
+from anabranch.connectors.json_rows import check_json_schema, parse_each_line, parse_intact_lines
+from anabranch.connectors.kafka.messages import Messages
+from anabranch.connectors.kafka.registries import strip_headers
+from anabranch.connectors.kafka.values import Decoded
+from anabranch.connectors.number_lines import WORTH_COMPILED_CODE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class JsonValues:
+    """JSON, read by the same rules as JSON lines in files; behind the registry's five bytes if there is one."""
+
+    schema: Mapping[str, pl.DataType]
+    has_registry: bool = False
+    name: str = "json"
+
+    def check(self) -> None:
+        """Raise ``FlowError`` for types that JSON has no form for."""
+        check_json_schema(self.schema)
+
+    def decode(self, messages: Messages) -> Decoded:
+        """Return the rows; all messages are parsed at once, and one by one only if some are faulty."""
+        if self.has_registry:
+            stripped, faults = strip_headers(messages)
+            return _decode_lines([_make_line(value) for value in stripped], self.schema, faults)
+        if len(messages.text) >= WORTH_COMPILED_CODE_BYTES:
+            frame = parse_alike_lines(messages.text, self.schema)
+            if frame is not None and frame.height == len(messages):
+                return Decoded(frame)
+        # A value with a line end in it would be two lines.
+        if messages.text.count(b"\n") == len(messages):
+            frame = parse_intact_lines(messages.text, self.schema)
+            if frame is not None and frame.height == len(messages):
+                return Decoded(frame)
+        return _decode_lines([_make_line(value) for value in messages.values()], self.schema, {})
+
+
+def _decode_lines(lines: list[bytes], schema: Mapping[str, pl.DataType], known: dict[int, str]) -> Decoded:
+    places = [index for index in range(len(lines)) if index not in known]
+    frames, found = parse_each_line([lines[index] for index in places], schema)
+    faults = dict(known) | {places[index]: reason for index, reason in found}
+    frame = pl.concat(frames) if frames else pl.DataFrame(schema=dict(schema))
+    return Decoded(frame, sorted(faults.items()))
+
+
+def _make_line(value: bytes) -> bytes:
+    """Return a value on one line; between tokens, JSON may have line ends."""
+    line = value.strip(b" \t\r\n")
+    if b"\n" in line:
+        try:
+            json.loads(line)
+        except (ValueError, RecursionError):
+            # No JSON anyway: it must stay on one line, and stay none.
+            return line.replace(b"\n", b"\\n") + b"\n"
+        line = line.replace(b"\n", b" ")
+    return line + b"\n"
+

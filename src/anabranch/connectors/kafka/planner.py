@@ -1,0 +1,280 @@
+"""Which offsets of which partitions the next batch reads."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from anabranch.connectors.kafka.admission import share_out
+from anabranch.connectors.kafka.cluster import Cluster, OutOfReach, TopicFacts, TopicPart
+from anabranch.connectors.kafka.position import Position
+from anabranch.errors import SourceError
+from anabranch.model import Admission, PlannedSplits, Split
+
+LOOK_SECONDS = 5.0
+"""How often the planner looks for new partitions and for messages that retention took."""
+PATIENCE_SECONDS = 15.0
+"""How long a topic that is gone or shorter than before may be one whose broker has just come back."""
+SPLIT_BYTES = 64 * 1024 * 1024
+"""A partition's messages are cut at about this size, for several tasks to read them."""
+_PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
+
+logger = logging.getLogger("anabranch")
+
+
+@dataclass(frozen=True, slots=True)
+class StartAt:
+    """Where reading begins: ``earliest``, ``latest``, or ``time`` with milliseconds since 1970."""
+
+    kind: str
+    time_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSettings:
+    """What a planner must know besides the cluster."""
+
+    topics: tuple[str, ...]
+    start: StartAt
+    admission: Admission
+    skips_lost: bool
+    wait_seconds: float
+    poll_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """The topics, seen at one moment."""
+
+    topics: Mapping[str, TopicFacts]
+    starts: Mapping[TopicPart, int]
+    ends: Mapping[TopicPart, int]
+
+    @property
+    def parts(self) -> list[TopicPart]:
+        return [TopicPart(name, number) for name, facts in sorted(self.topics.items()) for number in facts.partitions]
+
+
+class KafkaPlanner:
+    """Plans the messages of topics, every offset once; partitions that appear later are read from their beginning.
+
+    While the cluster is out of reach it plans nothing, says so once, and gives up after ``wait_seconds``.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: PlanSettings,
+        measure: Callable[[TopicPart, int, int], float],
+        sleep: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._measure = measure
+        self._sleep = sleep
+        self._monotonic = monotonic
+        self._bound: _Sight | None = None
+        self._sight: _Sight | None = None
+        self._looked_at = -math.inf
+        self._asked_at = -math.inf
+        self._away_since: float | None = None
+        self._told: str | None = None
+        self._begins: dict[TopicPart, int] = {}
+        self._untold: list[str] = []
+
+    def bound(self) -> None:
+        """From now on, plan only the messages that are there now; wait for a cluster that is out of reach."""
+        self._bound = self._insist(lambda: self._look(everything=True))
+
+    def more(self, position: dict[str, Any] | None) -> bool:
+        """Say whether messages of the bound offsets are still unread after the position."""
+        sight = self._bound or self._insist(lambda: self._look(everything=True))
+        state, _ = self._insist(lambda: self._stand(Position.from_json(position), sight))
+        return any(state.next[part] < sight.ends[part] for part in sight.parts)
+
+    def plan(self, position: dict[str, Any] | None, now_seconds: float) -> PlannedSplits:
+        """Return the next offsets; raise ``SourceError`` for messages that were lost or a cluster that stays away."""
+        try:
+            if self._bound is None and not self._is_due():
+                return PlannedSplits((), position or {})
+            sight = self._bound or self._look(everything=False)
+            state, problems = self._stand(Position.from_json(position), sight)
+            if self._bound is None:
+                self._come_back()
+        except OutOfReach as reason:
+            self._wait(reason)
+            return PlannedSplits((), position or {})
+        splits = self._cut(state, sight, is_first=position is None)
+        if not splits:
+            # Problems wait for a batch that tells of them; those of the position are found again.
+            return PlannedSplits((), position or {})
+        problems, self._untold = [*self._untold, *problems], []
+        return PlannedSplits(tuple(splits), state.to_json(), tuple(problems))
+
+    def _is_due(self) -> bool:
+        """Say whether it is time to ask again: an idle flow asks many times a second."""
+        now = self._monotonic()
+        pause = self._settings.poll_seconds if self._away_since is None else _PAUSES_SECONDS[2]
+        if now - self._asked_at < pause:
+            return False
+        self._asked_at = now
+        return True
+
+    def _look(self, *, everything: bool) -> _Sight:
+        now = self._monotonic()
+        known = self._sight
+        if everything or known is None or now - self._looked_at >= LOOK_SECONDS:
+            topics = self._cluster.topics(self._settings.topics)
+            missing = [name for name in self._settings.topics if name not in topics]
+            if missing:
+                text = f"the Kafka topic {missing[0]!r} is gone; nothing of it can be read any more"
+                self._be_patient(text)
+                raise SourceError(text)
+            sight = _Sight(topics, {}, {})
+            known = _Sight(topics, self._cluster.starts(sight.parts), {})
+            self._looked_at = now
+        self._sight = _Sight(known.topics, known.starts, self._cluster.ends(known.parts))
+        return self._sight
+
+    def _stand(self, state: Position, sight: _Sight) -> tuple[Position, list[str]]:
+        """Return the position with every partition in it, and what was lost if that is to be skipped."""
+        problems: list[str] = []
+        new = [part for part in sight.parts if not state.knows(part.topic)]
+        begins = self._begin(new, sight)
+        for part in sight.parts:
+            start, end = sight.starts[part], sight.ends[part]
+            if part in begins:
+                state.next[part] = begins[part]
+                continue
+            wanted = state.next.setdefault(part, start)
+            loss = self._find_loss(part, wanted, state.ids[part.topic], sight)
+            if loss is None:
+                continue
+            if not self._settings.skips_lost:
+                msg = (
+                    f"{loss}; restore the topic, or start with on_loss='skip' to go on at offset {start}, "
+                    f"or with a new checkpoint"
+                )
+                raise SourceError(msg)
+            problems.append(f"{loss}; went on at offset {start}")
+            state.next[part] = min(start, end)
+        state.ids.update({topic: facts.id for topic, facts in sight.topics.items()})
+        return state, problems
+
+    def _begin(self, parts: list[TopicPart], sight: _Sight) -> dict[TopicPart, int]:
+        """Return where partitions of a topic that was never read begin; decided once, whatever comes meanwhile."""
+        undecided = [part for part in parts if part not in self._begins]
+        if undecided:
+            start = self._settings.start
+            if start.kind == "earliest":
+                found: Mapping[TopicPart, int] = sight.starts
+            elif start.kind == "latest":
+                found = sight.ends
+            else:
+                # Nothing of that time or later yet: it begins with what comes next.
+                found = {**sight.ends, **self._cluster.at_time(undecided, start.time_ms)}
+            self._begins.update({part: found[part] for part in undecided})
+        return {part: self._begins[part] for part in parts}
+
+    def _find_loss(self, part: TopicPart, wanted: int, id_then: str, sight: _Sight) -> str | None:
+        """Say what was lost between the position and what is there now."""
+        start, end = sight.starts[part], sight.ends[part]
+        if sight.topics[part.topic].id != id_then:
+            return (
+                f"{part}: the topic was deleted and made again since offset {wanted} (now it has offsets {start} to {end})"
+            )
+        if wanted > end:
+            text = f"{part}: the next offset is {wanted}, but the partition ends at {end}: messages were lost"
+            self._be_patient(text)
+            return text
+        if wanted < start:
+            return f"{part}: offsets {wanted} to {start - 1} are gone, by retention or by hand"
+        return None
+
+    def _cut(self, state: Position, sight: _Sight, *, is_first: bool) -> list[Split]:
+        waiting = {part: sight.ends[part] - state.next[part] for part in sight.parts}
+        waiting = {part: count for part, count in waiting.items() if count > 0}
+        for part, count in waiting.items():
+            if part.topic not in state.row_bytes:
+                state.row_bytes[part.topic] = self._measure(part, state.next[part], state.next[part] + count)
+        splits: list[Split] = []
+        for part, count in sorted(share_out(waiting, self._most_rows(waiting, state)).items()):
+            first = state.next[part]
+            state.next[part] = first + count
+            splits += _cut_range(part, first, first + count, state.row_bytes[part.topic])
+        if is_first and not splits and self._settings.start.kind != "earliest":
+            # An empty range writes down where the flow began: a restart must not begin at a later 'latest'.
+            part = sight.parts[0]
+            splits = [_name_range(part, state.next[part], state.next[part], 1)]
+        return splits
+
+    def _most_rows(self, waiting: Mapping[TopicPart, int], state: Position) -> int | None:
+        limits = []
+        if self._settings.admission.max_rows is not None:
+            limits.append(self._settings.admission.max_rows)
+        if self._settings.admission.max_bytes is not None and waiting:
+            row_bytes = max(state.row_bytes[part.topic] for part in waiting)
+            limits.append(max(1, int(self._settings.admission.max_bytes / row_bytes)))
+        return min(limits) if limits else None
+
+    def _insist(self, ask: Callable[[], Any]) -> Any:
+        """Ask until there is an answer."""
+        for attempt in range(1_000_000):
+            try:
+                answer = ask()
+                self._come_back()
+                return answer
+            except OutOfReach as reason:
+                self._wait(reason)
+                self._sleep(_PAUSES_SECONDS[min(attempt, len(_PAUSES_SECONDS) - 1)])
+        raise AssertionError("waited for ever")
+
+    def _wait(self, reason: OutOfReach) -> None:
+        """Note that the cluster is out of reach; give up when it was for too long."""
+        now = self._monotonic()
+        if self._away_since is None:
+            self._away_since = now
+            self._told = str(reason)
+            logger.warning("%s; waiting for up to %.0f s", reason, self._settings.wait_seconds)
+        elif now - self._away_since > self._settings.wait_seconds:
+            msg = (
+                f"{reason} (for {now - self._away_since:.0f} s); bring them back and start the flow again, "
+                f"or let it wait longer with wait_seconds=…: nothing is lost"
+            )
+            raise SourceError(msg)
+
+    def _be_patient(self, text: str) -> None:
+        """Raise ``OutOfReach``, unless it has been so for some time: what a broker says as it comes back may be odd."""
+        if self._away_since is None or self._monotonic() - self._away_since <= PATIENCE_SECONDS:
+            raise OutOfReach(text)
+
+    def _come_back(self) -> None:
+        if self._away_since is None:
+            return
+        seconds = self._monotonic() - self._away_since
+        told, self._away_since, self._told = self._told, None, None
+        logger.warning("Kafka answers again after %.0f s", seconds)
+        self._untold.append(f"{told}; it answered again after {seconds:.0f} s")
+
+
+def _cut_range(part: TopicPart, first: int, last: int, row_bytes: float) -> list[Split]:
+    rows = max(1, int(SPLIT_BYTES / row_bytes))
+    pieces = max(1, math.ceil((last - first) / rows))
+    edges = [first + (last - first) * piece // pieces for piece in range(pieces + 1)]
+    return [_name_range(part, start, end, row_bytes) for start, end in zip(edges, edges[1:], strict=False) if end > start]
+
+
+def _name_range(part: TopicPart, first: int, last: int, row_bytes: float) -> Split:
+    return {
+        "topic": part.topic,
+        "number": part.number,
+        "from": first,
+        "to": last,
+        "bytes": max(1, int((last - first) * row_bytes)),
+        "partition": f"{part.topic}/{part.number}",
+    }

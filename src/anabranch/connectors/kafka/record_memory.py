@@ -1,0 +1,104 @@
+"""Records inside of decompressed batches, found and copied by compiled code. Importing this takes as long as Numba.
+
+A record is: length, attributes (a byte), time, offset less the batch's, key length, key, value length, value, headers;
+all numbers but the attributes are variable-length and zigzag-coded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from anabranch.connectors.kafka.message_memory import _copy
+
+MALFORMED, HAS_NULL = -1, -2
+_MORE = np.uint8(0x80)
+_BITS = np.uint8(0x7F)
+_LONGEST_BYTES = 10
+
+
+def _find(
+    batch: NDArray[np.uint8],
+    count: int,
+    base_offset: int,
+    first: int,
+    last: int,
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+) -> Any:
+    """Note where the values of offsets from first to before last lie; return how many there are, or what is wrong."""
+    at = kept = 0
+    numbers = np.zeros(5, np.int64)
+    for _ in range(count):
+        place = 0
+        record_end = 0
+        # Length, time, offset, key length, value length; one byte of attributes behind the first.
+        while place < 5:
+            number = np.uint64(0)
+            shift = np.uint64(0)
+            for step in range(_LONGEST_BYTES + 1):
+                if at >= len(batch) or step == _LONGEST_BYTES:
+                    return MALFORMED
+                byte = batch[at]
+                at += 1
+                number |= np.uint64(byte & _BITS) << shift
+                if byte < _MORE:
+                    break
+                shift += np.uint64(7)
+            numbers[place] = np.int64(number >> np.uint64(1)) ^ -np.int64(number & np.uint64(1))
+            if place == 0:
+                record_end = at + numbers[0]
+                at += 1
+            elif place == 3:
+                at += max(0, numbers[3])
+            place += 1
+        size = numbers[4]
+        if record_end > len(batch) or at + max(0, size) > record_end:
+            return MALFORMED
+        offset = base_offset + numbers[2]
+        if first <= offset < last:
+            if size < 0:
+                return HAS_NULL
+            starts[kept] = at
+            sizes[kept] = size
+            offsets[kept] = offset
+            kept += 1
+        at = record_end
+    return kept
+
+
+def _gather(
+    address: Any,
+    count: int,
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    text: NDArray[np.uint8],
+    place: int,
+    ends: NDArray[np.int64],
+) -> Any:
+    """Copy values from behind an address, each followed by a line end; return where the next one goes."""
+    for index in range(count):
+        _copy(text, place, address + np.uint64(starts[index]), sizes[index])
+        place += sizes[index]
+        ends[index] = place
+        text[place] = 10
+        place += 1
+    return place
+
+
+def _compile(function: Any) -> Callable[..., Any]:
+    try:
+        compiled: Callable[..., Any] = njit(cache=True, nogil=True)(function)
+    except RuntimeError:
+        # Nowhere to keep what is compiled: this process compiles for itself.
+        compiled = njit(nogil=True)(function)
+    return compiled
+
+
+find_values = _compile(_find)
+gather_values = _compile(_gather)

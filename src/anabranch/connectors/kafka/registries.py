@@ -1,0 +1,151 @@
+"""Schema registries, and the header that serialisers which use one put before a value."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from anabranch.connectors.kafka.messages import Messages
+from anabranch.errors import FlowError, SourceError
+
+HEADER_BYTES = 5
+"""A zero, and the number of the schema in four bytes."""
+_PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
+
+logger = logging.getLogger("anabranch")
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """Where a schema registry is; its settings show in no text, as passwords are among them."""
+
+    place: str
+    settings: tuple[tuple[str, str], ...] = field(repr=False)
+    wait_seconds: float = 300.0
+
+    def schema(self, number: int) -> dict[str, Any]:
+        """Return an Avro schema by its number; the schemas that it refers to stand in it."""
+        found = self._insist(lambda client: client.get_schema(number), f"schema {number}")
+        return self._complete(found)
+
+    def latest(self, subject: str) -> dict[str, Any]:
+        """Return the newest Avro schema of a subject."""
+        found = self._insist(lambda client: client.get_latest_version(subject), f"subject {subject!r}")
+        return self._complete(found.schema)
+
+    def check(self) -> None:
+        """Raise ``SourceError`` if it does not answer."""
+        self._insist(lambda client: client.get_subjects(), "its subjects", wait_seconds=10.0)
+
+    def _complete(self, schema: Any) -> dict[str, Any]:
+        if schema.schema_type != "AVRO":
+            msg = f"the schema registry {self.place} has a schema of type {schema.schema_type} where Avro is expected"
+            raise SourceError(msg)
+        described = json.loads(schema.schema_str)
+        referred = {
+            reference.name: self._complete(
+                self._insist(
+                    lambda client, wanted=reference: client.get_version(wanted.subject, wanted.version).schema,
+                    f"subject {reference.subject!r}",
+                )
+            )
+            for reference in schema.references or ()
+        }
+        return _inline(described, referred) if referred else described
+
+    def _insist(self, ask: Any, what: str, wait_seconds: float | None = None) -> Any:
+        client = _client(self.settings)
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+        most = self.wait_seconds if wait_seconds is None else wait_seconds
+        started, attempt, has_told = time.monotonic(), 0, False
+        while True:
+            try:
+                return ask(client)
+            except SchemaRegistryError as error:
+                if 400 <= error.http_status_code < 500 and error.http_status_code != 429:
+                    msg = (
+                        f"the schema registry {self.place} does not give {what}: {error.error_message}; "
+                        f"look at the subject's name and at the user's rights"
+                    )
+                    raise SourceError(msg) from None
+                reason = f"status {error.http_status_code}"
+            except Exception as error:  # the client's own errors and those of its HTTP library, whichever that is
+                reason = type(error).__name__
+            if time.monotonic() - started > most:
+                msg = (
+                    f"the schema registry {self.place} does not answer ({reason}, for {most:.0f} s); bring it back and "
+                    f"start the flow again: nothing is lost"
+                )
+                raise SourceError(msg)
+            if not has_told:
+                has_told = True
+                logger.warning("the schema registry %s does not answer (%s); waiting", self.place, reason)
+            time.sleep(_PAUSES_SECONDS[min(attempt, len(_PAUSES_SECONDS) - 1)])
+            attempt += 1
+
+
+def make_registry(given: str | Mapping[str, Any] | None, wait_seconds: float) -> Registry | None:
+    """Return the registry at a URL, or with the settings of ``confluent_kafka``'s client."""
+    if given is None:
+        return None
+    settings = {"url": given} if isinstance(given, str) else {name: str(value) for name, value in given.items()}
+    url = settings.get("url", "")
+    if not re.match(r"https?://", url):
+        msg = "registry needs the URL of a schema registry, as text or as 'url' among its settings (http:// or https://)"
+        raise FlowError(msg)
+    login = re.match(r"(https?://)([^/@]+)@(.*)", url)
+    if login:
+        # A URL with a password in it would show up in the client's own errors.
+        settings["url"] = f"{login[1]}{login[3]}"
+        settings.setdefault("basic.auth.user.info", login[2])
+    return Registry(settings["url"], tuple(sorted(settings.items())), wait_seconds)
+
+
+def strip_headers(messages: Messages) -> tuple[list[bytes], dict[int, str]]:
+    """Return the values without the registry's header, and the faults of those that have none."""
+    values: list[bytes] = []
+    faults: dict[int, str] = {}
+    for index, value in enumerate(messages.values()):
+        fault = find_header_fault(value)
+        if fault is not None:
+            faults[index] = fault
+        values.append(value[HEADER_BYTES:])
+    return values, faults
+
+
+def find_header_fault(value: bytes) -> str | None:
+    """Say why a value has no header of a schema registry; None if it has one."""
+    if len(value) < HEADER_BYTES or value[0] != 0:
+        return "no header of a schema registry (a zero byte and the schema's number) before the value"
+    return None
+
+
+@cache
+def _client(settings: tuple[tuple[str, str], ...]) -> Any:
+    try:
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+    except ImportError as error:
+        msg = "a schema registry needs more packages; install them with: pip install 'anabranch[kafka]'"
+        raise SourceError(msg) from error
+    return SchemaRegistryClient(dict(settings))
+
+
+def _inline(schema: Any, referred: dict[str, Any]) -> Any:
+    """Put schemas in the places of their names, each at its first use: later ones may go by the name."""
+    if isinstance(schema, str):
+        return _inline(referred.pop(schema), referred) if schema in referred else schema
+    if isinstance(schema, list):
+        return [_inline(part, referred) for part in schema]
+    if isinstance(schema, dict):
+        return {
+            key: _inline(part, referred) if key in ("type", "items", "values", "fields") else part
+            for key, part in schema.items()
+        }
+    return schema

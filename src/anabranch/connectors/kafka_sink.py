@@ -1,0 +1,382 @@
+"""Results as messages of a Kafka topic: a batch is one transaction, with its number among the offsets."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import polars as pl
+
+from anabranch.connectors.databases.marks import NOTHING, Publication, refuse_newer
+from anabranch.connectors.databases.outages import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
+from anabranch.connectors.kafka.connection import KafkaConnection, load_confluent_kafka, make_connection
+from anabranch.connectors.kafka.registries import Registry, make_registry
+from anabranch.connectors.kafka_values import (
+    HEADERS,
+    KEY,
+    TIME,
+    VALUE,
+    AvroEncoder,
+    Format,
+    JsonEncoder,
+    MessageStaging,
+    ProtobufEncoder,
+    RawEncoder,
+    ValueEncoder,
+)
+from anabranch.connectors.staged_frames import read_staged
+from anabranch.errors import AnabranchError, SinkError
+from anabranch.model import StagedFile
+
+ANSWER_SECONDS = 30.0
+STALL_SECONDS = 5.0
+"""A queue of messages that does not get shorter for so long: the brokers are out of reach."""
+ABORT_SECONDS = 5.0
+OPEN_TRANSACTION_MS = 300_000
+"""A driver that died and never comes back holds readers up for so long."""
+MARKED_PARTITION = 0
+
+logger = logging.getLogger("anabranch")
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Session:
+    """What the driver holds of a sink: its producer, and what it knows."""
+
+    schema: Mapping[str, pl.DataType] | None = None
+    flow: str | None = None
+    producer: Any = None
+    group: Any = None
+    """A consumer that reads nothing: its group keeps the number of the last batch."""
+    published: int = NOTHING
+    epoch: int = 0
+    was_open: bool = False
+    header: bytes = b""
+    """What a schema registry wants before every value."""
+    problem: str | None = None
+    """What the library said about logging in."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSink:
+    """Messages of a topic; made by ``kafka_topic``."""
+
+    connection: KafkaConnection
+    topic: str
+    staging: MessageStaging
+    registry: Registry | None
+    patience_seconds: float
+    suffix: str = ".arrow"
+    _session: _Session = field(default_factory=_Session, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Tasks only make messages: servers and passwords stay on the driver.
+        staging = self.staging
+        parts = (staging.label, staging.encoder, staging.key, staging.headers, staging.timestamp, staging.tombstones)
+        return MessageStaging, parts
+
+    @property
+    def label(self) -> str:
+        """Name the servers and the topic."""
+        return self.staging.label
+
+    @property
+    def place(self) -> str:
+        """Name the servers and the topic: a flow has one sink for each, others may write there, too."""
+        return f"kafka {self.connection.servers} {self.topic}"
+
+    def check(self, schema: Mapping[str, pl.DataType]) -> None:
+        """Raise ``SinkError`` if columns are missing or cannot be written; asks no server."""
+        self.staging.check(schema)
+        self._session.schema = dict(schema)
+
+    def claim(self, flow: str, last_batch: int | None) -> None:
+        """Take the flow's transactions to this topic over, and refuse later batches than the checkpoint's."""
+
+        def look() -> None:
+            self._ask(self._open, flow)
+            refuse_newer(self.label, self._session.published, last_batch)
+
+        insist(self.place, at_start(self.patience_seconds), look)
+        if self._session.published == NOTHING and last_batch is not None and last_batch > NOTHING:
+            logger.warning(
+                "%s has no mark of the flow %r: it is taken as new (Kafka forgets marks of flows that stood still for "
+                "longer than offsets.retention.minutes)",
+                self.label,
+                flow,
+            )
+
+    def encode(self, frame: pl.DataFrame) -> bytes:
+        """Return an Arrow file of messages."""
+        return self.staging.encode(frame)
+
+    def publish(self, batch: int, staged: Sequence[tuple[StagedFile, str]], context: Mapping[str, Any]) -> None:
+        """Produce the batch's messages in one transaction with its number; one that is there already is left alone."""
+        if any(file.rows for file, _ in staged):
+            given, flow = Publication.of(batch, context), str(context["flow"])
+            insist(self.place, self.patience_seconds, lambda: self._ask(self._publish, flow, given, staged))
+
+    def retract(self, after_batch: int) -> None:
+        """Raise ``SinkError``: messages cannot be taken back."""
+        msg = (
+            f"{self.label} keeps the messages of batches after {after_batch}: readers may have them already; "
+            "go on under another flow name, or write to another topic"
+        )
+        raise SinkError(msg)
+
+    def close(self) -> None:
+        """Give up the producer; an open transaction is aborted."""
+        producer, self._session.producer = self._session.producer, None
+        group, self._session.group = self._session.group, None
+        if producer is not None:
+            with contextlib.suppress(Exception):
+                producer.abort_transaction(ABORT_SECONDS)
+            with contextlib.suppress(Exception):
+                producer.purge()
+        if group is not None:
+            with contextlib.suppress(Exception):
+                group.close()
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _ask(self, act: Callable[..., T], *arguments: Any) -> T:
+        """Do something, and begin anew with another producer if anything goes wrong: the mark says what was done."""
+        kafka = load_confluent_kafka()
+        try:
+            return act(kafka, *arguments)
+        except kafka.KafkaException as error:
+            if self._session.producer is not None:
+                # Only now does the library call back with what it heard in the background.
+                self._session.producer.poll(0)
+            self.close()
+            raise self._explain(kafka, error.args[0]) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, kafka: Any, flow: str) -> None:
+        """Make a producer that fences all earlier ones of this flow and topic, and read the last batch."""
+        session = self._session
+        if session.producer is not None and session.flow == flow:
+            return
+        self.close()
+        name = f"anabranch-{flow}-{self.topic}"
+        session.flow, session.problem = flow, None
+        if self.registry is not None and not session.header:
+            session.header = self._register()
+        session.producer = kafka.Producer(
+            self.connection.client(
+                transactional_id=name,
+                transaction_timeout_ms=OPEN_TRANSACTION_MS,
+                compression_type="lz4",
+                linger_ms=20,
+                batch_size=1 << 20,
+                # Keys go to the partitions that Java's producers would choose.
+                partitioner="murmur2_random",
+            )
+            | {"error_cb": self._note_problem}
+        )
+        session.producer.init_transactions(self._answer_seconds)
+        found = session.producer.list_topics(self.topic, self._answer_seconds).topics[self.topic]
+        if found.error is not None:
+            raise kafka.KafkaException(found.error)
+        session.group = kafka.Consumer(
+            self.connection.client(group_id=name, enable_auto_commit=False, isolation_level="read_committed")
+        )
+        wanted = kafka.TopicPartition(self.topic, MARKED_PARTITION)
+        (held,) = session.group.committed([wanted], self._answer_seconds)
+        if held.error is not None:
+            raise kafka.KafkaException(held.error)
+        session.published = held.offset - 1 if held.offset >= 0 else NOTHING
+        session.epoch = int(json.loads(held.metadata)["epoch"]) if held.offset >= 0 and held.metadata else 0
+        session.was_open = True
+
+    def _publish(self, kafka: Any, flow: str, given: Publication, staged: Sequence[tuple[StagedFile, str]]) -> None:
+        self._open(kafka, flow)
+        session = self._session
+        if session.epoch > given.epoch:
+            msg = (
+                f"{self.label} was written by a newer driver of {flow!r} (epoch {session.epoch}), this one has epoch "
+                f"{given.epoch} and must stop; see who else runs the flow"
+            )
+            raise SinkError(msg)
+        if session.published >= given.batch:
+            return
+        messages = read_staged(staged)
+        assert messages is not None, "some staged file has rows"
+        producer = session.producer
+        producer.begin_transaction()
+        self._produce(messages)
+        # The mark: readers of the topic do not see it, a restarted driver does, and it holds if the messages do.
+        mark = kafka.TopicPartition(
+            self.topic, MARKED_PARTITION, given.batch + 1, json.dumps({"flow": flow, "epoch": given.epoch})
+        )
+        producer.send_offsets_to_transaction([mark], session.group.consumer_group_metadata(), self._answer_seconds)
+        self._flush()
+        producer.commit_transaction(self._answer_seconds)
+        session.published, session.epoch = given.batch, given.epoch
+
+    def _produce(self, messages: pl.DataFrame) -> None:
+        producer, header = self._session.producer, self._session.header
+        names = [column.removeprefix(f"{HEADERS}.") for column in messages.columns if column.startswith(f"{HEADERS}.")]
+        times = messages.get_column(TIME).fill_null(0).to_list() if TIME in messages.columns else None
+        texts = messages.select(f"{HEADERS}.{name}" for name in names).rows() if names else None
+        keys, values = messages.get_column(KEY).to_list(), messages.get_column(VALUE).to_list()
+        for index, (key, value) in enumerate(zip(keys, values, strict=True)):
+            more: dict[str, Any] = {} if times is None else {"timestamp": times[index]}
+            if texts is not None:
+                more["headers"] = [(n, t.encode()) for n, t in zip(names, texts[index], strict=True) if t is not None]
+            if header and value is not None:
+                value = header + value  # noqa: PLW2901 - the message as it goes out
+            while True:
+                try:
+                    producer.produce(self.topic, value, key, **more)
+                    break
+                except BufferError:
+                    self._flush()
+            if index % 10_000 == 0:
+                producer.poll(0)
+
+    def _flush(self) -> None:
+        """Wait until the brokers have what was produced, for as long as they take any of it."""
+        producer = self._session.producer
+        waiting = len(producer)
+        while waiting:
+            left = producer.flush(STALL_SECONDS)
+            if left >= waiting:
+                msg = f"{left} messages are not taken"
+                raise ServerAway(msg)
+            waiting = left
+
+    @property
+    def _answer_seconds(self) -> float:
+        return max(1.0, min(ANSWER_SECONDS, self.patience_seconds))
+
+    def _register(self) -> bytes:
+        """Return the header that says which schema of the registry the values have."""
+        from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+        assert self.registry is not None and isinstance(self.staging.encoder, AvroEncoder)
+        assert self._session.schema is not None, "check() comes before claim()"
+        schema = Schema(json.dumps(self.staging.encoder.schema_of(self._session.schema)), "AVRO")
+        try:
+            number = SchemaRegistryClient(dict(self.registry.settings)).register_schema(f"{self.topic}-value", schema)
+        except Exception as error:  # the client's own errors and those of its HTTP library, whichever that is
+            reason = getattr(error, "error_message", None) or type(error).__name__
+            status = getattr(error, "http_status_code", 0)
+            if not 400 <= status < 500:
+                raise ServerAway(f"the schema registry {self.registry.place}: {reason}") from None
+            msg = f"the schema registry {self.registry.place} refuses the schema of {self.topic}-value: {reason}"
+            raise SinkError(msg) from None
+        return b"\0" + int(number).to_bytes(4, "big")
+
+    def _note_problem(self, error: Any) -> None:
+        """Hear what the library says in the background: a wrong password shows nowhere else."""
+        if error.name() in ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "_RESOLVE"):
+            self._session.problem = error.name()
+
+    def _explain(self, kafka: Any, error: Any) -> Exception:
+        """Return what to raise: waiting helps, or it does not."""
+        name = error.name()
+        if name in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"):
+            return SinkError(
+                f"{self.label}: another driver of the flow {self._session.flow!r} took its transactions over, or one "
+                "was open for longer than transaction.timeout.ms; see who else runs the flow, and start it again"
+            )
+        if self._session.problem not in (None, "_RESOLVE"):
+            return SinkError(
+                f"{self.place} does not let the flow in ({self._session.problem}); correct user, password and "
+                "certificates in options"
+            )
+        advice = _ADVICE.get(name)
+        # A topic that was there may be missing for a moment while brokers start.
+        if advice is not None and not (self._session.was_open and "UNKNOWN_TOPIC" in name):
+            return SinkError(f"{self.place} refuses it ({name}: {error.str()}); {advice}")
+        return ServerAway(f"{name}: {error.str()}")
+
+
+_RIGHTS = "the user needs the rights Write and Read on the topic, Write on the transactional id, Read on the group"
+_ADVICE = {
+    "UNKNOWN_TOPIC_OR_PART": "create the topic, or correct its name",
+    "_UNKNOWN_TOPIC": "create the topic, or correct its name",
+    "TOPIC_EXCEPTION": "correct the topic's name",
+    "TOPIC_AUTHORIZATION_FAILED": _RIGHTS,
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": _RIGHTS,
+    "GROUP_AUTHORIZATION_FAILED": _RIGHTS,
+    "CLUSTER_AUTHORIZATION_FAILED": _RIGHTS,
+    "SASL_AUTHENTICATION_FAILED": "correct user and password in options",
+    "MSG_SIZE_TOO_LARGE": "raise message.max.bytes in options, and the topic's max.message.bytes",
+    "INVALID_TRANSACTION_TIMEOUT": "lower transaction.timeout.ms in options to what the brokers allow",
+    "_INVALID_ARG": "correct options",
+}
+
+
+def kafka_topic(  # noqa: PLR0913 - options of Kafka, each with its default
+    servers: str | list[str] | tuple[str, ...],
+    topic: str,
+    *,
+    key: str | Sequence[str] = (),
+    format: Format = "json",
+    value: str = "value",
+    value_schema: str | Path | Mapping[str, Any] | None = None,
+    registry: str | Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+    timestamp: str | None = None,
+    tombstones: bool = False,
+    options: Mapping[str, Any] | None = None,
+    patience_seconds: float = DEFAULT_PATIENCE_SECONDS,
+) -> KafkaSink:
+    """Write results to a Kafka topic, exactly once for readers of committed messages: a batch is one transaction.
+
+    ``key`` names columns: one is written as it is, several as JSON. ``format`` is ``json``, ``avro`` or ``protobuf``
+    of all columns, or ``raw``, the bytes of the column ``value``. ``headers`` maps names to columns. With
+    ``tombstones``, a row without anything but its key is a message without a value. ``options`` go to librdkafka.
+    """
+    load_confluent_kafka()
+    if not topic:
+        msg = "kafka_topic needs the name of a topic"
+        raise SinkError(msg)
+    try:
+        connection = make_connection(servers, options)
+        known = make_registry(registry, patience_seconds)
+        encoder = _make_encoder(format, value, value_schema, topic)
+    except SinkError:
+        raise
+    except AnabranchError as error:
+        raise SinkError(str(error)) from None
+    if known is not None and not isinstance(encoder, AvroEncoder):
+        msg = f"a schema registry is used with format='avro' only, found {format!r}; leave registry out"
+        raise SinkError(msg)
+    staging = MessageStaging(
+        f"kafka {connection.servers} {topic} ({format})",
+        encoder,
+        (key,) if isinstance(key, str) else tuple(key),
+        tuple((headers or {}).items()),
+        timestamp,
+        tombstones,
+    )
+    return KafkaSink(connection, topic, staging, known, patience_seconds)
+
+
+def _make_encoder(format: str, value: str, value_schema: Any, topic: str) -> ValueEncoder:
+    if format == "json":
+        return JsonEncoder()
+    if format == "raw":
+        return RawEncoder(value)
+    if format == "avro":
+        from anabranch.connectors.kafka.avro_values import read_value_schema
+
+        return AvroEncoder(None if value_schema is None else read_value_schema(value_schema), topic)
+    if format == "protobuf" and isinstance(value_schema, str):
+        return ProtobufEncoder(value_schema)
+    if format == "protobuf":
+        msg = "format='protobuf' needs value_schema='module:Message' or 'file.desc:package.Message'"
+        raise SinkError(msg)
+    msg = f"format of kafka_topic is json, avro, protobuf or raw, found {format!r}"
+    raise SinkError(msg)

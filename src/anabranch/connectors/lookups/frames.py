@@ -1,0 +1,105 @@
+"""Tables that are had as a whole: a Polars frame that travels with the flow, Parquet files that are read again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from anabranch.errors import FlowError, SourceError
+
+LARGEST_FRAME_BYTES = 256 * 1024 * 1024
+"""A frame is pickled to every worker; a larger one belongs into files or a database."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameTable:
+    """A Polars frame; it is as it was when the flow was written, and never expires."""
+
+    frame: pl.DataFrame = field(repr=False)
+
+    @property
+    def label(self) -> str:
+        return f"a frame of {self.frame.height:,} rows"
+
+    def known_columns(self) -> Mapping[str, pl.DataType]:
+        return dict(self.frame.schema)
+
+    def check(self, keys: Mapping[str, pl.DataType], columns: Mapping[str, pl.DataType]) -> None:
+        require_columns(self.label, self.frame.schema, keys, columns)
+
+    def fetch(self, keys: pl.DataFrame, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
+        rows = self.load(keys.schema, columns)
+        return rows.with_columns(pl.col(name).cast(dtype) for name, dtype in keys.schema.items()).join(
+            keys, on=keys.columns, how="semi"
+        )
+
+    def load(self, keys: Mapping[str, pl.DataType], columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
+        return self.frame.select(*keys, *columns)
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetTable:
+    """Parquet files, read as a whole by every worker, and again when they have expired."""
+
+    path: str
+
+    @property
+    def label(self) -> str:
+        return f"parquet {self.path}"
+
+    def known_columns(self) -> Mapping[str, pl.DataType]:
+        try:
+            return dict(pl.scan_parquet(self._pattern()).collect_schema())
+        except (OSError, pl.exceptions.PolarsError) as error:
+            msg = f"{self.label} cannot be read: {str(error).splitlines()[0]}; give a Parquet file or a folder of them"
+            raise SourceError(msg) from error
+
+    def check(self, keys: Mapping[str, pl.DataType], columns: Mapping[str, pl.DataType]) -> None:
+        require_columns(self.label, self.known_columns(), keys, columns)
+
+    def fetch(self, keys: pl.DataFrame, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
+        return FrameTable(self.load(keys.schema, columns)).fetch(keys, columns)
+
+    def load(self, keys: Mapping[str, pl.DataType], columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
+        try:
+            return pl.scan_parquet(self._pattern()).select(*keys, *columns).collect()
+        except (OSError, pl.exceptions.PolarsError) as error:
+            msg = (
+                f"{self.label} cannot be read: {str(error).splitlines()[0]}; put a whole file in its place by renaming"
+            )
+            raise SourceError(msg) from error
+
+    def _pattern(self) -> str:
+        return f"{self.path}/*.parquet" if "://" not in self.path and Path(self.path).is_dir() else self.path
+
+
+def frame_table(frame: pl.DataFrame) -> FrameTable:
+    """Look rows up in a Polars frame, which travels with the flow."""
+    if frame.estimated_size() > LARGEST_FRAME_BYTES:
+        msg = (
+            f"a frame of {frame.estimated_size() / 1e6:.0f} MB would go to every worker; at most "
+            f"{LARGEST_FRAME_BYTES / 1e6:.0f} MB do: write it as Parquet and use ab.parquet_table(path)"
+        )
+        raise FlowError(msg)
+    return FrameTable(frame)
+
+
+def parquet_table(path: str | Path) -> ParquetTable:
+    """Look rows up in a Parquet file or a folder of them, which every worker reads as a whole."""
+    return ParquetTable(str(path))
+
+
+def require_columns(
+    label: str,
+    found: Mapping[str, pl.DataType],
+    keys: Mapping[str, pl.DataType],
+    columns: Mapping[str, pl.DataType],
+) -> None:
+    """Raise ``FlowError`` unless the table has what a lookup asks for."""
+    missing = [name for name in (*keys, *columns) if name not in found]
+    if missing:
+        msg = f"lookup: {label} has no column {', '.join(missing)}; there are {', '.join(found)}"
+        raise FlowError(msg)

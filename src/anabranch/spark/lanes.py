@@ -1,0 +1,195 @@
+"""What read tasks hold back: each loads what the task of its number held after the last batch, and leaves the rest."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import polars as pl
+
+from anabranch.errors import FlowError
+from anabranch.model.exchanges import HeldLane, HoldingKernel, HoldSpec
+from anabranch.operators.lane_merge import LaneTally, Sending, merge_in_lane
+from anabranch.query.nodes import Stateful
+from anabranch.query.plan import Plan
+from anabranch.spark.phases import window_of
+from anabranch.spark.spec import BatchSpec, FlowProgram
+from anabranch.state.manifest import Manifest
+from anabranch.state.repair import advance_on_intact_runs
+from anabranch.state.runs import RunFiles, WriteName
+from anabranch.state.slots import RunsOfSlot
+
+HeldLanes = Mapping[int, Mapping[int, HeldLane]]
+"""Stateful node → read task → what it holds."""
+
+_AT_WINDOW_ENDS = HoldSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class LaneReport:
+    """What all read tasks hold of one operator after a batch."""
+
+    held: tuple[HeldLane, ...] = ()
+    next_due_us: int | None = None
+    wake_us: int | None = None
+    last_end_us: int | None = None
+    """The end of the last window that was merged into a store by a drain."""
+    problems: tuple[str, ...] = ()
+
+
+class ReadLane:
+    """The held rows of one read task, while it runs."""
+
+    def __init__(self, program: FlowProgram, spec: BatchSpec, origin: int) -> None:
+        self._program = program
+        self._spec = spec
+        self._origin = origin
+        self._arrived: dict[int, list[pl.DataFrame]] = defaultdict(list)
+        self._rows_read: dict[int, int] = defaultdict(int)
+        self._reported: dict[str, Any] = {}
+
+    def keeps(self, head: int) -> bool:
+        """Say whether merged rows of an operator pass through here, because they may wait, or some waited before."""
+        operation = self._program.plan.nodes[head].operation
+        assert isinstance(operation, Stateful)
+        if self._program.plan.is_global(head) or self._origin in self._spec.held.get(head, {}):
+            return True
+        return operation.routing.exchange.hold is not None and self._program.plan.level_of(head) == 1
+
+    def take(self, head: int, combined: pl.DataFrame, rows_read: int) -> None:
+        """Take combined rows of an operator in."""
+        self._arrived[head].append(combined)
+        self._rows_read[head] += rows_read
+
+    @property
+    def heads(self) -> list[int]:
+        """The operators that something was read or held of."""
+        held = [head for head, lanes in self._spec.held.items() if self._origin in lanes]
+        return sorted({*self._arrived, *held})
+
+    def settle(self, head: int) -> Sending:
+        """Return what is to be sent of an operator now; the rest is written as runs, and reported."""
+        program, spec = self._program, self._spec
+        operation = program.plan.nodes[head].operation
+        assert isinstance(operation, Stateful)
+        before = spec.held.get(head, {}).get(self._origin) or HeldLane(self._origin, ())
+        name = WriteName(spec.epoch, spec.batch, spec.attempt, spec.job)
+        files = RunFiles(program.store, f"state/{head}/lanes/{self._origin}", name, program.hot_copies(spec.epoch))
+
+        def merge(state: RunsOfSlot) -> Sending:
+            return merge_in_lane(
+                cast("HoldingKernel", program.kernels[head]),
+                window_of(operation.spec),
+                _hold_of(program.plan, operation, head),
+                state,
+                self._arrived[head],
+                self._rows_read[head],
+                LaneTally(before.rows, before.since_us),
+                spec.times[head],
+            )
+
+        recovered = advance_on_intact_runs(before.runs, files, merge)
+        sending = recovered.outcome
+        after = HeldLane(self._origin, recovered.state.runs(), sending.tally.rows, sending.tally.since_us)
+        self._reported[str(head)] = {
+            "held": after.to_json(),
+            "next_due": sending.next_due_us,
+            "wake": sending.wake_us,
+            "last_end": None,
+            "problems": list(recovered.problems),
+        }
+        return sending
+
+    def say_last_end(self, head: int, last_end_us: int) -> None:
+        """Report the end of the last window that was merged into a store, by a drain."""
+        self._reported[str(head)]["last_end"] = last_end_us
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the ledger says, as plain JSON data."""
+        return {"lanes": self._reported} if self._reported else {}
+
+
+def check_lanes(plan: Plan, local_merge: bool) -> None:
+    """Raise ``FlowError`` if an operator is told to hold rows back, or to do without slots, where it cannot."""
+    for node in (*plan.stateful, *plan.merged_globally):
+        operation = node.operation
+        assert isinstance(operation, Stateful)
+        if plan.is_global(node.id):
+            if node.id not in plan.subqueries[0].members:
+                msg = (
+                    f"{node.label}: Global Merge is done where rows are read, and the strategy {plan.strategy!r} puts "
+                    "tasks between; use 'operator-set'"
+                )
+                raise FlowError(msg)
+        elif operation.routing.exchange.hold is not None:
+            if not local_merge:
+                msg = f"{node.label} is told to hold merged rows back, and local_merge=False merges none; change one"
+                raise FlowError(msg)
+            if plan.level_of(node.id) != 1:
+                msg = (
+                    f"{node.label}: rows are held back where they are read, and other operators come before this one; "
+                    "leave merge= out, or give it to the first"
+                )
+                raise FlowError(msg)
+
+
+def load_lanes(plan: Plan, before: Manifest | None) -> dict[int, dict[int, HeldLane]]:
+    """Return what read tasks held after the batch before."""
+    if before is None or not before.lanes:
+        return {}
+    nodes = {node.operation.name: node.id for node in plan.nodes.values() if isinstance(node.operation, Stateful)}
+    return {nodes[operator]: {lane.lane: lane for lane in lanes} for operator, lanes in before.lanes.items()}
+
+
+def count_lanes(held: HeldLanes) -> int:
+    """Return how many read tasks there must be, so that everything that is held is looked at."""
+    return max((lane + 1 for lanes in held.values() for lane in lanes), default=0)
+
+
+def store_lanes(plan: Plan, lanes: Mapping[int, LaneReport]) -> dict[str, tuple[HeldLane, ...]]:
+    """Return what the manifest says of the rows that are held back, by operator."""
+    stored = {}
+    for head, report in sorted(lanes.items()):
+        operation = plan.nodes[head].operation
+        assert isinstance(operation, Stateful)
+        if report.held:
+            stored[operation.name] = report.held
+    return stored
+
+
+def merge_lane_reports(contents: Iterable[Mapping[str, Any]], held: HeldLanes) -> dict[int, LaneReport]:
+    """Put together what the ledgers of a batch say; ``held`` is what was held before it.
+
+    Raises ``RuntimeError`` if a task is missing that held something: committing without it would lose rows.
+    """
+    found: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+    for content in contents:
+        for head, entry in content.get("lanes", {}).items():
+            found[int(head)].append(entry)
+    for head, lanes in held.items():
+        missing = sorted(set(lanes) - {entry["held"]["lane"] for entry in found[head]})
+        if missing:
+            msg = f"operator {head}: read tasks {missing} did not report what they hold; the batch is not committed"
+            raise RuntimeError(msg)
+    return {head: _lane_report(entries) for head, entries in sorted(found.items())}
+
+
+def _lane_report(entries: list[Mapping[str, Any]]) -> LaneReport:
+    lanes = sorted((HeldLane.from_json(entry["held"]) for entry in entries), key=lambda lane: lane.lane)
+    return LaneReport(
+        held=tuple(lane for lane in lanes if lane.runs),
+        next_due_us=min((entry["next_due"] for entry in entries if entry["next_due"] is not None), default=None),
+        wake_us=min((entry["wake"] for entry in entries if entry["wake"] is not None), default=None),
+        last_end_us=max((entry["last_end"] for entry in entries if entry["last_end"] is not None), default=None),
+        problems=tuple(problem for entry in entries for problem in entry["problems"]),
+    )
+
+
+def _hold_of(plan: Plan, operation: Stateful, head: int) -> HoldSpec | None:
+    hold = operation.routing.exchange.hold
+    if hold is None and plan.is_global(head) and window_of(operation.spec) is not None:
+        # A window that is merged into a store once it has closed is whole when it appears there.
+        return _AT_WINDOW_ENDS
+    return hold

@@ -1,0 +1,91 @@
+"""Lay an operator's state anew when its flow changed between slots by key and slots by partition."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import polars as pl
+
+from anabranch.connectors.partitioner import Partitioner
+from anabranch.errors import CheckpointError
+from anabranch.query.nodes import Node, Stateful
+from anabranch.routing.keys import KeyBatch
+from anabranch.routing.partitions import PARTITIONS, PartitionRoute
+from anabranch.routing.phases import PhasedRoutes
+from anabranch.routing.routes import Routes
+from anabranch.spark.ahead import find_partitioner
+from anabranch.spark.flow_routes import load_routes
+from anabranch.spark.spec import FlowProgram
+from anabranch.spark.states import PlaceKeys, read_state, write_level
+from anabranch.state.manifest import LevelState, Manifest
+from anabranch.state.runs import WriteName
+
+logger = logging.getLogger("anabranch")
+
+
+def rehome_state(program: FlowProgram, before: Manifest, buckets: int, writer: WriteName) -> Manifest:
+    """Return the manifest with every operator's state where the flow now wants it; mostly it is there already.
+
+    The driver writes what must move, once: the files belong to the batch that comes, and count when that is committed.
+    """
+    nodes = {node.operation.name: node for node in program.plan.stateful if isinstance(node.operation, Stateful)}
+    levels = []
+    for level in before.levels:
+        node = nodes.get(level.operator)
+        was_ahead = level.routes["base"]["kind"] == PARTITIONS
+        if node is None or was_ahead == (program.plan.exchanges[node.id].kind == "ahead"):
+            levels.append(level)
+            continue
+        if not was_ahead and not any(level.refs()):
+            levels.append(LevelState(level.operator, PhasedRoutes(Routes(PartitionRoute(1))).to_json(), ((),)))
+            continue
+        partitioner = find_partitioner(program.sources)
+        _refuse(node, before, was_ahead, partitioner)
+        levels.append(_rewrite(program, node, before, partitioner, buckets, writer))
+        logger.info("%s: state was laid anew, by %s", level.operator, "key" if was_ahead else "partition")
+    return replace(before, levels=tuple(levels))
+
+
+def _refuse(node: Node, before: Manifest, was_ahead: bool, partitioner: Partitioner | None) -> None:
+    assert isinstance(node.operation, Stateful)
+    name = node.operation.name
+    if not was_ahead and (partitioner is None or not partitioner.is_computed):
+        msg = (
+            f'{name} has its state by key, and exchange="ahead" has it by partition; only a partitioner that computes '
+            "partitions from keys can tell where it goes: give it to the source (partitioned_by=), say the same "
+            "exchange as before, or use a new checkpoint"
+        )
+        raise CheckpointError(msg)
+    if before.lanes.get(name):
+        msg = f"{name}: readers hold merged rows back; run the flow with drain=True once before it changes its exchange"
+        raise CheckpointError(msg)
+    if node.operation.spec.clock.per == "slot":
+        msg = f"{name} keeps time per slot, and its slots would be others; use a new checkpoint to change its exchange"
+        raise CheckpointError(msg)
+
+
+def _rewrite(
+    program: FlowProgram,
+    node: Node,
+    before: Manifest,
+    partitioner: Partitioner | None,
+    buckets: int,
+    writer: WriteName,
+) -> LevelState:
+    assert isinstance(node.operation, Stateful)
+    place: PlaceKeys | None = None
+    routes = load_routes(program.plan, None, buckets)[node.id].routes
+    if program.plan.exchanges[node.id].kind == "ahead":
+        assert partitioner is not None
+        routes, place = Routes(PartitionRoute(partitioner.partitions)), partitioner.partitions_of
+    rows = read_state(program, before, node.operation.name, raw=True)
+    keys = node.operation.spec.keys
+    if place is not None and len(keys) == 1 and rows.height:
+        place = _with_values(place, rows.get_column(keys[0]))
+    return write_level(program, node, rows, routes, writer, place)
+
+
+def _with_values(place: PlaceKeys, values: pl.Series) -> PlaceKeys:
+    """Return the same for keys that come without their values."""
+    return lambda keys: place(KeyBatch(keys.hashes, values))

@@ -1,0 +1,126 @@
+"""One stateful operator under balance: what is known of it, and what people are shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from anabranch.control.balancer import Balancer, OperatorLoads, Proposal
+from anabranch.model import HASH, WindowSpec
+from anabranch.routing.phases import PhasedRoutes
+from anabranch.routing.routes import Routes
+from anabranch.routing.scores import score_loads
+from anabranch.spark.watching import ROWS
+
+_HOT_KEYS_SHOWN = 20
+
+
+@dataclass(slots=True)
+class WatchedOperator:
+    """One stateful operator under balance."""
+
+    head: int
+    name: str
+    balancer: Balancer
+    window: WindowSpec | None
+    splittable: bool
+    spreadable: bool
+    """Whether a strategy may spread any key over slots."""
+    key_types: dict[str, pl.DataType]
+    wishes: list[Proposal] = field(default_factory=list)
+    proposal: Proposal | None = None
+    loads: OperatorLoads | None = None
+    labels: dict[int, str] = field(default_factory=dict)
+    event_us_a_batch: float | None = None
+    phases: PhasedRoutes | None = None
+    coming: Routes | None = None
+    """The routes of the next batch, while the one at whose end they change is running."""
+
+    def newest_wish(self, routes: Routes) -> Routes:
+        """Return the routes that the next wish is about: those of the last one, or else the given ones."""
+        return self.wishes[-1].routes if self.wishes else routes
+
+
+def describe_operator(operator: WatchedOperator) -> dict[str, Any]:
+    """Return what `ctl show` says of an operator, as plain JSON data."""
+    loads, phases, balancer = operator.loads, operator.phases, operator.balancer
+    described: dict[str, Any] = {
+        "operator": operator.name,
+        "strategy": balancer.routing.strategy,
+        "settings": _settings(operator),
+        "last_decision": balancer.last_reason,
+        "pending": _pending(operator),
+    }
+    if phases is not None:
+        table = phases.routes.table
+        described |= {
+            "slots": phases.routes.slots,
+            "moved_keys": len(table.whole_keys()),
+            "split_keys": len(table.split_keys()),
+        }
+    if loads is not None and phases is not None:
+        score = score_loads(loads.slot_rows)
+        described |= {
+            "loads": [int(rows) for rows in loads.slot_rows],
+            "balance": score.balance,
+            "max_over_mean": score.max_over_mean,
+            "extra_time": score.extra_time,
+            "hot_keys": _hot_keys(operator, loads, phases.routes),
+        }
+    if balancer.scores is not None:
+        described["scores"] = {
+            scored.strategy: {
+                "balance": scored.score.balance,
+                "max_over_mean": scored.score.max_over_mean,
+                "extra_time": scored.score.extra_time,
+            }
+            for scored in balancer.scores.ranked
+        }
+    return described
+
+
+def label_keys(sample: pl.DataFrame, keys: tuple[str, ...]) -> dict[int, str]:
+    """Return the hottest keys of a sample as people read them, by hash."""
+    hottest = sample.sort(ROWS, descending=True).head(4 * _HOT_KEYS_SHOWN)
+    texts = hottest.select(pl.concat_str([_as_text(key, hottest.schema[key]) for key in keys], separator=", "))
+    return dict(zip(hottest[HASH].to_list(), texts.to_series().to_list(), strict=True))
+
+
+def _as_text(key: str, dtype: pl.DataType) -> pl.Expr:
+    return pl.col(key).bin.encode("hex") if dtype == pl.Binary else pl.col(key).cast(pl.String, strict=False)
+
+
+def _hot_keys(operator: WatchedOperator, loads: OperatorLoads, routes: Routes) -> list[dict[str, Any]]:
+    total = max(float(loads.slot_rows.sum()), 1.0)
+    hottest = sorted(loads.hot_rows.items(), key=lambda item: (-item[1], item[0]))[:_HOT_KEYS_SHOWN]
+    return [
+        {
+            "key": operator.labels.get(key, f"{key:016x}"),
+            "share": rows / total,
+            "slots": [[share.slot, share.share] for share in routes.table.owners(key)],
+        }
+        for key, rows in hottest
+    ]
+
+
+def _settings(operator: WatchedOperator) -> dict[str, Any]:
+    balance = operator.balancer.balance
+    if balance is None:
+        return {"balance": "off"}
+    return {
+        "tolerance": balance.tolerance,
+        "planner": balance.planner,
+        "protocol": balance.protocol,
+        "sample_rate": balance.sample_rate,
+        "fewest_rows_a_slot": balance.fewest_rows_a_slot,
+    }
+
+
+def _pending(operator: WatchedOperator) -> str | None:
+    if operator.phases is not None and operator.phases.earlier is not None:
+        return "windows that were open before the last change end where they are"
+    if operator.wishes:
+        return "; ".join(wish.reason for wish in operator.wishes)
+    return operator.proposal.reason if operator.proposal is not None else None

@@ -1,0 +1,142 @@
+"""What the sink to Kafka does beyond the contract: keys, headers, formats, tombstones, fencing, rights."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from anabranch.connectors import kafka_topic
+from anabranch.errors import SinkError
+from contracts.database_sinks import SCHEMA, KafkaSubject, Stage, context, make_rows, read_committed, rows_of
+from servers.kafka import KafkaBroker
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+@pytest.fixture
+def subject(kafka: KafkaBroker) -> KafkaSubject:
+    return KafkaSubject(kafka)
+
+
+def test_keys_headers_and_timestamps_are_columns(subject: KafkaSubject, stage: Stage) -> None:
+    sink = subject.opened(headers={"who": "name", "when": "window_end"}, timestamp="window_end")
+    sink.publish(0, stage(sink, make_rows(1000, 2)), context())
+    first, second = sorted(subject.messages(), key=lambda message: message.key())
+    assert (first.key(), second.key()) == (b"1000", b"1001")
+    assert first.headers() == [("who", 'näme, "1000"\n'.encode()), ("when", b"2026-01-01T00:16:40.001")]
+    assert [name for name, _ in second.headers()] == ["when"]
+    moment = make_rows(1000, 1).get_column("window_end")[0].replace(tzinfo=UTC)
+    assert first.timestamp()[1] == int(moment.timestamp() * 1000)
+
+
+def test_several_columns_make_a_json_key_and_equal_keys_share_a_partition(subject: KafkaSubject, stage: Stage) -> None:
+    sink = subject.opened(key=("sensor", "name"))
+    for batch in range(3):
+        sink.publish(batch, stage(sink, make_rows(1000, 8)), context())
+    partitions: dict[bytes, set[int]] = {}
+    for message in subject.messages():
+        partitions.setdefault(message.key(), set()).add(message.partition())
+    assert len(partitions) == 8
+    assert all(len(found) == 1 for found in partitions.values())
+    assert {json.loads(key)["sensor"] for key in partitions} == set(range(1000, 1008))
+
+
+def test_a_row_with_nothing_but_its_key_is_a_tombstone_if_that_is_wanted(subject: KafkaSubject, stage: Stage) -> None:
+    sink = subject.opened(tombstones=True)
+    rows = make_rows(1000, 2).with_columns(
+        pl.when(pl.col("sensor") != 1001).then(pl.col(column)).alias(column) for column in SCHEMA if column != "sensor"
+    )
+    sink.publish(0, stage(sink, rows), context())
+    values = {message.key(): message.value() for message in subject.messages()}
+    assert values[b"1001"] is None
+    assert json.loads(values[b"1000"])["total"] == 250.0
+
+
+def test_raw_bytes_go_as_they_are(subject: KafkaSubject, stage: Stage) -> None:
+    rows = pl.DataFrame({"sensor": [1, 2], "payload": [b"\0\xff", b""]})
+    sink = subject.make(format="raw", value="payload")
+    sink.check(dict(rows.schema))
+    sink.claim("test", None)
+    sink.publish(0, stage(sink, rows), context())
+    assert sorted(message.value() for message in subject.messages()) == [b"", b"\0\xff"]
+
+
+def test_avro_records_bear_times_in_utc(subject: KafkaSubject, stage: Stage) -> None:
+    import fastavro
+
+    sink = subject.make(format="avro")
+    sink.check(SCHEMA)
+    sink.claim("test", None)
+    sink.publish(0, stage(sink, make_rows(1000, 1)), context())
+    (message,) = subject.messages()
+    schema = fastavro.parse_schema(sink.staging.encoder.schema_of(SCHEMA))
+    row = fastavro.schemaless_reader(io.BytesIO(message.value()), schema, None)
+    assert row["sensor"] == 1000
+    assert row["window_end"] == make_rows(1000, 1).get_column("window_end")[0].replace(tzinfo=UTC)
+
+
+def test_an_aborted_transaction_is_not_seen(subject: KafkaSubject, stage: Stage) -> None:
+    sink = subject.opened()
+    sink.publish(0, stage(sink, make_rows(1000)), context())
+    # As far as a driver comes that is killed in the middle.
+    sink._session.producer.begin_transaction()
+    sink._session.producer.produce(subject.name, b"half a batch", b"x")
+    sink._session.producer.flush(10)
+    again = subject.make()
+    again.check(SCHEMA)
+    again.claim("test", 1)
+    again.publish(1, stage(again, make_rows(1003)), context(epoch=2))
+    assert subject.rows() == rows_of(make_rows(1000, 6))
+
+
+def test_a_driver_that_was_replaced_is_fenced_before_it_publishes(subject: KafkaSubject, stage: Stage) -> None:
+    old = subject.opened()
+    new = subject.make()
+    new.check(SCHEMA)
+    new.claim("test", 0)
+    with pytest.raises(SinkError, match="another driver of the flow 'test'"):
+        old.publish(0, stage(old, make_rows(1000)), context())
+    assert subject.rows() == []
+
+
+def test_many_messages_arrive_whole(subject: KafkaSubject, stage: Stage) -> None:
+    sink = subject.opened(options={"queue.buffering.max.messages": 1000})
+    rows = make_rows(0, 20_000)
+    sink.publish(0, stage(sink, rows), context())
+    assert len(read_committed(subject.server.servers, subject.name)) == 20_000
+
+
+def test_wrong_settings_are_said_before_the_first_batch(kafka: KafkaBroker) -> None:
+    missing = kafka_topic(kafka.servers, "no-such-topic")
+    missing.check(SCHEMA)
+    with pytest.raises(SinkError, match="create the topic"):
+        missing.claim("test", None)
+    options = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "reader",
+        "sasl.password": "hush-hush",
+    }
+    locked = kafka_topic(kafka.sasl_servers, "any", options=options, patience_seconds=3.0)
+    locked.check(SCHEMA)
+    with pytest.raises(SinkError, match="user, password and certificates") as raised:
+        locked.claim("test", None)
+    assert "hush" not in f"{raised.value} {locked!r} {locked.label} {locked.place}"
+    with pytest.raises(SinkError, match=r"host:port"):
+        kafka_topic("kafka", "topic")
+    with pytest.raises(SinkError, match="json, avro, protobuf or raw"):
+        kafka_topic(kafka.servers, "topic", format="xml")  # type: ignore[arg-type]
+    with pytest.raises(SinkError, match="needs value_schema"):
+        kafka_topic(kafka.servers, "topic", format="protobuf")
+    with pytest.raises(SinkError, match="names 'site'"):
+        kafka_topic(kafka.servers, "topic", key="site").check(SCHEMA)
+    with pytest.raises(SinkError, match="no time"):
+        kafka_topic(kafka.servers, "topic", timestamp="total").check(SCHEMA)

@@ -1,0 +1,131 @@
+"""What the sink to Redis does beyond the contract: lost stores, keys, fields that vanish."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from anabranch.connectors import ResultsLost, redis_hashes
+from anabranch.errors import SinkError
+from contracts.database_sinks import SCHEMA, RedisSubject, Stage, context, make_rows, rows_of
+from servers.redis import RedisServer
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+@pytest.fixture
+def subject(own_redis: RedisServer) -> RedisSubject:
+    return RedisSubject(own_redis)
+
+
+def test_a_store_that_was_flushed_is_noticed_at_the_next_publication_and_at_the_next_start(
+    subject: RedisSubject, stage: Stage
+) -> None:
+    sink = subject.opened()
+    for batch in range(3):
+        sink.publish(batch, stage(sink, make_rows(1000 + batch, 1)), context())
+    subject.server.client().flushall()
+    with pytest.raises(SinkError, match=r"its mark is gone.*on_loss='republish'"):
+        sink.publish(3, stage(sink, make_rows(1003, 1)), context())
+    again = subject.make()
+    with pytest.raises(SinkError, match="has no mark of it, though batches up to 3 were committed"):
+        again.claim("test", 3)
+    assert subject.rows() == []
+
+
+def test_a_store_that_is_another_one_is_noticed_though_its_batch_fits(subject: RedisSubject, stage: Stage) -> None:
+    sink = subject.opened()
+    sink.publish(0, stage(sink, make_rows(1000)), context())
+    client = subject.server.client()
+    client.flushall()
+    other = subject.make()
+    other.claim("test", None)
+    other.publish(0, [], context())
+    with pytest.raises(SinkError, match="lost what was published before batch 1"):
+        sink.publish(1, stage(sink, make_rows(1003)), context())
+
+
+def test_a_lost_store_asks_for_what_the_checkpoint_keeps_and_is_rebuilt_from_it(
+    subject: RedisSubject, stage: Stage
+) -> None:
+    sink = subject.opened(on_loss="republish")
+    batches = [stage(sink, make_rows(1000 + batch, 1)) for batch in range(5)]
+    for batch in range(4):
+        sink.publish(batch, batches[batch], context())
+    subject.server.client().flushall()
+    with pytest.raises(ResultsLost) as lost:
+        sink.publish(4, batches[4], context())
+    assert lost.value.since == 0
+    # The checkpoint keeps batches from 2 on.
+    for batch in (2, 3, 4):
+        sink.publish(batch, batches[batch], context(rebuilding=True))
+    assert subject.rows() == rows_of(make_rows(1002, 3))
+    sink.publish(5, stage(sink, make_rows(1005, 1)), context())
+    assert subject.rows() == rows_of(make_rows(1002, 4))
+
+
+def test_a_new_sink_of_an_old_flow_is_taken_as_it_is_when_it_is_told_to(subject: RedisSubject, stage: Stage) -> None:
+    sink = subject.make(on_loss="ignore")
+    sink.claim("test", 41)
+    sink.publish(42, stage(sink, make_rows(1000)), context())
+    sink.publish(42, stage(sink, make_rows(1003)), context())
+    assert subject.rows() == rows_of(make_rows(1000))
+
+
+def test_fields_that_became_null_are_gone(subject: RedisSubject, stage: Stage) -> None:
+    sink = subject.opened()
+    sink.publish(0, stage(sink, make_rows(1000, 1)), context())
+    emptied = make_rows(1000, 1).with_columns(name=pl.lit(None, pl.String))
+    sink.publish(1, stage(sink, emptied), context())
+    assert "name" not in subject.server.client().hgetall(f"{subject.name}:1000")
+
+
+def test_hashes_expire_bear_the_time_of_writing_and_are_found_by_an_index(own_redis: RedisServer, stage: Stage) -> None:
+    sink = redis_hashes(
+        own_redis.url,
+        "window:{sensor}:{window_end:ms}",
+        times="s",
+        expire_seconds=600,
+        index=("sensor:{sensor}", "{window_end:ms}"),
+        written_at="time_updated",
+    )
+    sink.check(SCHEMA)
+    sink.claim("test", None)
+    before = int(time.time() * 1000)
+    sink.publish(0, stage(sink, make_rows(1000, 1)), context())
+    client = own_redis.client()
+    key = "window:1000:1767226600001"
+    assert 0 < client.ttl(key) <= 600
+    held = client.hgetall(key)
+    assert before <= int(held.pop("time_updated")) <= time.time() * 1000
+    assert held == {"sensor": "1000", "name": 'näme, "1000"\n', "window_end": "1767226600", "total": "250.0"}
+    assert client.hgetall("sensor:1000") == {"1767226600001": key}
+
+
+def test_wrong_passwords_and_patterns_are_said_before_the_first_batch() -> None:
+    with RedisServer(password="s3cret") as server:
+        sink = redis_hashes(server.url.replace("s3cret", "guess-it"), "k:{sensor}")
+        with pytest.raises(SinkError, match="see that user and password are right") as raised:
+            sink.claim("test", None)
+        assert "guess" not in str(raised.value)
+        right = redis_hashes(server.url, "k:{sensor}")
+        right.claim("test", None)
+        assert "s3cret" not in f"{right!r} {right.label} {right.place}"
+    with pytest.raises(SinkError, match="names no column"):
+        redis_hashes("redis://localhost", "results")
+    with pytest.raises(SinkError, match="no pattern of a key"):
+        redis_hashes("redis://localhost", "results:{sensor")
+    with pytest.raises(SinkError, match=r"names 'site'; the results have sensor"):
+        redis_hashes("redis://localhost", "results:{site}").check(SCHEMA)
+    with pytest.raises(SinkError, match="not a time"):
+        redis_hashes("redis://localhost", "results:{sensor:ms}").check(SCHEMA)
+    with pytest.raises(SinkError, match="one of iso, s, ms, us"):
+        redis_hashes("redis://localhost", "results:{sensor}", times="ns")  # type: ignore[arg-type]
+    with pytest.raises(SinkError, match="above 0"):
+        redis_hashes("redis://localhost", "results:{sensor}", expire_seconds=0)

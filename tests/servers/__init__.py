@@ -1,0 +1,1 @@
+"""Real servers for tests: each is started on loopback, with free ports, in a temporary folder."""

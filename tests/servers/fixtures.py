@@ -1,0 +1,75 @@
+"""The servers as fixtures, one of each for all tests that ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from servers.kafka import KafkaBroker, ServerMissing, kafka_broker
+from servers.mariadb import MariadbServer
+from servers.postgres import PostgresServer
+from servers.programs import skip_or_fail
+from servers.redis import RedisServer
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaBroker]:
+    """A Kafka broker that all tests share: give each test topics of its own, and leave it running."""
+    try:
+        with kafka_broker() as broker:
+            yield broker
+    except ServerMissing as missing:
+        skip_or_fail(missing)
+
+
+@pytest.fixture
+def own_kafka() -> Iterator[KafkaBroker]:
+    """A Kafka broker for one test, to be stopped, paused and killed."""
+    try:
+        with kafka_broker() as broker:
+            yield broker
+    except ServerMissing as missing:
+        skip_or_fail(missing)
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """A Redis server that all tests share: give each test keys of its own, and leave it running."""
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    """A Redis server for one test, to be stopped, paused and flushed."""
+    with RedisServer(keeps_data=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server that all tests share: give each test tables of its own, and leave it running."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for one test, to be stopped, paused and killed."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariadbServer]:
+    """A MariaDB server that all tests share: give each test tables of its own, and leave it running."""
+    with MariadbServer() as server:
+        yield server
+
+
+@pytest.fixture
+def own_mariadb() -> Iterator[MariadbServer]:
+    """A MariaDB server for one test, to be stopped, paused and killed."""
+    with MariadbServer() as server:
+        yield server

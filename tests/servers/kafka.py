@@ -1,0 +1,109 @@
+"""A Kafka broker of the tests' own, in a temporary folder; how it is started, benches share."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from anabranch.bench.servers.jars import BROKER, SPARK_CONNECTOR, ServerMissing
+from anabranch.bench.servers.kafka import SASL_PASSWORD, SASL_USER, KafkaServer, free_ports, wait_for
+
+__all__ = [
+    "SASL_PASSWORD",
+    "SASL_USER",
+    "KafkaBroker",
+    "ServerMissing",
+    "broker_jars",
+    "connector_jars",
+    "free_ports",
+    "kafka_broker",
+]
+
+
+def broker_jars() -> Path:
+    """Return the folder of the broker's jars; raise ``ServerMissing`` if it is not there."""
+    return BROKER.find()
+
+
+def connector_jars() -> Path:
+    """Return the folder of Spark's Kafka connector; raise ``ServerMissing`` if it is not there."""
+    return SPARK_CONNECTOR.find()
+
+
+class KafkaBroker(KafkaServer):
+    """A broker with what tests do to topics."""
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        """Give a topic more partitions."""
+        from confluent_kafka.admin import NewPartitions
+
+        admin = self.admin()
+        admin.create_partitions([NewPartitions(topic, total)])[topic].result(30)
+        wait_for(lambda: len(admin.list_topics(timeout=10).topics[topic].partitions) == total)
+
+    def delete_records(self, topic: str, partition: int, before: int) -> None:
+        """Drop the messages before an offset, as retention would."""
+        from confluent_kafka import TopicPartition
+
+        wanted = TopicPartition(topic, partition, before)
+        # Kept while it answers: a client that is gone never does.
+        admin = self.admin()
+        admin.delete_records([wanted])[wanted].result(30)
+
+    def produce(
+        self,
+        topic: str,
+        values: Sequence[bytes | str | None],
+        *,
+        partition: int = 0,
+        key: bytes | str | None = None,
+        headers: Sequence[tuple[str, bytes]] | None = None,
+        timestamp_ms: int = 0,
+    ) -> None:
+        """Write messages to one partition and wait until the broker has them."""
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 5, "enable.idempotence": True})
+        failures: list[Any] = []
+
+        def note(error: Any, _: Any) -> None:
+            if error is not None:
+                failures.append(error)
+
+        for value in values:
+            while True:
+                try:
+                    producer.produce(
+                        topic,
+                        value,
+                        key=key,
+                        partition=partition,
+                        headers=list(headers or ()),
+                        timestamp=timestamp_ms,
+                        on_delivery=note,
+                    )
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        assert producer.flush(60) == 0, "not all messages were delivered"
+        assert not failures, failures
+
+
+@contextmanager
+def kafka_broker(heap_mb: int = 256, folder: Path | None = None) -> Iterator[KafkaBroker]:
+    """Run a broker while the block runs; its data are gone afterwards unless a folder is given."""
+    broker_jars()
+    own = folder is None
+    place = Path(tempfile.mkdtemp(prefix="anabranch-kafka-")) if folder is None else folder
+    broker = KafkaBroker(place, heap_mb)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.kill()
+        if own:
+            shutil.rmtree(place, ignore_errors=True)

@@ -1,0 +1,231 @@
+"""Rows that are held back, partial results that meet in a store: on Spark, answers are those of a plain exchange."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import anabranch as ab
+from anabranch.errors import CheckpointError, FlowError, SinkError
+from anabranch.query.streams import Stream
+from anabranch.spark.merge_watch import MergeWatch
+from anabranch.state import Checkpoint, Manifest, open_store
+from anabranch.state.repair import verify
+from oracle import assert_same_batches, assert_same_rows
+from spark.running import FlowBench, Outcome, frames_of, reading, wait_until
+
+
+def stream_of(seed: int, batches: int = 6, rows: int = 40) -> list[list[dict[str, Any]]]:
+    chance = random.Random(seed)
+    return [
+        [reading(chance.randrange(7), number * 6 + chance.randrange(-32, 32) / 4) for _ in range(rows)]
+        for number in range(batches)
+    ]
+
+
+def windowed(keyed: Stream, every: str = "10s") -> Stream:
+    return keyed.window("10s", every=every).agg(rows=ab.count(), total=ab.sum("whole"), lowest=ab.min("real"))
+
+
+def keyed(stream: Stream, **options: Any) -> Stream:
+    return stream.watermark("ts", delay="3s").key_by("key", **options)
+
+
+def manifests(checkpoint: str) -> list[Manifest]:
+    found = Checkpoint(open_store(checkpoint))
+    return [found.load(batch) for batch in found.batches()]
+
+
+def test_held_rows_are_state_of_the_checkpoint_and_windows_answer_the_same(bench: FlowBench) -> None:
+    batches = stream_of(1)
+    expected = bench.run(batches, lambda stream: windowed(keyed(stream)))
+    checkpoint = bench.new_checkpoint()
+    merge = ab.LocalMerge(at="window")
+    got = bench.run(batches, lambda stream: windowed(keyed(stream, merge=merge)), checkpoint=checkpoint)
+    assert_same_batches(got.batches, {batch: frame.to_dicts() for batch, frame in expected.batches})
+    assert got.late_rows == expected.late_rows
+    assert not verify(Checkpoint(open_store(checkpoint)))
+
+
+def one_frame_a_batch(flow: ab.Flow, batches: list[list[dict[str, Any]]]) -> Stream:
+    return flow.read(ab.memory(*frames_of(batches), max_frames=1))
+
+
+def received_rows(outcome: Outcome) -> int:
+    return sum(sum(entry.slot_rows) for entry in outcome.progress)
+
+
+def run_in_steps(bench: FlowBench, options: dict[str, Any], checkpoint: str, every: str = "10s") -> Outcome:
+    flow, sink = ab.Flow("steps"), ab.to_memory()
+    windowed(keyed(one_frame_a_batch(flow, stream_of(2)), **options), every).write(sink)
+    return bench.run_flow(flow, [sink], checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize("every", ["10s", "4s"])
+@pytest.mark.parametrize(
+    "merge",
+    [
+        ab.LocalMerge(at="window"),
+        ab.LocalMerge(count=60),
+        ab.LocalMerge(delay="1h", slot="1s"),
+        ab.LocalMerge(at="rows >= 4"),
+    ],
+    ids=["window", "count", "delay", "expression"],
+)
+def test_every_mode_answers_batch_for_batch_as_a_plain_exchange(
+    bench: FlowBench, merge: ab.LocalMerge, every: str
+) -> None:
+    expected = run_in_steps(bench, {"exchange": "routed"}, bench.new_checkpoint(), every)
+    checkpoint = bench.new_checkpoint()
+    got = run_in_steps(bench, {"merge": merge}, checkpoint, every)
+    assert [(batch, sorted(frame.rows())) for batch, frame in got.batches] == [
+        (batch, sorted(frame.rows())) for batch, frame in expected.batches
+    ]
+    committed = manifests(checkpoint)
+    assert any(manifest.lanes for manifest in committed), "something was held back"
+    assert not committed[-1].lanes, "a drain sends everything"
+    assert received_rows(got) < received_rows(expected)
+
+
+def test_state_that_is_read_has_what_readers_hold(bench: FlowBench) -> None:
+    checkpoint, plain = bench.new_checkpoint(), bench.new_checkpoint()
+    flows = {}
+    for place, options in ((plain, {}), (checkpoint, {"merge": ab.LocalMerge(at="window")})):
+        flow = flows[place] = ab.Flow("steps")
+        windowed(keyed(one_frame_a_batch(flow, stream_of(2)), **options)).write(ab.to_memory())
+        bench.run_flow(flow, [], checkpoint=place, drain=False)
+    held = flows[checkpoint].read_state(checkpoint)
+    assert manifests(checkpoint)[-1].lanes
+    assert_same_rows(held.to_dicts(), flows[plain].read_state(plain).to_dicts(), "state")
+
+
+def test_a_flow_that_no_longer_holds_rows_back_sends_what_it_held(bench: FlowBench) -> None:
+    checkpoint = bench.new_checkpoint()
+    expected = run_in_steps(bench, {}, bench.new_checkpoint())
+    flow, first, second = ab.Flow("steps"), ab.to_memory(), ab.to_memory()
+    rows = stream_of(2)
+    windowed(keyed(one_frame_a_batch(flow, rows), merge=ab.LocalMerge(at="window"))).write(first)
+    bench.run_flow(flow, [first], checkpoint=checkpoint, drain=False)
+    assert manifests(checkpoint)[-1].lanes
+    again = ab.Flow("steps")
+    windowed(keyed(one_frame_a_batch(again, rows), exchange="routed")).write(second)
+    bench.run_flow(again, [second], checkpoint=checkpoint)
+    got = [row for sink in (first, second) for row in sink.frame().to_dicts()]
+    assert_same_rows(got, expected.rows, "both runs together")
+
+
+def test_running_aggregates_that_are_held_back_end_with_the_same_values(bench: FlowBench) -> None:
+    def totals(stream: Stream, **options: Any) -> Stream:
+        return keyed(stream, **options).agg(rows=ab.count(), total=ab.sum("whole"))
+
+    finals = []
+    for options in ({}, {"merge": ab.LocalMerge(count=100)}):
+        flow, sink = ab.Flow("totals"), ab.to_memory()
+        totals(one_frame_a_batch(flow, stream_of(3)), **options).write(sink)
+        outcome = bench.run_flow(flow, [sink])
+        finals.append({row["key"]: row for row in outcome.rows})
+        updates = len(outcome.rows)
+    assert finals[0] == finals[1]
+    assert updates < len(stream_of(3)) * 7, "updates came less often"
+
+
+def test_a_delay_wakes_a_flow_that_no_data_comes_to(bench: FlowBench) -> None:
+    flow, sink = ab.Flow("waits"), ab.to_memory()
+    rows = [[reading(1, 1), reading(1, 2)]]
+    keyed(flow.read(ab.memory(*frames_of(rows))), merge=ab.LocalMerge(delay="1s")).agg(rows=ab.count()).write(sink)
+    handle = flow.start(bench.new_checkpoint(), spark=bench.spark, slots=2)
+    try:
+        wait_until(lambda: sink.frame().height > 0, "rows that were held back")
+        assert sink.frame()["rows"].to_list() == [2]
+        assert len(handle.progress) >= 2
+    finally:
+        handle.stop()
+
+
+# -- global merge --------------------------------------------------------------------------------------------------
+
+
+def run_global(bench: FlowBench, store: Path, checkpoint: str, every: str = "10s", **options: Any) -> Any:
+    flow = ab.Flow("global")
+    stream = keyed(one_frame_a_batch(flow, stream_of(4)), exchange="global", **options)
+    windowed(stream, every).write(ab.global_store(store, table="windows"))
+    return bench.run_flow(flow, [], checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize("every", ["10s", "4s"])
+@pytest.mark.parametrize("merge", [None, ab.LocalMerge(count=60), ab.LocalMerge(at="rows >= 4")], ids=str)
+def test_partial_results_meet_in_a_store_without_an_exchange(
+    bench: FlowBench, tmp_path: Path, merge: ab.LocalMerge | None, every: str
+) -> None:
+    flow, sink = ab.Flow("plain"), ab.to_memory()
+    windowed(keyed(one_frame_a_batch(flow, stream_of(4))), every).write(sink)
+    expected = bench.run_flow(flow, [sink])
+    got = run_global(bench, tmp_path / "store.sqlite", bench.new_checkpoint(), every, merge=merge)
+    stored = ab.read_global_store(tmp_path / "store.sqlite", "windows")
+    assert_same_rows(stored.to_dicts(), expected.rows, "the store")
+    assert sum(entry.exchanged_bytes for entry in got.progress) == 0
+    assert got.late_rows == expected.late_rows
+
+
+def test_a_batch_that_is_published_again_is_merged_once(bench: FlowBench, tmp_path: Path) -> None:
+    checkpoint, store = bench.new_checkpoint(), tmp_path / "store.sqlite"
+    run_global(bench, store, checkpoint)
+    before = ab.read_global_store(store, "windows")
+    # Spark's own log forgets the last batch: it is run, found committed, and published again.
+    last = sorted((Path(checkpoint) / "spark" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))[-1]
+    last.unlink()
+    last.with_name(f".{last.name}.crc").unlink()
+    run_global(bench, store, checkpoint)
+    assert_same_rows(ab.read_global_store(store, "windows").to_dicts(), before.to_dicts(), "the store")
+
+
+def test_a_store_that_was_emptied_stops_the_flow(bench: FlowBench, tmp_path: Path) -> None:
+    checkpoint, store = bench.new_checkpoint(), tmp_path / "store.sqlite"
+    run_global(bench, store, checkpoint)
+    store.unlink()
+    with pytest.raises(SinkError, match="lost results that were merged into it"):
+        run_global(bench, store, checkpoint)
+
+
+def test_an_operator_cannot_change_between_slots_and_a_store(bench: FlowBench, tmp_path: Path) -> None:
+    checkpoint = bench.new_checkpoint()
+    run_global(bench, tmp_path / "store.sqlite", checkpoint)
+    flow, sink = ab.Flow("global"), ab.to_memory()
+    windowed(keyed(one_frame_a_batch(flow, stream_of(4)))).write(sink)
+    with pytest.raises(CheckpointError, match="exchange was global"):
+        bench.run_flow(flow, [sink], checkpoint=checkpoint)
+
+
+def test_rows_are_not_held_back_behind_another_operator(bench: FlowBench) -> None:
+    flow, sink = ab.Flow("two-hops"), ab.to_memory()
+    first = windowed(keyed(one_frame_a_batch(flow, stream_of(4))))
+    second = first.key_by("key", merge=ab.LocalMerge(at="window")).window("30s").agg(windows=ab.count(), name="second")
+    second.write(sink)
+    with pytest.raises(FlowError, match="held back where they are read"):
+        bench.run_flow(flow, [sink])
+
+
+def test_keys_that_hardly_repeat_are_no_longer_merged(bench: FlowBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anabranch.spark.merge_watch.FEWEST_ROWS", 100)
+    plain_heads: list[bool] = []
+    observe = MergeWatch.observe
+
+    def observe_and_note(watch: MergeWatch, merged: Any) -> None:
+        plain_heads.append(bool(watch.plain))
+        observe(watch, merged)
+
+    monkeypatch.setattr(MergeWatch, "observe", observe_and_note)
+    flow, sink = ab.Flow("unique"), ab.to_memory()
+    frames = [
+        pl.DataFrame([reading(batch * 1000 + key, batch) for key in range(300)], orient="row") for batch in range(4)
+    ]
+    windowed(keyed(flow.read(ab.memory(*frames, max_frames=1)))).write(sink)
+    got = bench.run_flow(flow, [sink])
+    assert sum(row["rows"] for row in got.rows) == 1200
+    received = [sum(entry.slot_rows) for entry in got.progress[:4]]
+    assert received == [300] * 4
+    assert plain_heads[:4] == [False, True, True, True]

@@ -1,0 +1,223 @@
+"""Flows that read Kafka topics, against a real broker."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from servers.kafka import KafkaBroker, ServerMissing, connector_jars
+from servers.programs import skip_or_fail
+
+import anabranch as ab
+from anabranch.cli.loading import load
+from spark.running import WAIT_SECONDS, FlowBench, wait_until
+
+SCHEMA = {"sensor": pl.Int64, "ts": pl.Datetime("ms"), "volts": pl.Float64}
+START_MS = 1_767_225_600_000
+_topic_numbers = itertools.count()
+
+
+@pytest.fixture
+def topic(kafka: KafkaBroker) -> str:
+    """A topic of the test's own, with three partitions."""
+    name = f"readings-{next(_topic_numbers)}"
+    kafka.create_topic(name, 3)
+    return name
+
+
+def reading(sensor: int, second: float) -> bytes:
+    """Return a message, so many seconds after the start of the stream."""
+    return json.dumps({"sensor": sensor, "ts": START_MS + int(second * 1000), "volts": 230.0}).encode()
+
+
+def send(broker: KafkaBroker, topic: str, seconds: range, partitions: int = 3) -> Counter[tuple[int, int]]:
+    """Send one reading of every partition's sensor a second; return what windows of ten seconds must count."""
+    expected: Counter[tuple[int, int]] = Counter()
+    for number in range(partitions):
+        broker.produce(topic, [reading(number, second) for second in seconds], partition=number)
+        expected.update((number, second // 10) for second in seconds)
+    return expected
+
+
+def make_flow(source: Any) -> tuple[ab.Flow, Any]:
+    flow, sink = ab.Flow("kafka"), ab.to_memory()
+    windows = flow.read(source).watermark("ts", delay="2s").key_by("sensor").window("10s")
+    windows.agg(rows=ab.count()).write(sink)
+    return flow, sink
+
+
+def count_windows(sink: Any) -> Counter[tuple[int, int]]:
+    """Return the counts by (sensor, window); a window that came twice would count twice."""
+    counted: Counter[tuple[int, int]] = Counter()
+    for row in sink.frame().to_dicts():
+        start = row["window_start"]
+        seconds = (start - start.replace(hour=0, minute=0, second=0, microsecond=0)).total_seconds()
+        counted[row["sensor"], int(seconds) // 10] += row["rows"]
+    return counted
+
+
+def test_a_topic_is_read_to_its_end_and_on_after_a_restart(bench: FlowBench, kafka: KafkaBroker, topic: str) -> None:
+    expected = send(kafka, topic, range(0, 40))
+    source = ab.kafka(kafka.servers, topic, schema=SCHEMA, max_rows=50)
+    flow, sink = make_flow(source)
+    checkpoint = bench.new_checkpoint()
+    first = bench.run_flow(flow, [sink], checkpoint=checkpoint, drain=False)
+    assert sum(entry.rows_in for entry in first.progress) == 120
+    assert max(entry.rows_in for entry in first.progress) <= 50
+    kafka.add_partitions(topic, 4)
+    expected += send(kafka, topic, range(40, 60), partitions=4)
+    second = bench.run_flow(flow, [sink], checkpoint=checkpoint)
+    assert sum(entry.rows_in for entry in second.progress) == 80
+    assert count_windows(sink) == expected
+
+
+def test_messages_that_do_not_parse_go_to_the_dead_letters(bench: FlowBench, kafka: KafkaBroker, topic: str) -> None:
+    kafka.produce(topic, [reading(1, 0), b"{broken", reading(1, 1)], partition=2)
+    flow, sink = make_flow(ab.kafka(kafka.servers, topic, schema=SCHEMA))
+    dead = ab.to_memory()
+    flow.dead_letter(dead)
+    bench.run_flow(flow, [sink])
+    assert count_windows(sink) == Counter({(1, 0): 2})
+    (row,) = dead.frame().to_dicts()
+    assert row["source"] == f"kafka {topic} (json)"
+    assert row["reason"].startswith(f"topic {topic}, partition 2, offset 1: not JSON")
+    assert row["payload"] == "{broken"
+
+
+def test_each_partition_can_have_its_own_time(bench: FlowBench, kafka: KafkaBroker, topic: str) -> None:
+    """One partition is an hour ahead of the other: by one clock for all, what the other sends would be late."""
+    kafka.produce(topic, [reading(0, 3600 + second) for second in range(60)], partition=0)
+    kafka.produce(topic, [reading(1, second) for second in range(60)], partition=1)
+    late = {}
+    for per in ("flow", "partition"):
+        flow, sink = ab.Flow("kafka"), ab.to_memory()
+        rows = flow.read(ab.kafka(kafka.servers, topic, schema=SCHEMA, max_rows=20))
+        rows.watermark("ts", per=per).key_by("sensor").window("10s").agg(rows=ab.count()).write(sink)
+        late[per] = bench.run_flow(flow, [sink]).late_rows
+    assert late["partition"] == 0
+    assert late["flow"] > 0
+
+
+@pytest.mark.parametrize("fault", ["killed", "paused"])
+def test_a_broker_that_goes_away_while_a_flow_runs_costs_nothing(
+    bench: FlowBench, own_kafka: KafkaBroker, fault: str
+) -> None:
+    own_kafka.create_topic("steady", 3)
+    expected = send(own_kafka, "steady", range(0, 30))
+    flow, sink = make_flow(ab.kafka(own_kafka.servers, "steady", schema=SCHEMA, max_rows=40))
+    handle = flow.start(bench.new_checkpoint(), spark=bench.spark, trigger="100ms", slots=2)
+    try:
+        wait_until(lambda: bool(handle.progress), "the first batch")
+        if fault == "killed":
+            own_kafka.kill()
+            time.sleep(3.0)
+            own_kafka.start()
+        else:
+            own_kafka.pause()
+            time.sleep(8.0)
+            own_kafka.resume()
+        expected += send(own_kafka, "steady", range(30, 60))
+        wait_until(lambda: sum(entry.rows_in for entry in handle.progress) >= 180, "all messages")
+        handle.stop(drain=True, timeout_seconds=WAIT_SECONDS)
+    finally:
+        handle.stop()
+    assert handle.exception() is None
+    assert sum(entry.rows_in for entry in handle.progress) == 180
+    assert count_windows(sink) == expected
+
+
+def test_a_flow_from_the_latest_sees_what_comes_while_it_stands_still(
+    bench: FlowBench, kafka: KafkaBroker, topic: str
+) -> None:
+    send(kafka, topic, range(0, 20))
+    flow, sink = make_flow(ab.kafka(kafka.servers, topic, schema=SCHEMA, start="latest"))
+    checkpoint = bench.new_checkpoint()
+    bench.run_flow(flow, [sink], checkpoint=checkpoint, drain=False)
+    expected = send(kafka, topic, range(20, 40))
+    bench.run_flow(flow, [sink], checkpoint=checkpoint)
+    assert count_windows(sink) == expected
+
+
+def test_a_flow_file_can_name_a_topic(bench: FlowBench, kafka: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    expected = send(kafka, topic, range(0, 20))
+    (tmp_path / "flow.yaml").write_text(
+        f"""
+flow: from-kafka
+sources:
+  readings:
+    kafka:
+      servers: {kafka.servers}
+      topic: {topic}
+      schema: {{sensor: int64, ts: "datetime[ms]", volts: float64}}
+      include: [offset]
+      options: {{client.id: flow-file}}
+streams:
+  counts:
+    from: readings
+    steps:
+      - key_by: sensor
+      - agg: {{rows: count, last: {{max: offset}}}}
+    to: {{parquet: out}}
+"""
+    )
+    load(str(tmp_path / "flow.yaml")).flow.run(
+        bench.new_checkpoint(), spark=bench.spark, trigger="available-now", slots=2
+    )
+    got = pl.read_parquet(tmp_path / "out" / "*.parquet")
+    assert got["rows"].sum() == sum(expected.values())
+    assert got["last"].unique().to_list() == [19]
+
+
+_NATIVE = """
+import sys, pathlib
+import anabranch as ab
+import polars as pl
+
+servers, topic, jars, folder = sys.argv[1:]
+spark = ab.local_session("local[2]", "1g", {"spark.jars": jars, "spark.sql.shuffle.partitions": "2"})
+stream = (
+    spark.readStream.format("kafka")
+    .option("kafka.bootstrap.servers", servers)
+    .option("subscribe", topic)
+    .option("startingOffsets", "earliest")
+    .option("maxOffsetsPerTrigger", 30)
+    .load()
+    .selectExpr("CAST(value AS STRING) AS text", "partition", "offset")
+)
+for _ in range(2):
+    flow = ab.Flow("native")
+    flow.read(ab.from_spark(stream)).key_by("partition").agg(rows=ab.count(), last=ab.max("offset")).write(
+        ab.parquet(folder + "/out")
+    )
+    flow.run(folder + "/checkpoint", spark=spark, trigger="available-now", slots=2)
+rows = pl.read_parquet(folder + "/out/*.parquet")
+print("GOT", sorted(rows.group_by("partition").agg(pl.col("rows").max(), pl.col("last").max()).rows()))
+spark.stop()
+"""
+
+
+def test_spark_s_own_connector_keeps_working_as_a_source(kafka: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    try:
+        jars = ",".join(str(jar) for jar in sorted(connector_jars().glob("*.jar")))
+    except ServerMissing as missing:
+        skip_or_fail(missing)
+    send(kafka, topic, range(0, 25))
+    # Jars must be there when a session starts: this one has a process of its own.
+    outcome = subprocess.run(
+        [sys.executable, "-c", _NATIVE, kafka.servers, topic, jars, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+    )
+    assert "GOT [(0, 25, 24), (1, 25, 24), (2, 25, 24)]" in outcome.stdout, outcome.stdout + outcome.stderr[-3000:]

@@ -1,0 +1,164 @@
+"""Batches fetched as a whole: the same messages as the client's, and whatever is not common is left to the client."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anabranch.connectors.kafka.cluster import TopicPart
+from anabranch.connectors.kafka.connection import make_connection
+from anabranch.connectors.kafka.consuming import ConfluentReader, OffsetRange
+from anabranch.connectors.kafka.fetching import FetchReader, is_plain
+from anabranch.connectors.kafka.messages import Messages
+from servers.kafka import KafkaBroker
+
+ROWS = 12_000
+
+
+class NotedReader:
+    """The client, with a note of the offsets that were left to it."""
+
+    def __init__(self, kafka: KafkaBroker) -> None:
+        self._reader = ConfluentReader(make_connection(kafka.servers, None))
+        self.left_from: list[int] = []
+
+    def read(self, wanted: OffsetRange, include: Sequence[str], wait_seconds: float) -> Iterator[Messages]:
+        self.left_from.append(wanted.first)
+        return self._reader.read(wanted, include, wait_seconds)
+
+
+@pytest.fixture
+def part(kafka: KafkaBroker) -> TopicPart:
+    topic = f"fetched-{uuid.uuid4().hex[:12]}"
+    kafka.create_topic(topic)
+    return TopicPart(topic, 0)
+
+
+def write(kafka: KafkaBroker, part: TopicPart, values: Sequence[bytes | None], **settings: Any) -> None:
+    from confluent_kafka import Producer
+
+    given = {"bootstrap.servers": kafka.servers, "linger.ms": 200, "batch.num.messages": 2_000, **settings}
+    producer = Producer(given)
+    for value in values:
+        producer.produce(part.topic, value, key=b"k", partition=part.number, headers=[("h", b"x")])
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def make_values(rows: int = ROWS) -> list[bytes]:
+    return [b'{"row": %d, "text": "%s"}' % (row, b"x" * (row % 50)) for row in range(rows)]
+
+
+def fetch(
+    kafka: KafkaBroker, part: TopicPart, first: int, last: int, reader: FetchReader | None = None
+) -> tuple[list[bytes], list[int], NotedReader]:
+    client = NotedReader(kafka)
+    reader = reader or FetchReader(make_connection(kafka.servers, None), client)
+    found = list(reader.read(OffsetRange(part, first, last, 40.0), (), 30.0))
+    values = [value for messages in found for value in messages.values()]
+    offsets = np.concatenate([messages.offsets for messages in found]).tolist() if found else []
+    return values, offsets, client
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "gzip", "zstd"])
+def test_batches_hold_what_was_written(kafka: KafkaBroker, part: TopicPart, compression: str) -> None:
+    values = make_values()
+    write(kafka, part, values, **{"compression.type": compression})
+    assert fetch(kafka, part, 0, ROWS)[:2] == (values, list(range(ROWS)))
+    found, offsets, client = fetch(kafka, part, 777, 9_001)
+    assert found == values[777:9_001]
+    assert offsets == list(range(777, 9_001))
+    assert client.left_from == []
+
+
+def test_ranges_follow_each_other_over_one_connection(kafka: KafkaBroker, part: TopicPart) -> None:
+    values = make_values()
+    write(kafka, part, values)
+    client = NotedReader(kafka)
+    reader = FetchReader(make_connection(kafka.servers, None), client)
+    found = [
+        value
+        for first in range(0, ROWS, 1_111)
+        for value in fetch(kafka, part, first, min(first + 1_111, ROWS), reader)[0]
+    ]
+    assert found == values
+    # Back to the beginning, as a batch that is run again does.
+    assert fetch(kafka, part, 0, 10, reader)[0] == values[:10]
+    assert client.left_from == []
+
+
+def test_a_compression_that_is_not_read_here_is_left_to_the_client(kafka: KafkaBroker, part: TopicPart) -> None:
+    values = make_values()
+    write(kafka, part, values, **{"compression.type": "snappy"})
+    found, _, client = fetch(kafka, part, 5, ROWS)
+    assert found == values[5:]
+    assert client.left_from == [5]
+
+
+def test_values_that_are_packed_very_well_are_unpacked_all_the_same(kafka: KafkaBroker, part: TopicPart) -> None:
+    values = [b"y" * 500] * 4_000
+    write(kafka, part, values, **{"compression.type": "lz4"})
+    found, _, client = fetch(kafka, part, 0, len(values))
+    assert found == values
+    assert client.left_from == []
+
+
+def test_tombstones_and_small_batches_are_left_to_the_client(kafka: KafkaBroker, part: TopicPart) -> None:
+    values: list[bytes | None] = [*make_values(3_000), None, *make_values(3_000)]
+    write(kafka, part, values)
+    found, _, client = fetch(kafka, part, 0, len(values))
+    assert found == [value or b"" for value in values]
+    assert len(client.left_from) == 1
+    small = TopicPart(f"{part.topic}-small", 0)
+    kafka.create_topic(small.topic)
+    write(kafka, small, make_values(300), **{"batch.num.messages": 3})
+    found, _, client = fetch(kafka, small, 0, 300)
+    assert found == make_values(300)
+    assert client.left_from == [0]
+
+
+def test_aborted_transactions_are_not_read(kafka: KafkaBroker, part: TopicPart) -> None:
+    from confluent_kafka import Producer
+
+    settings = {"bootstrap.servers": kafka.servers, "transactional.id": part.topic, "linger.ms": 100}
+    producer = Producer(settings)
+    producer.init_transactions(30)
+    for end in (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction):
+        producer.begin_transaction()
+        for value in make_values(1_000):
+            producer.produce(part.topic, end.__name__.encode() + value, partition=0)
+        producer.flush(30)
+        end(30)
+    # Each transaction has a marker behind its messages.
+    found, offsets, _ = fetch(kafka, part, 0, 3_003)
+    assert len(found) == 2_000
+    assert not any(value.startswith(b"abort") for value in found)
+    assert offsets == [*range(1_000), *range(2_002, 3_002)]
+
+
+def test_offsets_that_are_gone_and_brokers_that_are_away_are_left_to_the_client(
+    own_kafka: KafkaBroker,
+) -> None:
+    part = TopicPart("gone", 0)
+    own_kafka.create_topic(part.topic)
+    values = make_values(4_000)
+    write(own_kafka, part, values)
+    client = NotedReader(own_kafka)
+    reader = FetchReader(make_connection(own_kafka.servers, None), client)
+    assert fetch(own_kafka, part, 0, 2_000, reader)[0] == values[:2_000]
+    own_kafka.stop()
+    own_kafka.start()
+    assert fetch(own_kafka, part, 2_000, 4_000, reader)[0] == values[2_000:]
+    assert client.left_from in ([], [2_000])
+    own_kafka.delete_records(part.topic, 0, 1_000)
+    with pytest.raises(Exception, match="offsets from 500 are gone"):
+        fetch(own_kafka, part, 500, 4_000, reader)
+
+
+def test_secured_connections_are_not_for_it() -> None:
+    assert is_plain(make_connection("host:9092", {"fetch.wait.max.ms": 5}))
+    assert not is_plain(make_connection("host:9092", {"security.protocol": "SASL_SSL"}))

@@ -1,0 +1,74 @@
+"""Handing batches to sinks, and again what a sink's place lost."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from anabranch.connectors.claims import ResultsLost
+from anabranch.model import StagedFile
+from anabranch.spark.publishing import Publisher
+
+
+class FewBatches:
+    """Stands in for a checkpoint that keeps some batches."""
+
+    store = SimpleNamespace(local_path=lambda name: Path("/checkpoint") / name, url="/checkpoint")
+
+    def __init__(self, *kept: int) -> None:
+        self._kept = kept
+
+    def batches(self) -> list[int]:
+        return list(self._kept)
+
+    def load(self, batch: int) -> Any:
+        staged = {0: (StagedFile(f"results/{batch}.arrow", 1, 10, 0),)}
+        return SimpleNamespace(batch=batch, epoch=7, flow="flow", sinks=staged)
+
+
+@dataclass
+class ForgetfulSink:
+    """Loses what it has, once, and wants it back."""
+
+    since: int | None = None
+    heard: list[tuple[int, str, bool, int]] = field(default_factory=list)
+
+    def publish(self, batch: int, staged: Any, context: Any) -> None:
+        if self.since is not None and not context["rebuilding"]:
+            lost, self.since = self.since, None
+            raise ResultsLost("the place lost results", lost)
+        self.heard.append((batch, staged[0][1], context["rebuilding"], context["driver_epoch"]))
+
+
+def publisher(sink: ForgetfulSink, *kept: int) -> tuple[Publisher, FewBatches]:
+    checkpoint = FewBatches(*kept)
+    return Publisher(checkpoint, {0: sink}, {"driver_epoch": 9}), checkpoint  # type: ignore[arg-type, dict-item]
+
+
+def test_a_batch_is_handed_on_with_its_files_and_the_drivers_epoch() -> None:
+    sink = ForgetfulSink()
+    publishing, checkpoint = publisher(sink, 0, 1)
+    publishing.publish(checkpoint.load(1))
+    assert sink.heard == [(1, "/checkpoint/results/1.arrow", False, 9)]
+
+
+def test_what_a_place_lost_is_published_again_as_far_as_it_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "anabranch")
+    sink = ForgetfulSink(since=1)
+    publishing, checkpoint = publisher(sink, 3, 4, 5)
+    publishing.publish(checkpoint.load(5))
+    assert [(batch, rebuilding) for batch, _, rebuilding, _ in sink.heard] == [(3, True), (4, True), (5, True)]
+    assert "publishing batches 3 to 5 again; batches 1 to 2 are kept no longer and stay lost" in caplog.text
+
+
+def test_only_batches_since_the_loss_are_published_again(caplog: pytest.LogCaptureFixture) -> None:
+    sink = ForgetfulSink(since=4)
+    publishing, checkpoint = publisher(sink, 2, 3, 4, 5)
+    publishing.publish(checkpoint.load(5))
+    assert [batch for batch, *_ in sink.heard] == [4, 5]
+    assert "stay lost" not in caplog.text
