@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from anabranch.bench import BenchOptions
-from anabranch.bench.exchange import LIMIT_MBIT, run
+from anabranch.bench.exchange import LIMIT_MBIT, Extent, run
 from anabranch.bench.exchange_figures import AHEAD, GLOBAL, HELD, LOCAL, PLAIN, WAYS
 from anabranch.bench.namespaces import find_hindrance, host_network
 from anabranch.bench.registry import BenchError
@@ -38,7 +38,7 @@ def test_every_way_answers_alike_and_sends_less_than_a_plain_exchange(tmp_path: 
     )
     missing = find_what_is_missing()
     text = StringIO()
-    report = run(options, Console(file=text, width=100), rounds=1, fewest_batches=4)
+    report = run(options, Console(file=text, width=100), Extent(rounds=1, warm_ups=(), fewest_batches=4))
     assert report.answers_equal, text.getvalue()
     assert (tmp_path / "figures.json").exists() and (tmp_path / "out" / "exchange.svg").exists()
     for limit in (None, *(() if missing else (LIMIT_MBIT,))):

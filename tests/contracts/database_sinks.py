@@ -69,6 +69,10 @@ class Subject:
     """Whether a later row of a key takes the place of the earlier one."""
     exclusive: bool = True
     """Whether a place belongs to one flow."""
+    outage_seconds: float = 1.0
+    """How long the server is away for a sink to notice."""
+    short_patience_seconds: float = 0.5
+    """Enough to begin, and not to wait."""
 
     def make(self, **more: Any) -> Any:
         """Return a sink to this place, as another driver would make it."""
@@ -191,7 +195,8 @@ class KafkaSubject(Subject):
     replaces = False
 
     def __init__(self, server: Any) -> None:
-        super().__init__(server, replaces=False, exclusive=False)
+        # Kafka's client itself waits a while for brokers.
+        super().__init__(server, replaces=False, exclusive=False, outage_seconds=7.0, short_patience_seconds=15.0)
         server.create_topic(self.name, 2)
 
     def make(self, **more: Any) -> Any:

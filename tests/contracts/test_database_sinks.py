@@ -192,7 +192,7 @@ class TestFaults:
         subject.server.start()
         sink.publish(1, stage(sink, make_rows(1003)), context())
         subject.server.kill()
-        later = threading.Timer(1.0, subject.server.start)
+        later = threading.Timer(subject.outage_seconds, subject.server.start)
         later.start()
         sink.publish(2, stage(sink, make_rows(1006)), context())
         later.join()
@@ -206,7 +206,7 @@ class TestFaults:
         assert subject.rows() == rows_of(make_rows(1000, 12))
 
     def test_patience_ends(self, subject: Subject, stage: Stage) -> None:
-        sink = subject.opened(patience_seconds=0.5)
+        sink = subject.opened(patience_seconds=subject.short_patience_seconds)
         staged: Any = stage(sink, make_rows(1000))
         subject.server.kill()
         with pytest.raises(SinkError, match=r"out of reach .*the batch is committed"):

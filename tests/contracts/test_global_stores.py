@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import pickle
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -231,6 +232,23 @@ def test_tasks_get_no_password(store: Opened) -> None:
 
 def test_a_table_that_does_not_exist_has_no_rows(store: Opened) -> None:
     assert ab.read_global_store(store.url, "nobody").is_empty()
+
+
+@pytest.mark.parametrize("server", ["own_postgres", "own_mariadb", "own_redis"])
+def test_a_server_that_is_restarted_is_waited_for_and_nothing_is_doubled(
+    server: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    running = request.getfixturevalue(server)
+    store = Opened(running.url, tmp_path)
+    sink = store.sink()
+    sink.claim(FLOW, None)
+    store.publish(sink, 0, [(1, "a", 200.0, 5, 1)])
+    running.stop()
+    back = threading.Timer(1.0, running.start)
+    back.start()
+    store.publish(sink, 1, [(1, "a", 210.0, 6, 2)])
+    back.join()
+    assert [(row["readings"], row["total"]) for row in store.rows()] == [(2, 11)]
 
 
 Make = Callable[[], GlobalStoreSink]

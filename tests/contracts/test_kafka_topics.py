@@ -14,6 +14,7 @@ from anabranch.connectors import kafka_topic
 from anabranch.errors import SinkError
 from contracts.database_sinks import SCHEMA, KafkaSubject, Stage, context, make_rows, read_committed, rows_of
 from servers.kafka import KafkaBroker
+from servers.schema_registry import schema_registry
 
 
 @pytest.fixture
@@ -81,6 +82,21 @@ def test_avro_records_bear_times_in_utc(subject: KafkaSubject, stage: Stage) -> 
     row = fastavro.schemaless_reader(io.BytesIO(message.value()), schema, None)
     assert row["sensor"] == 1000
     assert row["window_end"] == make_rows(1000, 1).get_column("window_end")[0].replace(tzinfo=UTC)
+
+
+def test_avro_values_bear_the_number_of_their_schema_in_a_registry(subject: KafkaSubject, stage: Stage) -> None:
+    import fastavro
+
+    with schema_registry() as registry:
+        sink = subject.make(format="avro", registry=registry.url)
+        sink.check(SCHEMA)
+        sink.claim("test", None)
+        (number,) = registry.subjects[f"{subject.name}-value"]
+        sink.publish(0, stage(sink, make_rows(1000, 1)), context())
+    (message,) = subject.messages()
+    assert message.value()[:5] == b"\0" + number.to_bytes(4, "big")
+    schema = fastavro.parse_schema(json.loads(registry.schemas[number]["schema"]))
+    assert fastavro.schemaless_reader(io.BytesIO(message.value()[5:]), schema, None)["sensor"] == 1000
 
 
 def test_an_aborted_transaction_is_not_seen(subject: KafkaSubject, stage: Stage) -> None:

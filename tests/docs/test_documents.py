@@ -26,6 +26,7 @@ from docs.documents import DOCUMENTS, PROJECT, Block, blocks_of, name_of, read_b
 
 README = PROJECT / "README.md"
 GUIDE = PROJECT / "docs" / "guide.md"
+CONNECTORS = PROJECT / "docs" / "connectors.md"
 RUNNABLE = [document for document in DOCUMENTS if any(b.language == "python" for b in read_blocks(document))]
 
 
@@ -182,6 +183,11 @@ def test_the_guide_names_every_option_of_a_source_or_sink(constructor: Callable[
     text = GUIDE.read_text(encoding="utf-8")
     options = [name for name in inspect.signature(constructor).parameters if name not in ("path", "callback", "frames")]
     assert [name for name in options if f"`{name}`" not in text and f"`{name}=" not in text] == []
+
+
+def test_the_page_of_connectors_names_every_option_of_kafka() -> None:
+    text = CONNECTORS.read_text(encoding="utf-8")
+    assert [name for name in inspect.signature(connectors.kafka).parameters if f"`{name}`" not in text] == []
 
 
 def test_the_guide_names_every_error() -> None:

@@ -16,12 +16,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from anabranch.bench.servers.jars import ServerMissing
+
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
-
-
-class ServerMissing(Exception):
-    """A server's program cannot be had here; the text says how to get it."""
 
 
 def skip_or_fail(missing: Exception) -> None:

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as hypothesis_seed
 
-from spark.random_flows import KINDS, OWN_TIME_KINDS, SEEDS, check, make_random_flow
+from spark.random_flows import HELD_KINDS, KINDS, OWN_TIME_KINDS, SEEDS, check, make_random_flow
 from spark.running import FlowBench
 
 FLOWS = int(os.environ.get("ANABRANCH_SOAK_FLOWS", "350"))
 SEED = int(os.environ.get("ANABRANCH_SOAK_SEED", random.SystemRandom().randrange(2**32)))
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *OWN_TIME_KINDS])
+@pytest.mark.parametrize("kind", [*KINDS, *HELD_KINDS, *OWN_TIME_KINDS])
 @hypothesis_seed(SEED)
 @settings(
-    max_examples=max(1, FLOWS // len([*KINDS, *OWN_TIME_KINDS])),
+    max_examples=max(1, FLOWS // len([*KINDS, *HELD_KINDS, *OWN_TIME_KINDS])),
     deadline=None,
     database=None,
     phases=[Phase.generate],

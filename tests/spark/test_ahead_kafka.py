@@ -100,7 +100,8 @@ def test_a_topic_that_others_wrote_breaks_the_promise(bench: FlowBench, kafka: K
     frame = make_readings(0, 20)
     for number in range(PARTITIONS):
         # In turn, as a producer without keys does.
-        lines = frame.gather_every(PARTITIONS, number).write_ndjson().encode().splitlines()
+        part = frame.gather_every(PARTITIONS, number).with_columns(pl.col("ts").dt.to_string("iso:strict"))
+        lines = part.write_ndjson().encode().splitlines()
         kafka.produce(topic, lines, partition=number)
     with pytest.raises(SourceError, match=r"break the promise.*sensor.*partitions \d and \d"):
         run(bench, ab.kafka(kafka.servers, topic, schema=SCHEMA), "ahead")

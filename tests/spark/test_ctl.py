@@ -18,8 +18,8 @@ from anabranch.model.routes import DEFAULT_BUCKETS
 from anabranch.routing import hash_keys
 from anabranch.routing.keys import KeyBatch
 from anabranch.routing.routes import Routes
-from spark.running import SCHEMA, FlowBench, frames_of, reading, wait_until
 from servers.redis import RedisServer
+from spark.running import SCHEMA, FlowBench, frames_of, reading, wait_until
 
 KEYS = 20
 SLOTS = 3

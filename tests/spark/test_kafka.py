@@ -14,11 +14,11 @@ from typing import Any
 
 import polars as pl
 import pytest
-from servers.kafka import KafkaBroker, ServerMissing, connector_jars
-from servers.programs import skip_or_fail
 
 import anabranch as ab
 from anabranch.cli.loading import load
+from servers.kafka import KafkaBroker, ServerMissing, connector_jars
+from servers.programs import skip_or_fail
 from spark.running import WAIT_SECONDS, FlowBench, wait_until
 
 SCHEMA = {"sensor": pl.Int64, "ts": pl.Datetime("ms"), "volts": pl.Float64}

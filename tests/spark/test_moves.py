@@ -13,7 +13,7 @@ import pytest
 import anabranch as ab
 from anabranch.spark.spec import FlowProgram
 from oracle import assert_same_batches, assert_same_rows
-from spark.random_flows import KINDS, OWN_TIME_KINDS, SCHEMA, check, make_random_flow
+from spark.random_flows import HELD_KINDS, KINDS, OWN_TIME_KINDS, SCHEMA, check, make_random_flow
 from spark.running import START, FlowBench, frames_of, reading
 from spark.test_transparency import BATCHES, answers, make_flow
 from spark.wild_steering import WildSteering
@@ -60,7 +60,7 @@ def test_random_moves_at_every_boundary_do_not_change_the_answers(
 
 
 @pytest.mark.parametrize("seed", [11])
-@pytest.mark.parametrize("kind", [*KINDS, *OWN_TIME_KINDS])
+@pytest.mark.parametrize("kind", [*KINDS, *HELD_KINDS, *OWN_TIME_KINDS])
 def test_a_random_flow_answers_as_the_oracle_while_its_keys_move(bench: FlowBench, kind: str, seed: int) -> None:
     case = make_random_flow(kind, seed)
     rows = [row for batch in case.batches() for row in batch]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,6 @@ from anabranch.bench.workload import read_through
 
 DEFAULT_ROWS = 24_000_000
 DEFAULT_SENSORS = 2_000
-ROUNDS = 2
-"""Each way runs so often, the second time in the other order: who comes later finds a warmer machine."""
-WARM_UPS = (LOCAL, PLAIN)
-"""Flows that run before anything is measured: a JVM compiles its hot loops for tens of seconds."""
 HOSTS = 2
 LIMIT_MBIT = 100.0
 CURVE_LIMITS_MBIT = (1_000.0, 25.0)
@@ -55,21 +52,28 @@ _WORKER_MEMORY = "1200m"
 _DRIVER_MEMORY = "1g"
 
 
-def run(
-    options: BenchOptions,
-    console: Console | None = None,
-    ways: Sequence[str] = WAYS,
-    rounds: int = ROUNDS,
-    fewest_batches: int = FEWEST_BATCHES,
-) -> ExchangeReport:
-    """Run every way, freely and between two hosts with thin wires, and report; answers are compared first.
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much is run: all of it, unless a part is to be worked on."""
 
-    ``ways``, ``rounds`` and ``fewest_batches`` narrow the run, for work on a part of it.
-    """
+    ways: tuple[str, ...] = WAYS
+    rounds: int = 2
+    """Each way runs so often, the second time in the other order: who comes later finds a warmer machine."""
+    warm_ups: tuple[str, ...] = (LOCAL, PLAIN)
+    """Ways that run before anything is measured: a JVM compiles its hot loops for tens of seconds."""
+    fewest_batches: int = FEWEST_BATCHES
+
+
+_WHOLE = Extent()
+
+
+def run(options: BenchOptions, console: Console | None = None, extent: Extent = _WHOLE) -> ExchangeReport:
+    """Run every way, freely and between two hosts with thin wires, and report; answers are compared first."""
     console = console or Console()
-    bench = _Exchange(options, console, ways)
-    given = plan_input(options.rows or DEFAULT_ROWS, options.keys or DEFAULT_SENSORS, options.seed, fewest_batches)
-    runs = bench.run_freely(given, rounds)
+    bench = _Exchange(options, console, extent)
+    rows, sensors = options.rows or DEFAULT_ROWS, options.keys or DEFAULT_SENSORS
+    given = plan_input(rows, sensors, options.seed, extent.fewest_batches)
+    runs = bench.run_freely(given, extent.rounds)
     limited = bench.run_limited(given, (LIMIT_MBIT, *(CURVE_LIMITS_MBIT if options.curves else ())))
     curves: list[ExchangeRun] = []
     if options.curves:
@@ -83,7 +87,7 @@ def run(
         pictures += draw_ways(runs, [run for run in limited if run.limit_mbit == LIMIT_MBIT], options.out_dir)
         pictures += draw_curves(curves, options.out_dir) if curves else []
     report = ExchangeReport(
-        bench.describe(given, rounds), figures, [*runs, *limited], options.seed, curves, pictures, tuple(bench.notes)
+        bench.describe(given), figures, [*runs, *limited], options.seed, curves, pictures, tuple(bench.notes)
     )
     if options.json_path is not None:
         write_json(report, options.json_path)
@@ -94,13 +98,14 @@ def run(
 class _Exchange:
     """One call of the bench: what was asked for, and where things lie."""
 
-    def __init__(self, options: BenchOptions, console: Console, ways: Sequence[str]) -> None:
+    def __init__(self, options: BenchOptions, console: Console, extent: Extent) -> None:
         if options.peers:
             msg = f"exchange compares ways of one flow and knows no peers; leave out {', '.join(options.peers)}"
             raise BenchError(msg)
         self._options = options
         self._console = console
-        self._ways = tuple(ways)
+        self._extent = extent
+        self._ways = extent.ways
         self._slots = options.slots or PARTITIONS
         self._inputs = options.cache_dir / "exchange"
         self._logs = (options.out_dir or options.cache_dir) / "logs"
@@ -113,8 +118,8 @@ class _Exchange:
         folder, expected = self._prepare(given, name)
         with scratch_places(self._options.cache_dir, self._logs, f"exchange-{given.sensors}") as places:
             session = {"master": f"local[{CORES}]", "memory": JVM_MEMORY}
-            seen = self._run_ways(name, [*WARM_UPS, *order], folder, session, places)
-            runs = _judge(seen, self._ways, given, expected, places.output)
+            seen = self._run_ways(name, [*self._extent.warm_ups, *order], folder, session, places)
+            runs = _judge(seen, self._extent, given, expected, places.output)
         self._say(name, runs)
         return runs
 
@@ -137,7 +142,7 @@ class _Exchange:
                 runs += self._run_between(network, given, folder, expected, limit_mbit)
         return runs
 
-    def describe(self, given: ExchangeInput, rounds: int) -> dict[str, Any]:
+    def describe(self, given: ExchangeInput) -> dict[str, Any]:
         """Return what was run."""
         return {
             "name": "exchange",
@@ -156,7 +161,7 @@ class _Exchange:
             "slots": self._slots,
             "partitions": PARTITIONS,
             "ways": list(self._ways),
-            "rounds": rounds,
+            "rounds": self._extent.rounds,
             "cores": CORES,
             "jvm_memory": JVM_MEMORY,
             "hosts": HOSTS,
@@ -176,8 +181,8 @@ class _Exchange:
             standalone_cluster(places.scratch, workers, master=master, worker_memory=_WORKER_MEMORY) as url,
         ):
             session = _describe_session(url, network)
-            seen = self._run_ways(name, [*WARM_UPS, *self._ways], folder, session, places)
-            runs = _judge(seen, self._ways, given, expected, places.output, limit_mbit, network)
+            seen = self._run_ways(name, [*self._extent.warm_ups, *self._ways], folder, session, places)
+            runs = _judge(seen, self._extent, given, expected, places.output, limit_mbit, network)
         self._say(name, runs)
         return runs
 
@@ -232,7 +237,7 @@ def _describe_session(master: str, network: HostNetwork) -> dict[str, object]:
 
 def _judge(
     seen: Sequence[Mapping[str, Any]],
-    ways: Sequence[str],
+    extent: Extent,
     given: ExchangeInput,
     expected: Expected,
     output: Path,
@@ -243,9 +248,9 @@ def _judge(
     warm_up_rows = given.rows * WARM_UP_SHARE
     checks = [check_way(reported["way"], output / str(number), expected) for number, reported in enumerate(seen)]
     runs = []
-    for way in ways:
+    for way in extent.ways:
         numbers = [number for number, reported in enumerate(seen) if reported["way"] == way]
-        measured = [number for number in numbers if number >= len(WARM_UPS)]
+        measured = [number for number in numbers if number >= len(extent.warm_ups)]
         wrong = [checks[number] for number in numbers if not checks[number].equal]
         rounds = [seen[number] for number in measured]
         samples = [[(float(at), int(rows)) for at, rows in reported["samples"]] for reported in rounds]

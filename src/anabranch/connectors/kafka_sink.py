@@ -213,12 +213,12 @@ class KafkaSink:
         producer = session.producer
         producer.begin_transaction()
         self._produce(messages)
+        self._flush()
         # The mark: readers of the topic do not see it, a restarted driver does, and it holds if the messages do.
         mark = kafka.TopicPartition(
             self.topic, MARKED_PARTITION, given.batch + 1, json.dumps({"flow": flow, "epoch": given.epoch})
         )
         producer.send_offsets_to_transaction([mark], session.group.consumer_group_metadata(), self._answer_seconds)
-        self._flush()
         producer.commit_transaction(self._answer_seconds)
         session.published, session.epoch = given.batch, given.epoch
 

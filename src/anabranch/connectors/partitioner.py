@@ -124,9 +124,13 @@ class Partitioner:
         """Whether the key alone says where it goes, for good: then who reads can check every row."""
         return self._assignment.is_computed and not self._has_edges
 
-    def partitions_of(self, keys: KeyBatch) -> NDArray[np.int32]:
-        """Return where keys go, for one that is computed; counts nothing."""
-        return self._assignment.assign(keys)
+    def finds(self, keys: Sequence[str]) -> bool:
+        """Say whether rows of equal ``keys`` are in one partition, and which, is known from these columns."""
+        return self.is_computed and set(self.keys or keys) <= set(keys)
+
+    def find(self, frame: pl.DataFrame, keys: Sequence[str]) -> NDArray[np.int32]:
+        """Return the partition of each row, by columns that ``finds`` said are enough."""
+        return self._assignment.assign(KeyBatch.of(frame, self.keys or keys))
 
     def grow(self, partitions: int) -> None:
         """Use the partitions that a topic got in addition, from the next edge on."""
@@ -225,7 +229,7 @@ def produce_frame(
         pl.concat_str([_as_text(name, frame.schema[name]) for name in partitioner.keys], separator=",")
     )
     keys = texts.to_series().cast(pl.Binary).to_list()
-    payloads = values(frame) if values is not None else frame.write_ndjson().encode().splitlines()
+    payloads = _to_json(frame) if values is None else values(frame)
     others: list[dict[str, Any]] = [{} for _ in range(frame.height)]
     if partitioner.time is not None:
         times = _column_us(frame.get_column(partitioner.time)) // 1000
@@ -251,6 +255,16 @@ def _produce(
             return
     msg = f"the producer's queue has had no room for {_MOST_POLLS * _POLL_SECONDS:.0f} s; is the broker there?"
     raise FlowError(msg)
+
+
+def _to_json(frame: pl.DataFrame) -> list[bytes]:
+    binary = [name for name, dtype in frame.schema.items() if dtype == pl.Binary]
+    if binary:
+        msg = f"produce_frame: JSON has no bytes, and {', '.join(binary)} is Binary; encode it first, or give values=…"
+        raise FlowError(msg)
+    # A space between date and time, as Polars writes it, is not what ISO 8601 says.
+    frame = frame.with_columns(pl.col(pl.Datetime).dt.to_string("iso:strict"))
+    return frame.write_ndjson().encode().splitlines()
 
 
 def _hash_one(key: tuple[Key, ...]) -> KeyBatch:

@@ -92,4 +92,4 @@ class Routing:
     strategy: str = AUTO
     balance: Balance | None = field(default_factory=Balance)
     """None: keys stay where the strategy puts them at first."""
-    exchange: ExchangeSpec = ExchangeSpec()
+    exchange: ExchangeSpec = field(default_factory=ExchangeSpec)

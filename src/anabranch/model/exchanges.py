@@ -60,7 +60,7 @@ class HeldLane:
     """What one reader holds back of one operator, after a batch."""
 
     lane: int
-    """The number of the read task that loads it in the next batch."""
+    """The number of the read task that holds it."""
     runs: tuple[RunRef, ...]
     rows: int = 0
     """Rows that were read into it."""

@@ -56,10 +56,9 @@ def _can_be_ahead(nodes: Mapping[int, Node], node: Node, decision: ExchangeDecis
     return (
         same
         and all(
-            partitioner is not None and partitioner.is_computed and tuple(partitioner.keys) == keys
-            for partitioner in partitioners
+            partitioner is not None and partitioner.keys and partitioner.finds(keys) for partitioner in partitioners
         )
-        and all(_keeps(above, keys) for above in _above(nodes, node))
+        and all(_keeps(above, tuple(partitioners[0].keys)) for above in _above(nodes, node))
     )
 
 

@@ -11,6 +11,7 @@ import polars as pl
 from anabranch.errors import FlowError
 from anabranch.eventtime import parse_duration
 from anabranch.model.lookups import MISSING_POLICIES, LookupTable, MissingPolicy
+from anabranch.query.column_checks import find_column
 from anabranch.query.labels import describe_duration, name_alternatives
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def lookup_stream(
     if not names:
         msg = f"lookup: say by which columns, such as on={next(iter(stream.schema))!r}"
         raise FlowError(msg)
-    keys = {name: stream._column("lookup", name) for name in names}
+    keys = {name: find_column("lookup", name, stream.schema) for name in names}
     for name, dtype in keys.items():
         if dtype.is_float() or dtype.is_nested():
             msg = f"lookup: {name!r} is {dtype}, which is no key; cast it to an integer or a string first"

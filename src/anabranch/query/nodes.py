@@ -189,6 +189,11 @@ def describe(expression: Expression) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def describe_all(columns: tuple[Expression, ...], named: Mapping[str, Expression]) -> str:
+    """Return expressions, and named ones, as a person would read them."""
+    return ", ".join([*(describe(one) for one in columns), *(f"{name}={describe(one)}" for name, one in named.items())])
+
+
 def _plain(text: str) -> str:
     """Take Polars' own marks out of a printed expression: ``[(col("volts")) > (dyn int: 0)]`` becomes ``volts > 0``."""
     text = re.sub(r'col\("([^"]*)"\)', r"\1", re.sub(r"dyn \w+: ", "", text))

@@ -31,8 +31,9 @@ from anabranch.model.lookups import LookupTable, MissingPolicy
 from anabranch.model.operations import UnfilledPolicy
 from anabranch.model.times import DEFAULT_GROUPS, ClockLevel
 from anabranch.operators.kernels import make_kernel
+from anabranch.query.column_checks import check_key_columns, check_same_columns, check_time_column, find_column
 from anabranch.query.event_times import Duration, Moment, describe_limits, make_clock, make_limits
-from anabranch.query.labels import describe_clock, describe_columns, describe_window, name_alternatives
+from anabranch.query.labels import describe_clock, describe_window
 from anabranch.query.lookups import ColumnTypes, Lookup, lookup_stream
 from anabranch.query.merging import LocalMerge, bind_sink, check_predicate, fit_exchange, make_routing
 from anabranch.query.nodes import (
@@ -51,6 +52,7 @@ from anabranch.query.nodes import (
     Watermark,
     WithColumns,
     describe,
+    describe_all,
     dry_run,
 )
 from anabranch.query.processing import order_stream, passes_time_on, process_stream, puts_late_rows_aside
@@ -90,11 +92,11 @@ class Stream:
 
     def select(self, *columns: Expression, **named: Expression) -> Stream:
         """Keep only these columns: names, Polars expressions or SQL."""
-        return self._step(Select(columns, named), f"select {_list(columns, named)}")
+        return self._step(Select(columns, named), f"select {describe_all(columns, named)}")
 
     def with_columns(self, *columns: Expression, **named: Expression) -> Stream:
         """Add or replace columns, by Polars expressions or SQL."""
-        return self._step(WithColumns(columns, named), f"with_columns {_list(columns, named)}")
+        return self._step(WithColumns(columns, named), f"with_columns {describe_all(columns, named)}")
 
     def map_batches(
         self,
@@ -128,13 +130,7 @@ class Stream:
             if other.graph is not self.graph:
                 msg = f"union joins streams of one flow; one is of {self.graph.name!r}, one of {other.graph.name!r}"
                 raise FlowError(msg)
-            if other.schema != self.schema:
-                msg = (
-                    f"union needs the same columns and types in the same order; "
-                    f"the first stream has {describe_columns(self.schema)}, "
-                    f"another has {describe_columns(other.schema)}; use select() first"
-                )
-                raise FlowError(msg)
+            check_same_columns(self.schema, other.schema)
         inputs = (self.node.id, *(other.node.id for other in others))
         times = {stream.node.time for stream in (self, *others)}
         time = self.node.time if len(times) == 1 else None
@@ -171,15 +167,7 @@ class Stream:
         ``balance`` says how even slots must be, and when to look again; None leaves keys where they are.
         ``exchange`` says how rows of a key come together, ``merge`` when readers send what they merged of them.
         """
-        if not columns:
-            msg = f"key_by needs at least one column; there are {', '.join(self.schema)}"
-            raise FlowError(msg)
-        for column in columns:
-            dtype = self._column("key_by", column)
-            if dtype.is_float() or dtype.is_nested():
-                allowed = "integers, strings, bytes, dates, times, booleans or decimals"
-                msg = f"key_by: {column!r} is {dtype}; keys are {allowed}: cast it first"
-                raise FlowError(msg)
+        check_key_columns(columns, self.schema)
         return replace(self, keys=columns, routing=make_routing(routing, balance, exchange, merge))
 
     def watermark(
@@ -201,11 +189,7 @@ class Stream:
         clock), or is as far as ``behind`` the flow's median time, holds nothing open and nobody up. Rows of a source
         whose time is null, before ``earliest`` or so far ``ahead`` of the wall clock go to the dead-letter sink.
         """
-        dtype = self._column("watermark", column)
-        if not isinstance(dtype, pl.Datetime):
-            hint = f'.with_columns({column}=pl.from_epoch("{column}", "ms"))' if dtype.is_integer() else "a cast"
-            msg = f"watermark: {column!r} is {dtype}, not a Datetime; make it one first, by {hint}"
-            raise FlowError(msg)
+        check_time_column(column, self.schema)
         operation = Watermark(column, make_clock(per, delay, groups, idle, behind), make_limits(earliest, ahead))
         label = f"watermark {column}, {describe_clock(operation.clock)}{describe_limits(operation.limits)}"
         time = EventTime(column, clock=operation.clock)
@@ -279,10 +263,10 @@ class Stream:
         if k < 1:
             msg = f"top_k: k must be at least 1, got {k}"
             raise FlowError(msg)
-        self._column("top_k", by)
+        find_column("top_k", by, self.schema)
         kept = tuple(columns) if columns is not None else tuple(c for c in self.schema if c not in (*self.keys, by))
         for column in kept:
-            self._column("top_k", column)
+            find_column("top_k", column, self.schema)
         framing = (self.windowing, self._time_column(), _optional(ttl), self._clock(), self.counting)
         spec = TopKSpec(self.keys, by, k, descending, kept, *framing)
         return self._stateful(spec, name or "top_k", f"top {k} by {by}")
@@ -400,12 +384,6 @@ class Stream:
     def _clock(self) -> Clock:
         return self.node.time.clock if self.node.time is not None else FLOW_CLOCK
 
-    def _column(self, where: str, column: str) -> pl.DataType:
-        if column not in self.node.schema:
-            msg = f"{where}: no column {column!r}; {name_alternatives(column, self.node.schema)}"
-            raise FlowError(msg)
-        return self.node.schema[column]
-
     def _needs_keys(self, where: str) -> None:
         if not self.keys:
             msg = f"{where} works per key: call .key_by(column) before; there are {', '.join(self.node.schema)}"
@@ -419,7 +397,3 @@ class Stream:
 
 def _optional(duration: Duration | None) -> int | None:
     return None if duration is None else parse_duration(duration, "ttl")
-
-
-def _list(columns: tuple[Expression, ...], named: Mapping[str, Expression]) -> str:
-    return ", ".join([*(describe(c) for c in columns), *(f"{k}={describe(v)}" for k, v in named.items())])

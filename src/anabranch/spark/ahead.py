@@ -21,7 +21,7 @@ from anabranch.routing.routes import Routes
 from anabranch.spark.blocks import Block, to_arrow
 from anabranch.spark.dataframes import SparkSource
 from anabranch.spark.flow_routes import FlowRoutes, name_of
-from anabranch.spark.phases import keys_of, window_of
+from anabranch.spark.phases import window_of
 from anabranch.spark.pipeline import Pipeline
 from anabranch.spark.promises import EVERY_KEY, KeySightings, PromiseMemory, describe_breaches
 from anabranch.spark.reports import BatchReport
@@ -115,8 +115,7 @@ class StayingPipeline(Pipeline):
         super().__init__(program, spec, 0, slot)
         self._slot = slot
         self.stayed: dict[int, Stayed] = {}
-        partitioner = find_partitioner(program.sources)
-        self._partitioner = partitioner if partitioner is not None and partitioner.is_computed else None
+        self._partitioner = find_partitioner(program.sources)
         self._sightings = {
             head: KeySightings(_keys(program.plan, head), _window(program.plan, head), below.get(head, EVERY_KEY))
             for head in heads_ahead(program.plan)
@@ -127,7 +126,7 @@ class StayingPipeline(Pipeline):
             super()._send(head, frame, combined, held)
             return
         self._merged[head][1] += frame.height
-        if self._partitioner is not None:
+        if self._partitioner is not None and self._partitioner.finds(_keys(self._plan, head)):
             self._check_places(self._partitioner, head, frame)
         self._sightings[head].see(frame)
         known = self.stayed.get(head)
@@ -141,9 +140,7 @@ class StayingPipeline(Pipeline):
 
     def _check_places(self, partitioner: Partitioner, head: int, frame: pl.DataFrame) -> None:
         keys = _keys(self._plan, head)
-        values = frame.get_column(keys[0]) if len(keys) == 1 else None
-        batch = replace(keys_of(self._spec.routes[head].routes, frame, keys), values=values)
-        told = pl.Series("told", partitioner.partitions_of(batch))
+        told = pl.Series("told", partitioner.find(frame, keys))
         wrong = frame.select(*keys).with_columns(told).filter(told != self._slot).unique(maintain_order=True)
         if wrong.height:
             named = "; ".join(

@@ -22,6 +22,7 @@ from anabranch.model import BatchProgress, OperatorTime, Split
 from anabranch.query.plan import Plan
 from anabranch.spark.ahead import PROMISES, AheadLevel
 from anabranch.spark.anchors import anchor_frame, executor_locations
+from anabranch.spark.batch_progress import describe_batch
 from anabranch.spark.blocks import EXCHANGE_SCHEMA, LEDGER
 from anabranch.spark.clocks import (
     FlowClocks,
@@ -44,7 +45,7 @@ from anabranch.spark.flow_routes import (
     store_levels,
 )
 from anabranch.spark.flow_times import advance_time, load_time, next_silence_us, store_time
-from anabranch.spark.lanes import count_lanes, load_lanes, store_lanes
+from anabranch.spark.lanes import deal_lanes, load_lanes, store_lanes
 from anabranch.spark.merge_watch import MergeWatch
 from anabranch.spark.publishing import Publisher
 from anabranch.spark.rehoming import rehome_state
@@ -136,7 +137,8 @@ class BatchRunner:
                 # Spark's own state, if the sources have any, wants every batch to be evaluated once.
                 given.frame.write.format("noop").mode("overwrite").save()
             self._publish(committed)
-            return committed, self._progress(committed, None, time.perf_counter() - began, {}, given)
+            seconds = time.perf_counter() - began
+            return committed, describe_batch(self._plan, committed, None, seconds, {}, drained=given.drain)
         before = self._checkpoint.latest()
         if before is not None:
             writer = WriteName(self._lease.epoch, given.batch, 0, uuid.uuid4().hex[:12])
@@ -190,7 +192,7 @@ class BatchRunner:
             "commit": commit_seconds,
             "publish": total - job_seconds - commit_seconds,
         }
-        progress = self._progress(standing, report, total, phases, given)
+        progress = describe_batch(self._plan, standing, report, total, phases, drained=given.drain)
         moved = sum(operator.handed_bytes for operator in report.operators.values())
         described = tuple(f"{name_of(self._plan, head)}: {change}" for head, change in changes.items())
         return standing, replace(progress, moved_bytes=moved, changes=described)
@@ -238,7 +240,7 @@ class BatchRunner:
         known = {level.operator: level for level in before.levels} if before is not None else {}
         states = {node.id: known.get(name_of(self._plan, node.id)) for node in self._plan.stateful}
         slots = count_slots(self._plan, routes)
-        held = load_lanes(self._plan, before)
+        held = deal_lanes(load_lanes(self._plan, before), max(1, len(given.packs)))
         for attempt in range(self._settings.job_attempts):
             spec = BatchSpec(
                 batch=given.batch,
@@ -281,7 +283,7 @@ class BatchRunner:
         spark = self._spark
         # One partition a task: what it reads is in its task, found by the partition's number. Each has a row,
         # which says nothing, because Spark does not run tasks for a range that is empty.
-        tasks = spec.slots[0] if self._ahead.active else max(1, len(given.packs), count_lanes(spec.held))
+        tasks = spec.slots[0] if self._ahead.active else max(1, len(given.packs))
         rows = spark.range(0, tasks, 1, tasks).selectExpr(*SILENT_ROW)
         if given.frame is not None:
             rows = rows.union(given.frame)
@@ -365,38 +367,6 @@ class BatchRunner:
                 "wake_us": next_wake_us(self._plan, clocks, report, silent_us, self._listening_since_us),
                 PROMISES: partitions,
             },
-        )
-
-    def _progress(
-        self,
-        manifest: Manifest,
-        report: BatchReport | None,
-        seconds: float,
-        phases: Mapping[str, float],
-        given: BatchInput,
-    ) -> BatchProgress:
-        counters = report.counters if report is not None else {}
-        first = self._plan.levels[0] if self._plan.levels else ()
-        rows = [report.operators[head].rows for head in first if report is not None and head in report.operators]
-        return BatchProgress(
-            batch=manifest.batch,
-            rows_in=counters.get("rows_in", 0),
-            rows_out=counters.get("rows_out", 0),
-            late_rows=counters.get("late_rows", 0),
-            dead_rows=counters.get("dead_rows", 0),
-            slot_late_rows=counters.get("slot_late_rows", 0),
-            updated_rows=counters.get("updated_rows", 0),
-            batch_seconds=seconds,
-            watermark_us=load_time(self._plan, manifest).watermark_us,
-            slot_rows=tuple(sum(values) for values in zip(*rows, strict=True)) if rows else (),
-            slot_seconds=report.slot_seconds if report is not None else (),
-            state_rows=manifest.state_rows,
-            state_bytes=manifest.state_bytes,
-            exchanged_bytes=report.exchanged_bytes if report is not None else 0,
-            phase_seconds=dict(phases),
-            problems=manifest.problems,
-            replayed=report is None,
-            drained=given.drain,
         )
 
 

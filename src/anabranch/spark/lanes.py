@@ -1,4 +1,4 @@
-"""What read tasks hold back: each loads what the task of its number held after the last batch, and leaves the rest."""
+"""What read tasks hold back: the next batch's tasks share it out, send what is due, and leave the rest."""
 
 from __future__ import annotations
 
@@ -143,9 +143,23 @@ def load_lanes(plan: Plan, before: Manifest | None) -> dict[int, dict[int, HeldL
     return {nodes[operator]: {lane.lane: lane for lane in lanes} for operator, lanes in before.lanes.items()}
 
 
-def count_lanes(held: HeldLanes) -> int:
-    """Return how many read tasks there must be, so that everything that is held is looked at."""
-    return max((lane + 1 for lanes in held.values() for lane in lanes), default=0)
+def deal_lanes(held: HeldLanes, tasks: int) -> dict[int, dict[int, HeldLane]]:
+    """Return what each of the first so many read tasks takes over of what was held before, by stateful node.
+
+    Batches have different numbers of tasks, and those that read for Spark's own sources come after all others. Were
+    there a task for every lane, each batch would begin new lanes behind the old ones, and their number would grow.
+    """
+    dealt: dict[int, dict[int, HeldLane]] = {}
+    for head, lanes in held.items():
+        for number in sorted(lanes):
+            lane, task = lanes[number], number % tasks
+            known = dealt.setdefault(head, {}).get(task)
+            dealt[head][task] = (
+                HeldLane(task, lane.runs, lane.rows, lane.since_us)
+                if known is None
+                else HeldLane(task, known.runs + lane.runs, known.rows + lane.rows, min(known.since_us, lane.since_us))
+            )
+    return dealt
 
 
 def store_lanes(plan: Plan, lanes: Mapping[int, LaneReport]) -> dict[str, tuple[HeldLane, ...]]:

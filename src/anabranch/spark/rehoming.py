@@ -5,19 +5,19 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-import polars as pl
+import numpy as np
+from numpy.typing import NDArray
 
 from anabranch.connectors.partitioner import Partitioner
 from anabranch.errors import CheckpointError
 from anabranch.query.nodes import Node, Stateful
-from anabranch.routing.keys import KeyBatch
 from anabranch.routing.partitions import PARTITIONS, PartitionRoute
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
 from anabranch.spark.ahead import find_partitioner
 from anabranch.spark.flow_routes import load_routes
 from anabranch.spark.spec import FlowProgram
-from anabranch.spark.states import PlaceKeys, read_state, write_level
+from anabranch.spark.states import read_state, write_level
 from anabranch.state.manifest import LevelState, Manifest
 from anabranch.state.runs import WriteName
 
@@ -50,7 +50,7 @@ def rehome_state(program: FlowProgram, before: Manifest, buckets: int, writer: W
 def _refuse(node: Node, before: Manifest, was_ahead: bool, partitioner: Partitioner | None) -> None:
     assert isinstance(node.operation, Stateful)
     name = node.operation.name
-    if not was_ahead and (partitioner is None or not partitioner.is_computed):
+    if not was_ahead and (partitioner is None or not partitioner.finds(node.operation.spec.keys)):
         msg = (
             f'{name} has its state by key, and exchange="ahead" has it by partition; only a partitioner that computes '
             "partitions from keys can tell where it goes: give it to the source (partitioned_by=), say the same "
@@ -74,18 +74,11 @@ def _rewrite(
     writer: WriteName,
 ) -> LevelState:
     assert isinstance(node.operation, Stateful)
-    place: PlaceKeys | None = None
+    slots: NDArray[np.int32] | None = None
+    rows = read_state(program, before, node.operation.name, raw=True)
     routes = load_routes(program.plan, None, buckets)[node.id].routes
     if program.plan.exchanges[node.id].kind == "ahead":
         assert partitioner is not None
-        routes, place = Routes(PartitionRoute(partitioner.partitions)), partitioner.partitions_of
-    rows = read_state(program, before, node.operation.name, raw=True)
-    keys = node.operation.spec.keys
-    if place is not None and len(keys) == 1 and rows.height:
-        place = _with_values(place, rows.get_column(keys[0]))
-    return write_level(program, node, rows, routes, writer, place)
-
-
-def _with_values(place: PlaceKeys, values: pl.Series) -> PlaceKeys:
-    """Return the same for keys that come without their values."""
-    return lambda keys: place(KeyBatch(keys.hashes, values))
+        routes = Routes(PartitionRoute(partitioner.partitions))
+        slots = partitioner.find(rows, node.operation.spec.keys) if rows.height else None
+    return write_level(program, node, rows, routes, writer, slots)

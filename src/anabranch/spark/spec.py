@@ -117,7 +117,7 @@ class BatchSpec:
     watches: Mapping[int, Watch] = field(default_factory=dict)
     """Stateful node → what its slots look at."""
     held: Mapping[int, Mapping[int, HeldLane]] = field(default_factory=dict)
-    """Stateful node → read task → what the task of that number held back after the last batch."""
+    """Stateful node → read task → what it takes over of what was held back after the last batch."""
     plain: frozenset[int] = frozenset()
     """Stateful nodes whose rows are not worth merging before this batch's exchange."""
     now_us: int | None = None

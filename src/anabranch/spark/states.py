@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
@@ -12,7 +12,6 @@ from anabranch.errors import CheckpointError, FlowError
 from anabranch.model import BEGINNING_OF_TIME, HASH, WINDOW, MeetsInTime, RunRef
 from anabranch.query.nodes import Node, Stateful
 from anabranch.routing import hash_keys
-from anabranch.routing.keys import KeyBatch
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
 from anabranch.spark.blocks import cut
@@ -23,8 +22,6 @@ from anabranch.spark.spec import FlowProgram
 from anabranch.state.inspect import find_level, list_holders
 from anabranch.state.manifest import INITIAL_BATCH, LevelState, Manifest
 from anabranch.state.runs import RunFiles, WriteName
-
-PlaceKeys = Callable[[KeyBatch], NDArray[np.int32]]
 
 
 def read_state(
@@ -84,16 +81,16 @@ def write_level(
     rows: pl.DataFrame,
     routes: Routes,
     writer: WriteName,
-    place: PlaceKeys | None = None,
+    slots: NDArray[np.int32] | None = None,
 ) -> LevelState:
-    """Write all state of an operator, one run a slot: where its routes put a key, unless ``place`` says it."""
+    """Write all state of an operator, one run a slot: where its routes put each row, or where ``slots`` says."""
     runs: list[tuple[RunRef, ...]] = [() for _ in range(routes.slots)]
-    for slot, part in _parts(node, rows, routes, place or routes.storage_slots).items() if rows.height else ():
+    for slot, part in _parts(node, rows, routes, slots).items() if rows.height else ():
         runs[slot] = (RunFiles(program.store, f"state/{node.id}/{slot}", writer).write(part),)
     return LevelState(_name(node), PhasedRoutes(routes).to_json(), tuple(runs))
 
 
-def _parts(node: Node, rows: pl.DataFrame, routes: Routes, place: PlaceKeys) -> dict[int, pl.DataFrame]:
+def _parts(node: Node, rows: pl.DataFrame, routes: Routes, slots: NDArray[np.int32] | None) -> dict[int, pl.DataFrame]:
     assert isinstance(node.operation, Stateful)
     keys = node.operation.spec.keys
     missing = [column for column in (*keys, HASH) if column not in rows.columns]
@@ -105,7 +102,9 @@ def _parts(node: Node, rows: pl.DataFrame, routes: Routes, place: PlaceKeys) -> 
         raise FlowError(msg)
     rows = rows.with_columns(hash_keys(rows, keys).alias(HASH))
     parts: dict[int, list[pl.DataFrame]] = {}
-    for slot, part in cut(rows, place(keys_of(routes, rows, keys)), routes.slots):
+    if slots is None:
+        slots = routes.storage_slots(keys_of(routes, rows, keys))
+    for slot, part in cut(rows, slots, routes.slots):
         parts.setdefault(slot, []).append(part)
     order = [WINDOW, HASH, *keys] if WINDOW in rows.columns else [HASH, *keys]
     return {slot: pl.concat(found).sort(order, maintain_order=True) for slot, found in parts.items()}

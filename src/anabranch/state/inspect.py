@@ -20,7 +20,10 @@ _READ_ONLY = WriteName(epoch=0, batch=0, attempt=0, unique="reader")
 
 
 def list_slots(manifest: Manifest) -> pl.DataFrame:
-    """Return one row an operator and slot: its runs, live rows, bytes, and the batches its runs come from."""
+    """Return one row an operator and slot: its runs, live rows, bytes, and the batches its runs come from.
+
+    What readers hold back of an operator is there as well, by reader.
+    """
     rows = [
         {
             "operator": level.operator,
@@ -35,6 +38,20 @@ def list_slots(manifest: Manifest) -> pl.DataFrame:
         for level in manifest.levels
         for slot in range(level.slots)
         for refs in [level.refs_of(slot)]
+    ]
+    rows += [
+        {
+            "operator": f"{operator} (readers)",
+            "slot": lane.lane,
+            "buckets": 0,
+            "runs": len(lane.runs),
+            "rows": sum(ref.live_rows for ref in lane.runs),
+            "bytes": sum(ref.bytes for ref in lane.runs),
+            "oldest_batch": min((ref.batch for ref in lane.runs), default=None),
+            "newest_batch": max((ref.batch for ref in lane.runs), default=None),
+        }
+        for operator, lanes in manifest.lanes.items()
+        for lane in lanes
     ]
     schema = {
         "operator": pl.String,
@@ -56,6 +73,12 @@ def list_runs(manifest: Manifest) -> pl.DataFrame:
         for level in manifest.levels
         for slot in range(level.slots)
         for position, ref in enumerate(level.refs_of(slot))
+    ]
+    rows += [
+        {"operator": f"{operator} (readers)", "slot": lane.lane, "run": position, **_describe(ref)}
+        for operator, lanes in manifest.lanes.items()
+        for lane in lanes
+        for position, ref in enumerate(lane.runs)
     ]
     schema = {
         "operator": pl.String,

@@ -20,8 +20,8 @@ from anabranch.connectors.control_channels.checkpoint_files import FileChannel
 from anabranch.control.command_texts import find_problem
 from anabranch.control.commands import Action, Command, CommandChannel, Reply
 from anabranch.state import Owner, open_store, take_epoch
-from unit.cli.flows import write_flow
 from servers.redis import RedisServer
+from unit.cli.flows import write_flow
 
 SHOWN: dict[str, Any] = {
     "batch": 41,

@@ -138,7 +138,12 @@ def test_tombstones_are_dropped_kept_or_rejected() -> None:
     assert dropped.frame["at"].to_list() == [40, 43]
     assert dropped.rejected == ()
     kept = rows_of(JsonValues(SCHEMA), messages, include, "keep")
-    assert kept.frame.rows() == [(1, None, b"k", 40), (None, None, b"k", 41), (None, None, b"k", 42), (4, None, b"k", 43)]
+    assert kept.frame.rows() == [
+        (1, None, b"k", 40),
+        (None, None, b"k", 41),
+        (None, None, b"k", 42),
+        (4, None, b"k", 43),
+    ]
     rejected = rows_of(JsonValues(SCHEMA), messages, include, "reject")
     assert rejected.frame["at"].to_list() == [40, 43]
     assert [reason for reason, _ in rejected.rejected] == [
@@ -262,9 +267,7 @@ def descriptors(tmp_path: Path) -> str:
     reading = file.message_type.add(name="Reading")
     single = {"label": kinds.LABEL_OPTIONAL}
     reading.field.add(name="sensor", number=1, type=kinds.TYPE_INT64, **single)
-    reading.field.add(
-        name="at", number=2, type=kinds.TYPE_MESSAGE, type_name=".google.protobuf.Timestamp", **single
-    )
+    reading.field.add(name="at", number=2, type=kinds.TYPE_MESSAGE, type_name=".google.protobuf.Timestamp", **single)
     reading.field.add(name="mode", number=3, type=kinds.TYPE_ENUM, type_name=".plant.Mode", **single)
     reading.field.add(name="place", number=4, type=kinds.TYPE_MESSAGE, type_name=".plant.Place", **single)
     reading.field.add(name="tags", number=5, type=kinds.TYPE_STRING, label=kinds.LABEL_REPEATED)

@@ -243,7 +243,8 @@ def test_a_frame_is_sent_row_by_row_to_its_partitions(tmp_path: Path) -> None:
     producer = Recorder()
     slots = produce_frame(producer, "readings", frame, partitioner, save_to=tmp_path / "a.json")
     assert [message[3] for message in producer.messages] == slots.to_list()
-    assert producer.messages[3][:3] == ("readings", frame[3].write_ndjson().strip().encode(), b"3")
+    expected = b'{"key":3,"ts":"2026-01-01T00:00:01.500000"}'
+    assert producer.messages[3][:3] == ("readings", expected, b"3")
     assert producer.messages[3][4] == {"timestamp": int((START - datetime(1970, 1, 1)).total_seconds() * 1000) + 1500}
     assert Partitioner.load(tmp_path / "a.json").of_frame(frame).to_list() == slots.to_list()
 
@@ -251,3 +252,13 @@ def test_a_frame_is_sent_row_by_row_to_its_partitions(tmp_path: Path) -> None:
 def test_repr_names_what_counts() -> None:
     expected = "Partitioner('hash', partitions=8, keys=('sensor',))"
     assert repr(Partitioner("hash", partitions=8, keys="sensor")) == expected
+
+
+def test_bytes_are_refused_as_json_unless_values_are_encoded() -> None:
+    partitioner = Partitioner("hash", partitions=3, keys="key")
+    frame = pl.DataFrame({"key": [b"a"]})
+    with pytest.raises(FlowError, match="values="):
+        produce_frame(Recorder(), "readings", frame, partitioner)
+    producer = Recorder()
+    produce_frame(producer, "readings", frame, partitioner, values=lambda rows: rows["key"].to_list())
+    assert producer.messages[0][1:3] == (b"a", b"61")

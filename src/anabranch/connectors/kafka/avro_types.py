@@ -97,10 +97,8 @@ def _complex_type(schema: dict[str, Any]) -> pl.DataType:
             return pl.List(_nested_type(schema["items"]))
         case "map":
             return pl.List(pl.Struct({"key": pl.String(), "value": _nested_type(schema["values"])}))
-        case "enum":
-            return pl.String()
-        case "fixed":
-            return pl.Binary()
+        case "enum" | "fixed" as kind:
+            return pl.String() if kind == "enum" else pl.Binary()
         case other:
             return _column_type(other)
 

@@ -121,7 +121,9 @@ def columns_of(value_schema: str) -> dict[str, pl.DataType]:
     return columns_of_record(json.loads(value_schema))
 
 
-def _make_frame(rows: list[dict[str, Any]], fields: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+def _make_frame(
+    rows: list[dict[str, Any]], fields: Mapping[str, Any], schema: Mapping[str, pl.DataType]
+) -> pl.DataFrame:
     columns = []
     for name, kind in schema.items():
         if name not in fields:

@@ -92,19 +92,6 @@ class LiveCluster:
         found = self._offsets(parts, self._admin_module.OffsetSpec.for_timestamp(time_ms))
         return {part: offset for part, offset in found.items() if offset >= 0}
 
-    def leader(self, part: TopicPart) -> tuple[str, int]:
-        """Return host and port of the broker that a partition is read from."""
-        wanted = self._kafka.TopicCollection([part.topic])
-        (answer,) = self._ask(self._client.describe_topics, wanted).values()
-        try:
-            facts = answer.result(REQUEST_SECONDS * 2)
-        except Exception as error:
-            raise self._translate(error) from error
-        for found in facts.partitions:
-            if found.id == part.number and found.leader is not None:
-                return str(found.leader.host), int(found.leader.port)
-        raise OutOfReach(f"{part} has no leader at the moment")
-
     def _offsets(self, parts: Iterable[TopicPart], spec: Any) -> dict[TopicPart, int]:
         levels = self._kafka.IsolationLevel
         level = levels.READ_COMMITTED if self._connection.reads_committed else levels.READ_UNCOMMITTED

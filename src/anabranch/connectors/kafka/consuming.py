@@ -21,7 +21,7 @@ CHUNK_BYTES = 16 * 1024 * 1024
 MOST_MESSAGES = 100_000
 SILENT_SECONDS = 5.0
 """After so long without a message, waiting is worth a word."""
-_POLL_SECONDS = 0.1
+_POLL_SECONDS = 0.02
 _LOST = "offsets are gone"
 
 FETCH_SETTINGS: dict[str, str | int | bool] = {
@@ -41,6 +41,8 @@ FETCH_SETTINGS: dict[str, str | int | bool] = {
     "reconnect_backoff_max_ms": 2000,
     "check_crcs": False,
 }
+_SMALL_RANGES: dict[str, str | int | bool] = {"fetch_message_max_bytes": 1024 * 1024, "fetch_wait_max_ms": 10}
+"""Small ranges are read soon after their messages came: a fetch that waits for more holds up the next range."""
 
 logger = logging.getLogger("anabranch")
 
@@ -100,8 +102,8 @@ class Patience:
 def lost_offsets(part: TopicPart, position: int, last: int) -> SourceError:
     """Return the error for offsets that were planned and are gone."""
     return SourceError(
-        f"{part}: offsets from {position} are gone, by retention, or because the topic was made again; the batch wanted "
-        f"them up to {last - 1}; restore the topic, or start with on_loss='skip' or with a new checkpoint"
+        f"{part}: offsets from {position} are gone, by retention, or because the topic was made again; the batch "
+        f"wanted them up to {last - 1}; restore the topic, or start with on_loss='skip' or with a new checkpoint"
     )
 
 
@@ -119,17 +121,22 @@ class ConfluentReader:
     def __init__(self, connection: KafkaConnection) -> None:
         self._kafka = load_confluent_kafka()
         # Partitions are assigned, so no group is ever joined; the library asks for a name all the same.
-        settings = connection.client(group_id="anabranch", **FETCH_SETTINGS)
+        settings = connection.client(group_id="anabranch", **FETCH_SETTINGS | _SMALL_RANGES)
         self._consumer: Any = self._kafka.Consumer(settings)
-        self._stands_at: tuple[TopicPart, int] | None = None
 
     def read(self, wanted: OffsetRange, include: Sequence[str], wait_seconds: float) -> Iterator[Messages]:
         """Yield the messages of the range in order, in chunks."""
         part, position = wanted.part, wanted.first
-        if self._stands_at != (part, position):
-            self._consumer.assign([self._kafka.TopicPartition(part.topic, part.number, position)])
-        self._stands_at = None
+        self._consumer.assign([self._kafka.TopicPartition(part.topic, part.number, position)])
         patience = Patience(part, wait_seconds)
+        try:
+            yield from self._consume(wanted, include, patience)
+        finally:
+            # No fetch may wait at the end of this partition: the next range would have to wait for it.
+            self._consumer.unassign()
+
+    def _consume(self, wanted: OffsetRange, include: Sequence[str], patience: Patience) -> Iterator[Messages]:
+        part, position = wanted.part, wanted.first
         while position < wanted.last:
             rows = min(wanted.chunk_rows, wanted.last - position)
             arrived = self._consumer.consume(rows, _POLL_SECONDS)
@@ -143,7 +150,6 @@ class ConfluentReader:
                 patience.wait(position, fault)
             if kept:
                 yield _gather(part, kept, include)
-        self._stands_at = (part, position)
 
     def _pass_over_lost(self, wanted: OffsetRange, position: int) -> int:
         """Return where to go on behind offsets that are gone, or raise ``SourceError`` if that is not wanted."""

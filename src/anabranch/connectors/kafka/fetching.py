@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from anabranch.connectors.kafka.cluster import TopicPart
-from anabranch.connectors.kafka.connection import REQUEST_SECONDS, KafkaConnection, load_confluent_kafka
+from anabranch.connectors.kafka.connection import REQUEST_SECONDS, KafkaConnection
 from anabranch.connectors.kafka.consuming import OffsetRange
 from anabranch.connectors.kafka.messages import Messages
 from anabranch.connectors.kafka.native import make_bytes, open_bytes
@@ -29,6 +29,9 @@ FETCH_BYTES = 4 * 1024 * 1024
 FEWEST_RECORDS_A_BATCH = 100
 """Smaller batches on average cost more here than the client takes for their messages."""
 _WAIT_MS = 200
+_MOST_EMPTY_ANSWERS = 3
+_MOST_FAILURES = 5
+"""After so many, trying again costs more than it brings."""
 _FETCH, _FETCH_VERSION = 1, 11
 _CLIENT = b"anabranch"
 _BATCH_HEAD = struct.Struct(">qiibIhiqqqhii")
@@ -86,6 +89,7 @@ class FetchReader:
         self._leader_of: TopicPart | None = None
         self._left: set[TopicPart] = set()
         """Partitions whose batches are not for this reader."""
+        self._failures = 0
 
     def read(self, wanted: OffsetRange, include: Sequence[str], wait_seconds: float) -> Iterator[Messages]:
         """Yield the messages of the range in order, in chunks."""
@@ -103,6 +107,9 @@ class FetchReader:
             except OSError as error:
                 logger.debug("%s is read by the client from offset %d on: %s", wanted.part, position, error)
                 self._close()
+                self._failures += 1
+                if self._failures >= _MOST_FAILURES:
+                    self._left.add(wanted.part)
         if position < wanted.last:
             yield from self._client.read(replace(wanted, first=position), include, wait_seconds)
 
@@ -111,11 +118,17 @@ class FetchReader:
     def _fetch(self, wanted: OffsetRange) -> Iterator[tuple[Messages | None, int]]:
         part, position = wanted.part, wanted.first
         self._request(part, position)
+        empty_answers = 0
         while position < wanted.last:
             batches = split_batches(self._receive(), position)
             if not batches:
-                msg = "the broker has nothing at this offset"
-                raise OSError(msg)
+                # What was asked for ahead may have been asked for too early.
+                empty_answers += 1
+                if empty_answers > _MOST_EMPTY_ANSWERS:
+                    msg = "the broker has nothing at this offset"
+                    raise OSError(msg)
+                self._request(part, position)
+                continue
             reached = batches[-1].next_offset
             # What comes next is on its way while this is read; a batch that the range cuts is asked for again.
             self._request(part, min(reached, wanted.last))
@@ -187,15 +200,19 @@ class FetchReader:
         return answer
 
     def _find_leader(self, part: TopicPart) -> tuple[str, int]:
-        admin = load_confluent_kafka().admin
-        client = admin.AdminClient(self._connection.client())
-        known = client.list_topics(part.topic, timeout=REQUEST_SECONDS)
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        try:
+            known = AdminClient(self._connection.client()).list_topics(part.topic, timeout=REQUEST_SECONDS)
+        except KafkaException as error:
+            raise OSError(str(error)) from error
         found = known.topics[part.topic].partitions.get(part.number)
         if found is None or found.leader not in known.brokers:
             msg = "the partition has no leader at the moment"
             raise OSError(msg)
         broker = known.brokers[found.leader]
-        return broker.host, broker.port
+        return str(broker.host), int(broker.port)
 
     def _close(self) -> None:
         if self._socket is not None:

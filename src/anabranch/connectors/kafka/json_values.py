@@ -64,4 +64,3 @@ def _make_line(value: bytes) -> bytes:
             return line.replace(b"\n", b"\\n") + b"\n"
         line = line.replace(b"\n", b" ")
     return line + b"\n"
-

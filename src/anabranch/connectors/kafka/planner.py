@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from anabranch.connectors.kafka.admission import share_out
@@ -185,9 +186,8 @@ class KafkaPlanner:
         """Say what was lost between the position and what is there now."""
         start, end = sight.starts[part], sight.ends[part]
         if sight.topics[part.topic].id != id_then:
-            return (
-                f"{part}: the topic was deleted and made again since offset {wanted} (now it has offsets {start} to {end})"
-            )
+            now = f"now it has offsets {start} to {end}"
+            return f"{part}: the topic was deleted and made again since offset {wanted} ({now})"
         if wanted > end:
             text = f"{part}: the next offset is {wanted}, but the partition ends at {end}: messages were lost"
             self._be_patient(text)
@@ -266,7 +266,7 @@ def _cut_range(part: TopicPart, first: int, last: int, row_bytes: float) -> list
     rows = max(1, int(SPLIT_BYTES / row_bytes))
     pieces = max(1, math.ceil((last - first) / rows))
     edges = [first + (last - first) * piece // pieces for piece in range(pieces + 1)]
-    return [_name_range(part, start, end, row_bytes) for start, end in zip(edges, edges[1:], strict=False) if end > start]
+    return [_name_range(part, start, end, row_bytes) for start, end in pairwise(edges) if end > start]
 
 
 def _name_range(part: TopicPart, first: int, last: int, row_bytes: float) -> Split:

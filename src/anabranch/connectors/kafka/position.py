@@ -29,7 +29,9 @@ class Position:
                 topic: {
                     "id": self.ids[topic],
                     "row_bytes": self.row_bytes.get(topic),
-                    "next": {str(part.number): offset for part, offset in sorted(self.next.items()) if part.topic == topic},
+                    "next": {
+                        str(part.number): offset for part, offset in sorted(self.next.items()) if part.topic == topic
+                    },
                 }
                 for topic in sorted(self.ids)
             }

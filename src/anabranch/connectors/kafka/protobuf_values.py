@@ -162,7 +162,7 @@ def _convert(value: Any, field: Any) -> Any:
 
 
 def _is_map(field: Any) -> bool:
-    return field.is_repeated and field.type == field.TYPE_MESSAGE and field.message_type.GetOptions().map_entry
+    return bool(field.is_repeated and field.type == field.TYPE_MESSAGE and field.message_type.GetOptions().map_entry)
 
 
 def _skip_header(value: bytes) -> bytes:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -60,7 +61,7 @@ def make_rows(messages: Messages, settings: ReadSettings) -> ReadOutcome:
         return _decode(messages, settings)
     # Runs of tombstones and of values take turns: rows keep the order of their offsets.
     edges = [0, *(np.flatnonzero(np.diff(messages.is_null)) + 1).tolist(), len(messages)]
-    for first, last in zip(edges, edges[1:], strict=False):
+    for first, last in pairwise(edges):
         within = np.zeros(len(messages), np.bool_)
         within[first:last] = True
         run = messages.take(within)

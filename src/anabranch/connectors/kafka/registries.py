@@ -57,7 +57,8 @@ class Registry:
             )
             for reference in schema.references or ()
         }
-        return _inline(described, referred) if referred else described
+        completed: dict[str, Any] = _inline(described, referred) if referred else described
+        return completed
 
     def _insist(self, ask: Any, what: str, wait_seconds: float | None = None) -> Any:
         client = _client(self.settings)
@@ -98,7 +99,9 @@ def make_registry(given: str | Mapping[str, Any] | None, wait_seconds: float) ->
     settings = {"url": given} if isinstance(given, str) else {name: str(value) for name, value in given.items()}
     url = settings.get("url", "")
     if not re.match(r"https?://", url):
-        msg = "registry needs the URL of a schema registry, as text or as 'url' among its settings (http:// or https://)"
+        msg = (
+            "registry needs the URL of a schema registry, as text or as 'url' among its settings (http:// or https://)"
+        )
         raise FlowError(msg)
     login = re.match(r"(https?://)([^/@]+)@(.*)", url)
     if login:

@@ -121,13 +121,13 @@ def kafka(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all 
     ``max_rows`` counts offsets, ``max_bytes`` goes by the size of the topic's first messages.
 
     ``schema`` names the columns. Avro and Protobuf need ``value_schema`` (an Avro schema as JSON or ``.avsc`` file; a
-    Protobuf class as ``module:Message``, or ``file.desc:package.Message``) or, for Avro, a schema ``registry`` (its URL,
-    or settings of its client); then ``schema`` may be left out. ``include`` adds what a message has besides its value.
-    ``options`` are librdkafka's settings: security, timeouts, ``isolation.level``; they are never shown.
+    Protobuf class as ``module:Message``, or ``file.desc:package.Message``) or, for Avro, a schema ``registry`` (its
+    URL, or settings of its client); then ``schema`` may be left out. ``include`` adds what a message has besides its
+    value. ``options`` are librdkafka's settings: security, timeouts, ``isolation.level``; they are never shown.
 
-    Servers that go away are waited for, for up to ``wait_seconds``. Messages that were deleted before they were read stop the flow,
-    unless ``on_loss="skip"``. ``partitioned_by`` is the partitioner that wrote the
-    topics, for ``key_by(…, exchange="ahead")`` to check.
+    Servers that go away are waited for, for up to ``wait_seconds``. Messages that were deleted before they were read
+    stop the flow, unless ``on_loss="skip"``. ``partitioned_by`` is the partitioner that wrote the topics, for
+    ``key_by(…, exchange="ahead")`` to check.
     """
     load_confluent_kafka()
     connection = make_connection(list(servers) if not isinstance(servers, str) else servers, options)
