@@ -81,7 +81,8 @@ class ClockedKeys:
             if time.drains:
                 due = at_us < _NEVER
             elif self.clock.per == "key":
-                due = at_us <= time.floor_us
+                # A timer that was set while everything was closed by force may be due by a clock that stood still since.
+                due = at_us <= np.maximum(rows.get_column(CLOCK).fill_null(time.floor_us).to_numpy(), time.floor_us)
                 if time.looks_for_idle(self.clock) and self.clock.idle_us is not None:
                     due |= (at_us < _NEVER) & (rows.get_column(SPOKE).to_numpy() + self.clock.idle_us <= time.now_us)
             else:
@@ -164,7 +165,7 @@ class ClockedKeys:
 
     def _waiting(self, state: SlotState) -> Iterator[pl.DataFrame]:
         """Yield the rows of every run that wait for something; those that a newer run has superseded are among them."""
-        wanted = [name for name in (HASH, SPOKE, DUE, WAKE) if name in self._columns]
+        wanted = [name for name in (HASH, CLOCK, SPOKE, DUE, WAKE) if name in self._columns]
         for rows in state.live():
             waiting = rows.select(wanted).filter(pl.col(DUE).is_not_null() | pl.col(WAKE).is_not_null())
             if waiting.height:

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from anabranch.bench import BENCHES, BenchError, BenchOptions
+from anabranch.bench import BENCHES, BenchError, BenchOptions, exchange
 from anabranch.bench.answers import AnswerCheck
 from anabranch.bench.exchange import run
 from anabranch.bench.exchange_answers import ask_oracle, check_way
@@ -34,6 +34,7 @@ from anabranch.bench.exchange_inputs import (
     PARTITIONS,
     READINGS_PER_SECOND,
     WINDOW_MS,
+    ExchangeInput,
     plan_input,
     write_input,
 )
@@ -230,3 +231,22 @@ def test_the_bench_is_listed_and_knows_no_peers(tmp_path: Path) -> None:
     assert "exchange" in BENCHES
     with pytest.raises(BenchError, match="no peers"):
         run(BenchOptions(peers=("flink",), cache_dir=tmp_path), Console(file=StringIO()))
+
+
+def test_curves_take_more_sensors_and_wires_of_other_widths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_freely(_: object, given: ExchangeInput, rounds: int) -> list[ExchangeRun]:
+        rate = 1e6 * rounds
+        return [make_run(way, 100, rate, sensors=given.sensors, rows=given.rows) for way in WAYS]
+
+    def run_limited(_: object, given: ExchangeInput, limits_mbit: tuple[float, ...]) -> list[ExchangeRun]:
+        return [make_run(way, 100, limit, limit_mbit=limit) for limit in limits_mbit for way in WAYS]
+
+    monkeypatch.setattr(exchange._Exchange, "run_freely", run_freely)
+    monkeypatch.setattr(exchange._Exchange, "run_limited", run_limited)
+    options = BenchOptions(rows=24_000_000, curves=True, cache_dir=tmp_path, out_dir=tmp_path)
+    report = run(options, Console(file=StringIO()))
+    assert [entry.sensors for entry in report.curves[:: len(WAYS)]] == [200, 2_000, 20_000, 200_000]
+    assert {entry.rows for entry in report.curves} == {12_000_000}
+    assert {entry.limit_mbit for entry in report.runs} == {None, 1_000.0, 100.0, 25.0}
+    assert report.answers_equal and report.figures["limited_ahead_x_plain"] == 1
+    assert {path.name for path in report.pictures} >= {"exchange.svg", "exchange-curves.svg"}

@@ -91,6 +91,13 @@ def test_processors_in_a_keys_own_time_equal_the_oracle(
     check(clock, ordered, batches, times)
 
 
+def test_a_timer_that_was_set_while_all_was_closed_by_force_comes_with_the_next_batch() -> None:
+    rows = (Row(key=0, seconds=38, whole=None, real=None), Row(key=0, seconds=-1, whole=-40, real=None))
+    batches = [Batch((rows,), 0), Batch((), 0)]
+    times = [OperatorTime(0, fire_us=END_OF_TIME), OperatorTime(1), OperatorTime(2, fire_us=END_OF_TIME)]
+    check(Clock("key"), False, batches, times)
+
+
 @settings(deadline=None, max_examples=60)
 @given(batches=batches_strategy, ordered=st.booleans(), first_hop=st.booleans())
 def test_processors_in_the_flows_time_equal_the_oracle(batches: list[Batch], ordered: bool, first_hop: bool) -> None:
