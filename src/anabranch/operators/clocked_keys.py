@@ -81,7 +81,7 @@ class ClockedKeys:
             if time.drains:
                 due = at_us < _NEVER
             elif self.clock.per == "key":
-                # A timer that was set while everything was closed by force may be due by a clock that stood still since.
+                # A timer that was set while all was closed by force may be due by a clock that stood still since.
                 due = at_us <= np.maximum(rows.get_column(CLOCK).fill_null(time.floor_us).to_numpy(), time.floor_us)
                 if time.looks_for_idle(self.clock) and self.clock.idle_us is not None:
                     due |= (at_us < _NEVER) & (rows.get_column(SPOKE).to_numpy() + self.clock.idle_us <= time.now_us)
