@@ -230,14 +230,10 @@ def produce_frame(
     )
     keys = texts.to_series().cast(pl.Binary).to_list()
     payloads = _to_json(frame) if values is None else values(frame)
-    others: list[dict[str, Any]] = [{} for _ in range(frame.height)]
-    if partitioner.time is not None:
-        times = _column_us(frame.get_column(partitioner.time)) // 1000
-        others = [{"timestamp": milliseconds} for milliseconds in times.tolist()]
-    if on_delivery is not None:
-        others = [{**other, "on_delivery": on_delivery} for other in others]
-    for key, payload, slot, other in zip(keys, payloads, slots.to_list(), others, strict=True):
-        _produce(producer, topic, payload, key, slot, other)
+    # Messages have the time at which they are sent: brokers delete by it, so that of old events would have them gone at once.
+    others = {} if on_delivery is None else {"on_delivery": on_delivery}
+    for key, payload, slot in zip(keys, payloads, slots.to_list(), strict=True):
+        _produce(producer, topic, payload, key, slot, others)
     producer.poll(0)
     return slots
 
