@@ -230,7 +230,7 @@ def produce_frame(
     )
     keys = texts.to_series().cast(pl.Binary).to_list()
     payloads = _to_json(frame) if values is None else values(frame)
-    # Messages have the time at which they are sent: brokers delete by it, so that of old events would have them gone at once.
+    # Messages have the time at which they are sent: brokers delete by it, and would delete old events at once.
     others = {} if on_delivery is None else {"on_delivery": on_delivery}
     for key, payload, slot in zip(keys, payloads, slots.to_list(), strict=True):
         _produce(producer, topic, payload, key, slot, others)

@@ -85,8 +85,10 @@ def _compile_stand_ins(sources: Path, folder: Path) -> None:
     """Leave a jar with the compiled sources in a folder."""
     import pyspark
 
-    javac = shutil.which("javac") if "JAVA_HOME" not in os.environ else f"{os.environ['JAVA_HOME']}/bin/javac"
-    if javac is None or not Path(javac).exists():
+    # A JAVA_HOME may have no compiler: it is enough to run Spark.
+    own = Path(os.environ.get("JAVA_HOME", "/nowhere")) / "bin" / "javac"
+    javac = str(own) if own.exists() else shutil.which("javac")
+    if javac is None:
         msg = "there is no javac: install a JDK (Debian: apt-get install openjdk-17-jdk-headless)"
         raise ServerMissing(msg)
     classes = folder / "classes"
