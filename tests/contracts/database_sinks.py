@@ -176,7 +176,7 @@ class DeltaSubject(Subject):
         return frame.select(*SCHEMA).sort("sensor").rows()
 
     def lose_the_answer(self, sink: Any) -> None:
-        from anabranch.connectors.databases.outages import ServerAway
+        from anabranch.connectors.outages import ServerAway
 
         write = type(sink)._write
         left = [True]

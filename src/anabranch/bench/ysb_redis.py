@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from anabranch.bench.ysb_events import Ads
-from anabranch.connectors.addresses import hide_password
+from anabranch.connectors.addresses import show_address
 from anabranch.connectors.encodings import encode_arrow
 from anabranch.connectors.staged_frames import read_staged
 from anabranch.errors import SinkError
@@ -105,7 +105,7 @@ class CampaignWindows:
 
     @property
     def label(self) -> str:
-        return f"campaign windows in {hide_password(self.url)}"
+        return f"campaign windows in {show_address(self.url)}"
 
     def check(self, schema: Mapping[str, pl.DataType]) -> None:
         """Raise ``SinkError`` unless the columns are there and the server answers."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
 
-
-def hide_password(url: str) -> str:
+def show_address(url: str) -> str:
     """Return a server's URL as it may be printed and logged: without user, password and options."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    scheme, _, rest = url.partition("://")
+    # The last @ first: a password may hold whatever would end it elsewhere.
+    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}" if rest else "(no URL)"

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import polars as pl
 
 from anabranch.connectors.databases.marks import NOTHING, refuse_newer
-from anabranch.connectors.databases.outages import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
 from anabranch.connectors.databases.staged_rows import SUFFIX, TaskSide, check_columns, last_of_each_key
 from anabranch.connectors.encodings import encode_arrow
+from anabranch.connectors.outages import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
 from anabranch.connectors.sinks import check_writable
 from anabranch.connectors.staged_frames import is_url, read_staged
 from anabranch.errors import SinkError

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import polars as pl
 
 from anabranch.connectors.databases.marks import NOTHING, Publication, refuse_newer
-from anabranch.connectors.databases.outages import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
 from anabranch.connectors.kafka.connection import KafkaConnection, load_confluent_kafka, make_connection
 from anabranch.connectors.kafka.registries import Registry, make_registry
 from anabranch.connectors.kafka_values import (
@@ -29,6 +28,7 @@ from anabranch.connectors.kafka_values import (
     RawEncoder,
     ValueEncoder,
 )
+from anabranch.connectors.outages import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
 from anabranch.connectors.staged_frames import read_staged
 from anabranch.errors import AnabranchError, SinkError
 from anabranch.model import StagedFile

@@ -215,7 +215,7 @@ def test_a_server_that_comes_back_is_waited_for_and_it_is_said_once(caplog: pyte
     assert len(tries) > 3
     assert [record.getMessage().split(" (")[0] for record in caplog.records] == [
         "the table is out of reach",
-        f"the table is back after {clock.now:.1f} s",
+        f"the table is back after {clock.now:.0f} s",
     ]
 
 

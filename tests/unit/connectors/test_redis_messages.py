@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from anabranch.connectors.control_channels.redis_messages import RedisChannel, hide_password, send
+from anabranch.connectors.control_channels.redis_messages import RedisChannel, send, show_address
 from anabranch.control.commands import Command, Reply
 from anabranch.errors import ControlError
 from servers.redis import RedisServer
@@ -176,7 +176,7 @@ def test_a_wrong_password_is_an_error_and_no_password_is_ever_shown(caplog: pyte
     ],
 )
 def test_urls_are_shown_without_what_is_secret(url: str, shown: str) -> None:
-    assert hide_password(url) == shown
+    assert show_address(url) == shown
 
 
 def test_a_url_that_names_no_server_is_an_error() -> None:

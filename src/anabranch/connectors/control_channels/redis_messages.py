@@ -15,7 +15,7 @@ from redis.backoff import NoBackoff
 from redis.client import PubSub
 from redis.retry import Retry
 
-from anabranch.connectors.addresses import hide_password
+from anabranch.connectors.addresses import show_address
 from anabranch.control.command_texts import MalformedCommand, read_command, read_reply, write_command, write_reply
 from anabranch.control.commands import Command, Reply
 from anabranch.errors import ControlError
@@ -33,7 +33,7 @@ class RedisChannel:
     """The flow's end. A server that is out of reach is tried again, with growing pauses, and is no failure."""
 
     def __init__(self, url: str, flow: str, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._place = hide_password(url)
+        self._place = show_address(url)
         self._flow = flow
         self._monotonic = monotonic
         self._client = _connect(url)
@@ -122,7 +122,7 @@ def send(url: str, flow: str, command: Command, timeout_seconds: float) -> Reply
         with _listen(client, _replies(flow, command.id)) as replies:
             # The server has the subscription when it says so; an answer before that would be lost.
             replies.get_message(timeout=ANSWER_SECONDS)
-            _check_listeners(client, flow, hide_password(url))
+            _check_listeners(client, flow, show_address(url))
             client.publish(_commands(flow), write_command(command))
             deadline = time.monotonic() + timeout_seconds
             while (rest := deadline - time.monotonic()) > 0:
@@ -130,12 +130,12 @@ def send(url: str, flow: str, command: Command, timeout_seconds: float) -> Reply
                 if message is not None and message["type"] == "message":
                     return read_reply(message["data"])
     except (redis.RedisError, OSError) as error:
-        msg = f"{hide_password(url)} cannot be used: {error}; see that the server runs, or give the flow's checkpoint"
+        msg = f"{show_address(url)} cannot be used: {error}; see that the server runs, or give the flow's checkpoint"
         raise ControlError(msg) from error
     finally:
         client.close()
     msg = (
-        f"no answer within {timeout_seconds:g} s from the flow {flow!r} through {hide_password(url)}; "
+        f"no answer within {timeout_seconds:g} s from the flow {flow!r} through {show_address(url)}; "
         "the command may still be done: `show` will tell"
     )
     raise ControlError(msg)
@@ -168,7 +168,7 @@ def _connect(url: str) -> redis.Redis:
             retry=Retry(NoBackoff(), 0),
         )
     except ValueError as error:
-        msg = f"{hide_password(url)} is no Redis server: {error}; write redis://host:port/0"
+        msg = f"{show_address(url)} is no Redis server: {error}; write redis://host:port/0"
         raise ControlError(msg) from error
 
 

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from anabranch.connectors.addresses import show_address
 from anabranch.errors import SinkError
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -66,10 +67,3 @@ def read_address(url: str, schemes: tuple[str, ...], example: str) -> Address:
         parts.path.lstrip("/"),
         dict(parse_qsl(parts.query)),
     )
-
-
-def show_address(url: str) -> str:
-    """Return a server's URL as it may be printed and logged."""
-    scheme, _, rest = url.partition("://")
-    # The last @ first: a password may hold whatever would end it elsewhere.
-    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}" if rest else "(no URL)"

@@ -10,9 +10,9 @@ import polars as pl
 
 from anabranch.connectors.databases.addresses import read_address
 from anabranch.connectors.databases.marks import Mark
-from anabranch.connectors.databases.outages import ServerAway
 from anabranch.connectors.databases.staged_rows import is_nested, json_texts
 from anabranch.connectors.databases.tables import MARKS, FoundColumn, Table, check_found_columns, check_unique_keys
+from anabranch.connectors.outages import ServerAway
 from anabranch.errors import SinkError
 
 EXAMPLE = "postgresql://user:password@host:5432/database"

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from anabranch.connectors.databases.addresses import fill_in, read_address, show_address
+from anabranch.connectors.addresses import show_address
+from anabranch.connectors.databases.addresses import fill_in, read_address
 from anabranch.connectors.databases.key_patterns import KeyPattern, TimeForm, as_text, check_time_form
 from anabranch.connectors.databases.marks import (
     Mark,
@@ -22,9 +23,9 @@ from anabranch.connectors.databases.marks import (
     is_due,
     next_mark,
 )
-from anabranch.connectors.databases.outages import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
 from anabranch.connectors.databases.staged_rows import SUFFIX, TaskSide, last_of_each_key
 from anabranch.connectors.encodings import encode_arrow
+from anabranch.connectors.outages import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
 from anabranch.connectors.staged_frames import read_staged
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile

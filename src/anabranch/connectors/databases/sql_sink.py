@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeVar
 
 import polars as pl
 
-from anabranch.connectors.databases.addresses import fill_in, show_address
+from anabranch.connectors.addresses import show_address
+from anabranch.connectors.databases.addresses import fill_in
 from anabranch.connectors.databases.mariadb_database import MariadbDatabase
 from anabranch.connectors.databases.marks import (
     Mark,
@@ -21,11 +22,11 @@ from anabranch.connectors.databases.marks import (
     is_due,
     next_mark,
 )
-from anabranch.connectors.databases.outages import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
 from anabranch.connectors.databases.postgres_database import PostgresDatabase
 from anabranch.connectors.databases.staged_rows import SUFFIX, TaskSide, check_columns, last_of_each_key
 from anabranch.connectors.databases.tables import Database, Table
 from anabranch.connectors.encodings import encode_arrow
+from anabranch.connectors.outages import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
 from anabranch.connectors.staged_frames import read_staged
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile

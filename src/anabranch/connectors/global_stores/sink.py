@@ -10,9 +10,9 @@ from typing import Any, TypeVar, cast
 
 import polars as pl
 
-from anabranch.connectors.databases.addresses import fill_in, show_address
+from anabranch.connectors.addresses import show_address
+from anabranch.connectors.databases.addresses import fill_in
 from anabranch.connectors.databases.marks import Mark, Place, Publication, claim, is_due, next_mark
-from anabranch.connectors.databases.outages import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
 from anabranch.connectors.databases.staged_rows import SUFFIX, TaskSide
 from anabranch.connectors.databases.tables import Table
 from anabranch.connectors.encodings import encode_arrow
@@ -21,6 +21,7 @@ from anabranch.connectors.global_stores.redis_hashes import RedisStore
 from anabranch.connectors.global_stores.servers import MariadbStore, PostgresStore
 from anabranch.connectors.global_stores.sqlite import SCHEME, SqliteStore, path_of
 from anabranch.connectors.global_stores.stores import ID, PARTIALS, GlobalStore
+from anabranch.connectors.outages import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
 from anabranch.connectors.staged_frames import read_staged
 from anabranch.errors import SinkError
 from anabranch.model import HASH, WINDOW, Kernel, StagedFile

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, Protocol
 from anabranch.connectors.kafka.connection import REQUEST_SECONDS, KafkaConnection, load_confluent_kafka
 from anabranch.errors import SourceError
 
+_NO_SUCH_TIME = -1
+
 
 class TopicPart(NamedTuple):
     """One partition of one topic."""
@@ -102,9 +104,14 @@ class LiveCluster:
         found = {}
         for part, answer in answers.items():
             try:
-                found[TopicPart(part.topic, part.partition)] = int(answer.result(REQUEST_SECONDS * 2).offset)
+                offset = int(answer.result(REQUEST_SECONDS * 2).offset)
             except Exception as error:
                 raise self._translate(error) from error
+            if offset < _NO_SUCH_TIME:
+                # What the library says of a partition whose broker has just come back and is no leader yet.
+                msg = f"the Kafka servers {self._connection.servers} do not know the offsets of {part.topic} at the moment"
+                raise OutOfReach(msg)
+            found[TopicPart(part.topic, part.partition)] = offset
         return found
 
     def _ask(self, question: Any, *arguments: Any, **settings: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import polars as pl
 
-from anabranch.connectors.addresses import hide_password
+from anabranch.connectors.addresses import show_address
 from anabranch.connectors.lookups.waiting import Patience
 from anabranch.errors import FlowError, SourceError
 
@@ -35,7 +35,7 @@ class RedisTable:
 
     @property
     def label(self) -> str:
-        return f"redis {hide_password(self.url)} {self.key}"
+        return f"redis {show_address(self.url)} {self.key}"
 
     def known_columns(self) -> None:
         return None
@@ -165,7 +165,7 @@ def _connect(url: str) -> redis.Redis:
             retry=Retry(NoBackoff(), 0),
         )
     except ValueError as error:
-        msg = f"{hide_password(url)} is no Redis server: {error}; write redis://host:port/0"
+        msg = f"{show_address(url)} is no Redis server: {error}; write redis://host:port/0"
         raise FlowError(msg) from error
 
 

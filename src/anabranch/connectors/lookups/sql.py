@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import polars as pl
 
-from anabranch.connectors.addresses import hide_password
+from anabranch.connectors.addresses import show_address
 from anabranch.connectors.lookups.waiting import Patience
 from anabranch.errors import FlowError, SourceError
 
@@ -50,7 +50,7 @@ class SqlTable:
 
     @property
     def label(self) -> str:
-        return f"{hide_password(self.url)} {self.table}"
+        return f"{show_address(self.url)} {self.table}"
 
     def known_columns(self) -> None:
         return None
@@ -234,6 +234,6 @@ _DIALECTS: dict[str, _Dialect] = {
 def _dialect_of(url: str) -> _Dialect:
     scheme = urlsplit(url).scheme
     if scheme not in _DIALECTS:
-        msg = f"sql_table: unknown database {scheme!r} in {hide_password(url)}; there are {', '.join(_DIALECTS)}"
+        msg = f"sql_table: unknown database {scheme!r} in {show_address(url)}; there are {', '.join(_DIALECTS)}"
         raise FlowError(msg)
     return _DIALECTS[scheme]

@@ -7,13 +7,17 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from anabranch.errors import SinkError
+from anabranch.errors import AnabranchError, SinkError
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 10.0
 DEFAULT_PATIENCE_SECONDS = 600.0
 LONGEST_WAIT_AT_START_SECONDS = 20.0
 """A server that is not there at the start may be a wrong address: nobody wants to wait long to hear of it."""
+
+_BATCH_IS_SAFE = (
+    "see that the server runs and that its address is right, then start again: the batch is committed and is not lost"
+)
 
 logger = logging.getLogger("anabranch")
 T = TypeVar("T")
@@ -29,24 +33,29 @@ def insist(
     attempt: Callable[[], T],
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
+    *,
+    signs: type[Exception] = ServerAway,
+    error: type[AnabranchError] = SinkError,
+    advice: str = _BATCH_IS_SAFE,
 ) -> T:
-    """Return what the attempt returns, as soon as its server is there; raise ``SinkError`` if that takes too long."""
+    """Return what the attempt returns, as soon as its server is there.
+
+    ``signs`` are the exceptions that tell of a server that is away. If it is so for too long, an ``error`` says so,
+    with the advice.
+    """
     pause_seconds = FIRST_PAUSE_SECONDS
     away_since: float | None = None
     while True:
         try:
             result = attempt()
-        except ServerAway as away:
+        except signs as away:
             now = monotonic()
             if away_since is None:
                 away_since = now
                 logger.warning("%s is out of reach (%s): waiting for it", place, away)
             if now + pause_seconds - away_since > patience_seconds:
-                msg = (
-                    f"{place} is out of reach for {now - away_since:.0f} s: {away}; see that the server runs and that "
-                    f"its address is right, then start again: the batch is committed and is not lost"
-                )
-                raise SinkError(msg) from None
+                msg = f"{place} is out of reach for {now - away_since:.0f} s: {away}; {advice}"
+                raise error(msg) from None
             sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
         else:
