@@ -26,9 +26,9 @@ class NotedReader:
         self._reader = ConfluentReader(make_connection(kafka.servers, None))
         self.left_from: list[int] = []
 
-    def read(self, wanted: OffsetRange, include: Sequence[str], wait_seconds: float) -> Iterator[Messages]:
+    def read(self, wanted: OffsetRange, include: Sequence[str], patience_seconds: float) -> Iterator[Messages]:
         self.left_from.append(wanted.first)
-        return self._reader.read(wanted, include, wait_seconds)
+        return self._reader.read(wanted, include, patience_seconds)
 
 
 @pytest.fixture

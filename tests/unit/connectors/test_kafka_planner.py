@@ -64,7 +64,7 @@ def planner_for(cluster: FakeCluster, **changed: Any) -> KafkaPlanner:
         "start": StartAt("earliest"),
         "admission": Admission(),
         "skips_lost": False,
-        "wait_seconds": 60.0,
+        "patience_seconds": 60.0,
         "poll_seconds": 0.0,
     }
 

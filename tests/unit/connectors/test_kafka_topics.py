@@ -49,7 +49,7 @@ def numbers(first: int, last: int) -> list[bytes]:
 
 
 def source_of(broker: KafkaBroker, topic: Any, **changed: Any) -> Any:
-    settings: dict[str, Any] = {"schema": SCHEMA, "poll_seconds": 0.0, "wait_seconds": 30.0}
+    settings: dict[str, Any] = {"schema": SCHEMA, "poll_seconds": 0.0, "patience_seconds": 30.0}
     return read_kafka(broker.servers, topic, **(settings | changed))
 
 

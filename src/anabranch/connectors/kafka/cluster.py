@@ -109,7 +109,7 @@ class LiveCluster:
                 raise self._translate(error) from error
             if offset < _NO_SUCH_TIME:
                 # What the library says of a partition whose broker has just come back and is no leader yet.
-                msg = f"the Kafka servers {self._connection.servers} do not know the offsets of {part.topic} at the moment"
+                msg = f"the Kafka servers {self._connection.servers} do not know the offsets of {part.topic} now"
                 raise OutOfReach(msg)
             found[TopicPart(part.topic, part.partition)] = offset
         return found

@@ -68,7 +68,7 @@ class Patience:
     """Waits for a cluster that went away: says so once, and gives up in the end."""
 
     part: TopicPart
-    wait_seconds: float
+    patience_seconds: float
     since: float = field(default_factory=time.monotonic)
     has_told: bool = False
 
@@ -82,10 +82,10 @@ class Patience:
         """Note that nothing came; raise ``SourceError`` when that has lasted too long."""
         silent = time.monotonic() - self.since
         why = f" ({reason})" if reason else ""
-        if silent > self.wait_seconds:
+        if silent > self.patience_seconds:
             msg = (
                 f"{self.part}: nothing came from Kafka at offset {position} for {silent:.0f} s{why}; bring its servers "
-                f"back and start the flow again, or let it wait longer with wait_seconds=…: nothing is lost"
+                f"back and start the flow again, or let it wait longer with patience_seconds=…: nothing is lost"
             )
             raise SourceError(msg)
         if silent > SILENT_SECONDS and not self.has_told:
@@ -95,7 +95,7 @@ class Patience:
                 self.part,
                 position,
                 why,
-                self.wait_seconds,
+                self.patience_seconds,
             )
 
 
@@ -110,7 +110,7 @@ def lost_offsets(part: TopicPart, position: int, last: int) -> SourceError:
 class RangeReader(Protocol):
     """Reads ranges of offsets, one after the other."""
 
-    def read(self, wanted: OffsetRange, include: Sequence[str], wait_seconds: float) -> Iterator[Messages]:
+    def read(self, wanted: OffsetRange, include: Sequence[str], patience_seconds: float) -> Iterator[Messages]:
         """Yield the messages of a range in order, in chunks of any size."""
         ...
 
@@ -124,11 +124,11 @@ class ConfluentReader:
         settings = connection.client(group_id="anabranch", **FETCH_SETTINGS | _SMALL_RANGES)
         self._consumer: Any = self._kafka.Consumer(settings)
 
-    def read(self, wanted: OffsetRange, include: Sequence[str], wait_seconds: float) -> Iterator[Messages]:
+    def read(self, wanted: OffsetRange, include: Sequence[str], patience_seconds: float) -> Iterator[Messages]:
         """Yield the messages of the range in order, in chunks."""
         part, position = wanted.part, wanted.first
         self._consumer.assign([self._kafka.TopicPartition(part.topic, part.number, position)])
-        patience = Patience(part, wait_seconds)
+        patience = Patience(part, patience_seconds)
         try:
             yield from self._consume(wanted, include, patience)
         finally:

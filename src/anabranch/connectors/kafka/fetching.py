@@ -50,7 +50,7 @@ logger = logging.getLogger("anabranch")
 class RangeReader(Protocol):
     """Whoever reads what this reader leaves."""
 
-    def read(self, wanted: OffsetRange, include: Sequence[str], wait_seconds: float) -> Iterator[Messages]: ...
+    def read(self, wanted: OffsetRange, include: Sequence[str], patience_seconds: float) -> Iterator[Messages]: ...
 
 
 class Uncommon(Exception):
@@ -91,7 +91,7 @@ class FetchReader:
         """Partitions whose batches are not for this reader."""
         self._failures = 0
 
-    def read(self, wanted: OffsetRange, include: Sequence[str], wait_seconds: float) -> Iterator[Messages]:
+    def read(self, wanted: OffsetRange, include: Sequence[str], patience_seconds: float) -> Iterator[Messages]:
         """Yield the messages of the range in order, in chunks."""
         position = wanted.first
         if not include and wanted.part not in self._left:
@@ -111,7 +111,7 @@ class FetchReader:
                 if self._failures >= _MOST_FAILURES:
                     self._left.add(wanted.part)
         if position < wanted.last:
-            yield from self._client.read(replace(wanted, first=position), include, wait_seconds)
+            yield from self._client.read(replace(wanted, first=position), include, patience_seconds)
 
     # -- inside ----------------------------------------------------------------------------------------------------
 

@@ -48,13 +48,13 @@ class NativeReader:
         self._stands_at: int | None = None
         self._pointers = np.zeros(0, np.uint64)
 
-    def read(self, wanted: OffsetRange, include: Sequence[str], wait_seconds: float) -> Iterator[Messages]:
+    def read(self, wanted: OffsetRange, include: Sequence[str], patience_seconds: float) -> Iterator[Messages]:
         """Yield the messages of the range in order, in chunks."""
         part, position = wanted.part, wanted.first
         if (self._fetches, self._stands_at) != (part, position):
             self._move_to(part, position)
         self._stands_at = None
-        patience = Patience(part, wait_seconds)
+        patience = Patience(part, patience_seconds)
         if len(self._pointers) < wanted.chunk_rows:
             self._pointers = np.zeros(wanted.chunk_rows, np.uint64)
         while position < wanted.last:

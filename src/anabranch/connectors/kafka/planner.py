@@ -43,7 +43,7 @@ class PlanSettings:
     start: StartAt
     admission: Admission
     skips_lost: bool
-    wait_seconds: float
+    patience_seconds: float
     poll_seconds: float
 
 
@@ -63,7 +63,7 @@ class _Sight:
 class KafkaPlanner:
     """Plans the messages of topics, every offset once; partitions that appear later are read from their beginning.
 
-    While the cluster is out of reach it plans nothing, says so once, and gives up after ``wait_seconds``.
+    While the cluster is out of reach it plans nothing, says so once, and gives up after ``patience_seconds``.
     """
 
     def __init__(
@@ -240,11 +240,11 @@ class KafkaPlanner:
         if self._away_since is None:
             self._away_since = now
             self._told = str(reason)
-            logger.warning("%s; waiting for up to %.0f s", reason, self._settings.wait_seconds)
-        elif now - self._away_since > self._settings.wait_seconds:
+            logger.warning("%s; waiting for up to %.0f s", reason, self._settings.patience_seconds)
+        elif now - self._away_since > self._settings.patience_seconds:
             msg = (
                 f"{reason} (for {now - self._away_since:.0f} s); bring them back and start the flow again, "
-                f"or let it wait longer with wait_seconds=…: nothing is lost"
+                f"or let it wait longer with patience_seconds=…: nothing is lost"
             )
             raise SourceError(msg)
 

@@ -39,7 +39,7 @@ class ReadSettings:
     """Part of the message → its column."""
     tombstones: str
     skips_lost: bool
-    wait_seconds: float
+    patience_seconds: float
 
 
 def read_split(split: Split, settings: ReadSettings) -> Iterator[ReadOutcome]:
@@ -50,7 +50,7 @@ def read_split(split: Split, settings: ReadSettings) -> Iterator[ReadOutcome]:
     part = TopicPart(split["topic"], split["number"])
     wanted = OffsetRange(part, split["from"], split["to"], row_bytes, settings.skips_lost)
     with _borrow_reader(settings.connection, wanted, settings.include) as reader:
-        for messages in reader.read(wanted, tuple(settings.include), settings.wait_seconds):
+        for messages in reader.read(wanted, tuple(settings.include), settings.patience_seconds):
             yield make_rows(messages, settings)
 
 

@@ -27,7 +27,7 @@ class Registry:
 
     place: str
     settings: tuple[tuple[str, str], ...] = field(repr=False)
-    wait_seconds: float = 300.0
+    patience_seconds: float = 300.0
 
     def schema(self, number: int) -> dict[str, Any]:
         """Return an Avro schema by its number; the schemas that it refers to stand in it."""
@@ -41,7 +41,7 @@ class Registry:
 
     def check(self) -> None:
         """Raise ``SourceError`` if it does not answer."""
-        self._insist(lambda client: client.get_subjects(), "its subjects", wait_seconds=10.0)
+        self._insist(lambda client: client.get_subjects(), "its subjects", patience_seconds=10.0)
 
     def _complete(self, schema: Any) -> dict[str, Any]:
         if schema.schema_type != "AVRO":
@@ -60,11 +60,11 @@ class Registry:
         completed: dict[str, Any] = _inline(described, referred) if referred else described
         return completed
 
-    def _insist(self, ask: Any, what: str, wait_seconds: float | None = None) -> Any:
+    def _insist(self, ask: Any, what: str, patience_seconds: float | None = None) -> Any:
         client = _client(self.settings)
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-        most = self.wait_seconds if wait_seconds is None else wait_seconds
+        most = self.patience_seconds if patience_seconds is None else patience_seconds
         started, attempt, has_told = time.monotonic(), 0, False
         while True:
             try:
@@ -92,7 +92,7 @@ class Registry:
             attempt += 1
 
 
-def make_registry(given: str | Mapping[str, Any] | None, wait_seconds: float) -> Registry | None:
+def make_registry(given: str | Mapping[str, Any] | None, patience_seconds: float) -> Registry | None:
     """Return the registry at a URL, or with the settings of ``confluent_kafka``'s client."""
     if given is None:
         return None
@@ -108,7 +108,7 @@ def make_registry(given: str | Mapping[str, Any] | None, wait_seconds: float) ->
         # A URL with a password in it would show up in the client's own errors.
         settings["url"] = f"{login[1]}{login[3]}"
         settings.setdefault("basic.auth.user.info", login[2])
-    return Registry(settings["url"], tuple(sorted(settings.items())), wait_seconds)
+    return Registry(settings["url"], tuple(sorted(settings.items())), patience_seconds)
 
 
 def strip_headers(messages: Messages) -> tuple[list[bytes], dict[int, str]]:

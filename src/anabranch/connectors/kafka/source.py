@@ -44,7 +44,7 @@ class KafkaSource:
     include: Mapping[str, str]
     tombstones: str
     on_loss: str
-    wait_seconds: float
+    patience_seconds: float
     poll_seconds: float
     partitioned_by: Partitioner | None = None
     """What the topics were written by, if that is known."""
@@ -78,14 +78,14 @@ class KafkaSource:
     def planner(self) -> KafkaPlanner:
         """Return the driver side, which asks the cluster how far its topics go."""
         settings = PlanSettings(
-            self.topics, self.start, self.admission, self.on_loss == "skip", self.wait_seconds, self.poll_seconds
+            self.topics, self.start, self.admission, self.on_loss == "skip", self.patience_seconds, self.poll_seconds
         )
         return KafkaPlanner(LiveCluster(self.connection), settings, partial(measure_rows, self.connection))
 
     def read(self, split: Split, columns: Sequence[str] | None = None) -> Iterator[ReadOutcome]:
         """Read a split; with ``columns``, only these come back, in the order of the schema."""
         settings = ReadSettings(
-            self.connection, self.format, self.include, self.tombstones, self.on_loss == "skip", self.wait_seconds
+            self.connection, self.format, self.include, self.tombstones, self.on_loss == "skip", self.patience_seconds
         )
         for outcome in read_split(split, settings):
             if columns is None:
@@ -108,7 +108,7 @@ def kafka(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all 
     include: Sequence[MetadataName] | Mapping[MetadataName, str] = (),
     tombstones: Literal["drop", "keep", "reject"] = "drop",
     on_loss: Literal["fail", "skip"] = "fail",
-    wait_seconds: float = 300.0,
+    patience_seconds: float = 300.0,
     poll_seconds: float = 0.02,
     options: Mapping[str, Any] | None = None,
     partitioned_by: Partitioner | None = None,
@@ -125,7 +125,7 @@ def kafka(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all 
     URL, or settings of its client); then ``schema`` may be left out. ``include`` adds what a message has besides its
     value. ``options`` are librdkafka's settings: security, timeouts, ``isolation.level``; they are never shown.
 
-    Servers that go away are waited for, for up to ``wait_seconds``. Messages that were deleted before they were read
+    Servers that go away are waited for, for up to ``patience_seconds``. Messages that were deleted before they were read
     stop the flow, unless ``on_loss="skip"``. ``partitioned_by`` is the partitioner that wrote the topics, for
     ``key_by(…, exchange="ahead")`` to check.
     """
@@ -142,7 +142,7 @@ def kafka(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all 
         if limit is not None and limit < 1:
             msg = f"{name} is {limit}, so no batch could read anything; use a positive number, or None for no limit"
             raise FlowError(msg)
-    made = make_format(format, schema, value_schema, make_registry(registry, wait_seconds), topics[0])
+    made = make_format(format, schema, value_schema, make_registry(registry, patience_seconds), topics[0])
     return KafkaSource(
         connection=connection,
         topics=topics,
@@ -152,7 +152,7 @@ def kafka(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all 
         include=_read_include(include, made.schema),
         tombstones=tombstones,
         on_loss=on_loss,
-        wait_seconds=wait_seconds,
+        patience_seconds=patience_seconds,
         poll_seconds=poll_seconds,
         partitioned_by=partitioned_by,
     )
