@@ -125,8 +125,8 @@ def kafka(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all 
     URL, or settings of its client); then ``schema`` may be left out. ``include`` adds what a message has besides its
     value. ``options`` are librdkafka's settings: security, timeouts, ``isolation.level``; they are never shown.
 
-    Servers that go away are waited for, for up to ``patience_seconds``. Messages that were deleted before they were read
-    stop the flow, unless ``on_loss="skip"``. ``partitioned_by`` is the partitioner that wrote the topics, for
+    Servers that go away are waited for, for up to ``patience_seconds``. Messages that were deleted before they were
+    read stop the flow, unless ``on_loss="skip"``. ``partitioned_by`` is the partitioner that wrote the topics, for
     ``key_by(…, exchange="ahead")`` to check.
     """
     load_confluent_kafka()
