@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +34,8 @@ from anabranch.connectors.staged_frames import read_staged
 from anabranch.errors import AnabranchError, SinkError
 from anabranch.model import StagedFile
 
-ANSWER_SECONDS = 30.0
+ANSWER_SECONDS = 15.0
+HANGING_SECONDS = 2.0
 STALL_SECONDS = 5.0
 """A queue of messages that does not get shorter for so long: the brokers are out of reach."""
 ABORT_SECONDS = 5.0
@@ -53,7 +55,7 @@ class _Session:
     flow: str | None = None
     producer: Any = None
     group: Any = None
-    """A consumer that reads nothing: its group keeps the number of the last batch."""
+    """What names the consumer group that keeps the number of the last batch."""
     published: int = NOTHING
     epoch: int = 0
     was_open: bool = False
@@ -133,15 +135,11 @@ class KafkaSink:
     def close(self) -> None:
         """Give up the producer; an open transaction is aborted."""
         producer, self._session.producer = self._session.producer, None
-        group, self._session.group = self._session.group, None
         if producer is not None:
             with contextlib.suppress(Exception):
                 producer.abort_transaction(ABORT_SECONDS)
             with contextlib.suppress(Exception):
                 producer.purge()
-        if group is not None:
-            with contextlib.suppress(Exception):
-                group.close()
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -186,16 +184,27 @@ class KafkaSink:
         found = session.producer.list_topics(self.topic, self._answer_seconds).topics[self.topic]
         if found.error is not None:
             raise kafka.KafkaException(found.error)
-        session.group = kafka.Consumer(
-            self.connection.client(group_id=name, enable_auto_commit=False, isolation_level="read_committed")
-        )
-        wanted = kafka.TopicPartition(self.topic, MARKED_PARTITION)
-        (held,) = session.group.committed([wanted], self._answer_seconds)
+        held = self._read_mark(kafka, name)
         if held.error is not None:
             raise kafka.KafkaException(held.error)
         session.published = held.offset - 1 if held.offset >= 0 else NOTHING
         session.epoch = int(json.loads(held.metadata)["epoch"]) if held.offset >= 0 and held.metadata else 0
         session.was_open = True
+
+    def _read_mark(self, kafka: Any, name: str) -> Any:
+        """Return what the group keeps, with a consumer that reads nothing.
+
+        It is closed at once: one that sees its broker restart may never again say the name of its group.
+        """
+        consumer = kafka.Consumer(
+            self.connection.client(group_id=name, enable_auto_commit=False, isolation_level="read_committed")
+        )
+        try:
+            self._session.group = consumer.consumer_group_metadata()
+            (held,) = consumer.committed([kafka.TopicPartition(self.topic, MARKED_PARTITION)], self._answer_seconds)
+        finally:
+            consumer.close()
+        return held
 
     def _publish(self, kafka: Any, flow: str, given: Publication, staged: Sequence[tuple[StagedFile, str]]) -> None:
         self._open(kafka, flow)
@@ -218,8 +227,8 @@ class KafkaSink:
         mark = kafka.TopicPartition(
             self.topic, MARKED_PARTITION, given.batch + 1, json.dumps({"flow": flow, "epoch": given.epoch})
         )
-        producer.send_offsets_to_transaction([mark], session.group.consumer_group_metadata(), self._answer_seconds)
-        producer.commit_transaction(self._answer_seconds)
+        self._bound(lambda: producer.send_offsets_to_transaction([mark], session.group, self._answer_seconds))
+        self._bound(lambda: producer.commit_transaction(self._answer_seconds))
         session.published, session.epoch = given.batch, given.epoch
 
     def _produce(self, messages: pl.DataFrame) -> None:
@@ -253,6 +262,30 @@ class KafkaSink:
                 msg = f"{left} messages are not taken"
                 raise ServerAway(msg)
             waiting = left
+
+    def _bound(self, ask: Callable[[], object]) -> None:
+        """Ask, and give the producer up if it does not come back long after it should have.
+
+        librdkafka was seen to ask a broker that had restarted for ever. A new producer fences the one that hangs.
+        """
+        failures: list[BaseException] = []
+
+        def answer() -> None:
+            try:
+                ask()
+            except BaseException as error:
+                failures.append(error)
+
+        asking = threading.Thread(target=answer, daemon=True)
+        asking.start()
+        asking.join(self._answer_seconds + HANGING_SECONDS)
+        if asking.is_alive():
+            # To abort its transaction would hang, too.
+            self._session.producer = None
+            msg = "the brokers do not answer"
+            raise ServerAway(msg)
+        if failures:
+            raise failures[0]
 
     @property
     def _answer_seconds(self) -> float:
