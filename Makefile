@@ -18,7 +18,7 @@ BENCH_ARGS ?=
 SOAK_ARGS ?=
 LOCK_ARGS ?=
 
-# Those without Spark run side by side; two Sparks on one machine only get into each other's way.
+# Tests with Spark mostly wait for one another's small jobs: two of them at a time, a whole file on one Spark.
 QUICK_TESTS := tests/test_architecture.py tests/unit tests/contracts
 SPARK_TESTS := tests/docs tests/spark tests/cluster
 
@@ -41,7 +41,7 @@ ifdef TEST_ARGS
 	$(BIN)/python -m pytest $(TEST_ARGS)
 else
 	$(BIN)/python -m pytest -q -n auto $(QUICK_TESTS)
-	$(BIN)/python -m pytest $(SPARK_TESTS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(SPARK_TESTS)
 endif
 
 check: lint ## Check format, lint, types, architecture and unit tests (needs no Java)
