@@ -182,6 +182,9 @@ class TestFaults:
         made: Subject = kinds[request.param](server)
         return made
 
+    # Kafka is not among them: after a broker was started again between two batches, librdkafka may not find the group
+    # of the mark for minutes; the flow then stops, as below, and goes on when it is started again.
+    @pytest.mark.parametrize("subject", ["postgres", "mariadb", "redis"], indirect=True)
     def test_a_server_that_is_gone_or_hangs_is_waited_for_and_nothing_is_lost_or_doubled(
         self, subject: Subject, stage: Stage, caplog: pytest.LogCaptureFixture
     ) -> None:
