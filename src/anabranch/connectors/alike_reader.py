@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from anabranch.connectors.compiled_loops import compile_loop
 
 SKIPPED_TEXT, TEXT, QUOTED_INTEGER, INTEGER, FLOAT = range(5)
 """How a field is read: passed over, noted where it lies, as a number in quotes, as a number."""
@@ -170,13 +171,4 @@ def _read_lines(  # noqa: PLR0911, PLR0912, PLR0913, PLR0915, PLR0917 - one loop
     return row, (seen & _HIGH_BITS) == 0
 
 
-def _compile(function: Any) -> Callable[..., Any]:
-    try:
-        compiled: Callable[..., Any] = njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        # Nowhere to keep what is compiled: this process compiles for itself.
-        compiled = njit(nogil=True)(function)
-    return compiled
-
-
-read_lines = _compile(_read_lines)
+read_lines = compile_loop(_read_lines)

@@ -63,9 +63,9 @@ def parse_json_lines(text: bytes, schema: Mapping[str, pl.DataType]) -> ReadOutc
 
 def parse_intact_lines(text: bytes, schema: Mapping[str, pl.DataType]) -> pl.DataFrame | None:
     """Return the frame of lines as ``parse_json_lines`` reads them, or None if any of them is malformed."""
-    frame = parse_uniform_lines(text, schema) if len(text) >= _UNIFORM_FROM_BYTES else None
-    if frame is None and len(text) >= WORTH_COMPILED_CODE_BYTES:
-        frame = parse_alike_lines(text, schema)
+    frame = parse_alike_lines(text, schema) if len(text) >= WORTH_COMPILED_CODE_BYTES else None
+    if frame is None and len(text) >= _UNIFORM_FROM_BYTES:
+        frame = parse_uniform_lines(text, schema)
     return _parse_strictly(text, schema) if frame is None else frame
 
 

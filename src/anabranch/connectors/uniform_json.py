@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import polars as pl
 from polars.exceptions import PolarsError
 
-from anabranch.connectors.number_lines import WORTH_COMPILED_CODE_BYTES, NumberField, parse_number_lines
 from anabranch.connectors.text_values import to_datetime
 
 _FIELD = re.compile(rb'^([ \t]*\{?[ \t]*"([^"\\\x00-\x1f]*)"[ \t]*:[ \t]*)([^ \t"{}\[\]]+)([ \t]*\}?[ \t]*)$')
@@ -40,38 +39,12 @@ def parse_uniform_lines(text: bytes, schema: Mapping[str, pl.DataType]) -> pl.Da
     fields = _read_layout(text[: text.find(b"\n")].rstrip(b"\r"), schema)
     if fields is None:
         return None
-    if len(text) >= WORTH_COMPILED_CODE_BYTES:
-        frame = _read_numbers(text, fields, schema)
-        if frame is not None:
-            return frame
     if len(text) > 8 * _SAMPLE_BYTES:
         # Where lines differ they mostly differ soon, and a sample costs nothing.
         sample = text[: text.rfind(b"\n", 0, _SAMPLE_BYTES) + 1]
         if not sample or _parse(sample, fields, schema) is None:
             return None
     return _parse(text, fields, schema)
-
-
-def _read_numbers(text: bytes, fields: list[_Field], schema: Mapping[str, pl.DataType]) -> pl.DataFrame | None:
-    """Return the frame if there is nothing but numbers, none of them unusual."""
-    if any(isinstance(field.kind, pl.Boolean) for field in fields):
-        return None
-    numbers = [
-        NumberField((b"," if ordinal else b"") + field.prefix.encode(), field.kind.is_float())
-        for ordinal, field in enumerate(fields)
-    ]
-    columns = parse_number_lines(text, numbers, fields[-1].suffix.encode())
-    if columns is None:
-        return None
-    values: dict[str, pl.Series] = {}
-    for field, column in zip(fields, columns, strict=True):
-        kind = field.kind
-        values[field.name] = (
-            to_datetime(column, kind) if isinstance(kind, pl.Datetime) else column.cast(kind, strict=False)
-        )
-        if values[field.name].null_count():
-            return None  # A number that its type cannot hold.
-    return _complete(values, schema, len(columns[0]))
 
 
 def _read_layout(line: bytes, schema: Mapping[str, pl.DataType]) -> list[_Field] | None:

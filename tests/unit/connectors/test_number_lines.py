@@ -80,7 +80,7 @@ def test_json_and_csv_are_read_as_without_compiled_code(rows: list[tuple[str, st
     csv = "".join(f"{key},{value}\n" for key, value in rows).encode()
     with pytest.MonkeyPatch.context() as patch:
         for at_least in (0, 2**60):
-            for module in ("uniform_json", "csv_rows"):
+            for module in ("json_rows", "csv_rows"):
                 patch.setattr(f"anabranch.connectors.{module}.WORTH_COMPILED_CODE_BYTES", at_least)
             patch.setattr("anabranch.connectors.json_rows._UNIFORM_FROM_BYTES", at_least)
             outcomes = (

@@ -6,15 +6,16 @@ key, its length, offset, private: nine words of 8 bytes on every 64-bit system.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, njit, types
+from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from anabranch.connectors.compiled_loops import compile_loop
 
 _WORDS = 9
 _VALUE, _VALUE_BYTES, _KEY, _KEY_BYTES, _OFFSET = 3, 4, 5, 6, 7
@@ -36,7 +37,7 @@ def _to_pointer(context: Any, address: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _copy(context: Any, target: Any, place: Any, address: Any, size: Any) -> Any:
+def copy_memory(context: Any, target: Any, place: Any, address: Any, size: Any) -> Any:
     """Copy so many bytes from an address to a place in an array, all at once rather than one by one."""
 
     def generate(inner: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -100,7 +101,7 @@ def _copy_values(pointers: _Pointers, count: int, sizes: Any, text: Any, ends: A
             continue
         if size > 0:
             words = carray(_to_pointer(pointers[index]), _WORDS, np.uint64)
-            _copy(text, place, words[_VALUE], size)
+            copy_memory(text, place, words[_VALUE], size)
             place += size
         is_null[kept] = size == -1
         nulls += size == -1
@@ -120,7 +121,7 @@ def _copy_keys(pointers: _Pointers, count: int, sizes: Any, key_sizes: Any, text
         size = key_sizes[index]
         if size > 0:
             words = carray(_to_pointer(pointers[index]), _WORDS, np.uint64)
-            _copy(text, place, words[_KEY], size)
+            copy_memory(text, place, words[_KEY], size)
             place += size
         has_key[kept] = size >= 0
         kept += 1
@@ -134,16 +135,7 @@ def _free(pointers: _Pointers, count: int, destroy: Any) -> None:
         _call_with(destroy, pointers[index])
 
 
-def _compile(function: Any) -> Callable[..., Any]:
-    try:
-        compiled: Callable[..., Any] = njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        # Nowhere to keep what is compiled: this process compiles for itself.
-        compiled = njit(nogil=True)(function)
-    return compiled
-
-
-measure = _compile(_measure)
-copy_values = _compile(_copy_values)
-copy_keys = _compile(_copy_keys)
-free = _compile(_free)
+measure = compile_loop(_measure)
+copy_values = compile_loop(_copy_values)
+copy_keys = compile_loop(_copy_keys)
+free = compile_loop(_free)

@@ -6,14 +6,13 @@ all numbers but the attributes are variable-length and zigzag-coded.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from anabranch.connectors.kafka.message_memory import _copy
+from anabranch.connectors.compiled_loops import compile_loop
+from anabranch.connectors.kafka.message_memory import copy_memory
 
 MALFORMED, HAS_NULL = -1, -2
 _MORE = np.uint8(0x80)
@@ -83,7 +82,7 @@ def _gather(
 ) -> Any:
     """Copy values from behind an address, each followed by a line end; return where the next one goes."""
     for index in range(count):
-        _copy(text, place, address + np.uint64(starts[index]), sizes[index])
+        copy_memory(text, place, address + np.uint64(starts[index]), sizes[index])
         place += sizes[index]
         ends[index] = place
         text[place] = 10
@@ -91,14 +90,5 @@ def _gather(
     return place
 
 
-def _compile(function: Any) -> Callable[..., Any]:
-    try:
-        compiled: Callable[..., Any] = njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        # Nowhere to keep what is compiled: this process compiles for itself.
-        compiled = njit(nogil=True)(function)
-    return compiled
-
-
-find_values = _compile(_find)
-gather_values = _compile(_gather)
+find_values = compile_loop(_find)
+gather_values = compile_loop(_gather)
