@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from rich.table import Table
 
 from anabranch.bench.disorder_figures import FLINK, LATE_PCTS, PER_KEY, PER_SLOT, SPARK, DisorderRun
 from anabranch.bench.picture import save_figure
-from anabranch.bench.report import describe_machine, find_commit, format_figure
+from anabranch.bench.report import format_figure, stamp
 from anabranch.bench.skew_report import BUSY_NEIGHBOUR_SHARE
 
 if TYPE_CHECKING:
@@ -60,10 +59,7 @@ class DisorderReport:
                 "*_pct*": "%",
                 "*_gb": "10⁹ bytes",
             },
-            "seed": self.seed,
-            "commit": find_commit(),
-            "machine": describe_machine(),
-            "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            **stamp(self.seed),
         }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from anabranch.bench.exchange_figures import (
     find_speed_up,
 )
 from anabranch.bench.picture import save_figure
-from anabranch.bench.report import describe_machine, find_commit, format_figure
+from anabranch.bench.report import format_figure, stamp
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,10 +71,7 @@ class ExchangeReport:
                 "*_bytes": "bytes",
                 "*_mbit": "10⁶ bits/s",
             },
-            "seed": self.seed,
-            "commit": find_commit(),
-            "machine": describe_machine(),
-            "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            **stamp(self.seed),
         }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from rich.table import Table
 
 from anabranch.bench.migration_figures import MoveRun, RestartRun
 from anabranch.bench.picture import save_figure
-from anabranch.bench.report import describe_machine, find_commit, format_figure
+from anabranch.bench.report import format_figure, stamp
 
 NAMES = {
     "anabranch": "Anabranch",
@@ -51,10 +50,7 @@ class MigrationReport:
             + [{"part": "restarts", **asdict(run)} for run in self.restarts],
             "units": {"*_seconds": "s", "*_pct": "%", "*_over_median": "ratio", "x_*": "ratio", "*_bytes": "bytes"},
             "notes": list(self.notes),
-            "seed": self.seed,
-            "commit": find_commit(),
-            "machine": describe_machine(),
-            "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            **stamp(self.seed),
         }
 
 

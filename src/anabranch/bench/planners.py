@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,7 +19,7 @@ from anabranch.bench.planner_checks import check_bucket_plan, check_key_plan
 from anabranch.bench.planner_inputs import STATE_BYTES_A_KEY, PlannerInput, make_zipf, read_weibo
 from anabranch.bench.planner_picture import draw_planners
 from anabranch.bench.registry import BenchError, BenchOptions
-from anabranch.bench.report import describe_machine, find_commit, format_figure, write_json
+from anabranch.bench.report import format_figure, stamp, write_json
 from anabranch.model.loads import BucketLoads
 from anabranch.model.moves import Plan
 from anabranch.model.routes import BucketMap, RoutingTable
@@ -86,10 +85,7 @@ class PlannersReport:
             "systems": [asdict(run) for run in self.systems],
             "curves": [asdict(run) for run in self.curves],
             "units": {"*_s": "s", "planning_seconds": "s", "*_pct": "%", "max_over_mean_*": "ratio"},
-            "seed": self.seed,
-            "commit": find_commit(),
-            "machine": describe_machine(),
-            "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            **stamp(self.seed),
         }
 
 

@@ -56,11 +56,18 @@ class Report:
             "systems": [asdict(run) for run in self.systems],
             "curves": [dict(point) for point in self.curves],
             "units": {"rows_per_second": "rows/s", "batch_seconds": "s", "small_batch_ms": "ms", "*_x_*": "ratio"},
-            "seed": self.seed,
-            "commit": find_commit(),
-            "machine": describe_machine(),
-            "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            **stamp(self.seed),
         }
+
+
+def stamp(seed: int) -> dict[str, Any]:
+    """Return what every report says of itself: seed, commit, machine and time."""
+    return {
+        "seed": seed,
+        "commit": find_commit(),
+        "machine": describe_machine(),
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
 
 
 def write_json(report: Outcome, path: Path) -> None:

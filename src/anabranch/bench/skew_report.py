@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from anabranch.bench.report import describe_machine, find_commit, format_figure
+from anabranch.bench.report import format_figure, stamp
 from anabranch.bench.skew_figures import BusyRun, OverheadPair
 from anabranch.bench.skew_loads import EVEN, SETTLING_BATCHES, LoadRun, is_four_cases, is_zipf
 
@@ -55,10 +54,7 @@ class SkewReport:
                 "rows_per_second": "rows/s",
             },
             "notes": list(self.notes),
-            "seed": self.seed,
-            "commit": find_commit(),
-            "machine": describe_machine(),
-            "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            **stamp(self.seed),
         }
 
 

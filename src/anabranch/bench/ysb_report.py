@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from anabranch.bench.report import describe_machine, find_commit, format_figure
+from anabranch.bench.report import format_figure, stamp
 from anabranch.bench.ysb_figures import CATCH_UP, FLINK, OURS, SPARK, SUSTAINED, YsbRun
 
 NAMES = {OURS: "Anabranch", FLINK: "Flink", SPARK: "Spark"}
@@ -38,10 +37,7 @@ class YsbReport:
             "figures": dict(self.figures),
             "systems": [asdict(run) for run in self.runs],
             "units": {"*rows_per_second": "rows/s", "*_seconds": "s", "x_*": "ratio", "*_ms": "ms"},
-            "seed": self.seed,
-            "commit": find_commit(),
-            "machine": describe_machine(),
-            "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            **stamp(self.seed),
         }
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.model.columns import HASH
+from anabranch.model.frame_texts import frame_from_text, frame_to_text
 
 Times = NDArray[np.int64]
 
@@ -54,16 +53,14 @@ class PartedClocks:
 
     def to_text(self) -> str:
         """Return plain text, for ledgers and manifests."""
-        buffer = io.BytesIO()
         times = (self.before_us, self.clock_us, self.spoke_us)
         named = [pl.Series(name, values, dtype=pl.Int64) for name, values in zip(_TIMES, times, strict=True)]
-        self.keys.with_columns(named).write_ipc_stream(buffer)
-        return base64.b64encode(buffer.getvalue()).decode()
+        return frame_to_text(self.keys.with_columns(named))
 
     @classmethod
     def from_text(cls, text: str) -> PartedClocks:
         """Read what ``to_text`` wrote."""
-        rows = pl.read_ipc_stream(io.BytesIO(base64.b64decode(text)))
+        rows = frame_from_text(text)
         return cls(rows.drop(_TIMES), *(rows.get_column(name).to_numpy() for name in _TIMES))
 
 

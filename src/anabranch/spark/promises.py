@@ -6,8 +6,6 @@ there are no more than some thousands of keys (and windows that are open), all o
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.model import HASH, WINDOW, WindowSpec
+from anabranch.model.frame_texts import frame_from_text, frame_to_text, key_as_text
 from anabranch.routing.hashing import mix
 
 MOST_PAIRS = 4_096
@@ -64,8 +63,8 @@ class KeySightings:
             return {}
         seen = pl.concat(self._seen).unique([_MARK, _PLACE], keep="first", maintain_order=True).sort(_MARK, _PLACE)
         seen, below = _thin_out(seen, self._below)
-        shown = pl.concat_str([_as_text(key, seen.schema[key]) for key in self._keys], separator=", ").alias("key")
-        return {"below": f"{below:016x}", "pairs": _encode(seen.select(_MARK, _PLACE, shown))}
+        shown = pl.concat_str([key_as_text(key, seen.schema[key]) for key in self._keys], separator=", ").alias("key")
+        return {"below": f"{below:016x}", "pairs": frame_to_text(seen.select(_MARK, _PLACE, shown))}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,12 +106,12 @@ class PromiseMemory:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data."""
-        return {"below": f"{self.below:016x}", "pairs": None if self.pairs is None else _encode(self.pairs)}
+        return {"below": f"{self.below:016x}", "pairs": None if self.pairs is None else frame_to_text(self.pairs)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PromiseMemory:
         """Read what ``to_json`` wrote."""
-        return cls(int(data["below"], 16), None if data["pairs"] is None else _decode(data["pairs"]))
+        return cls(int(data["below"], 16), None if data["pairs"] is None else frame_from_text(data["pairs"]))
 
 
 def places_of(rows: pl.DataFrame, window: WindowSpec | None) -> pl.Expr:
@@ -165,23 +164,9 @@ def _thin_out(pairs: pl.DataFrame, below: int) -> tuple[pl.DataFrame, int]:
 
 
 def _of_slot(slot: int, seen: Mapping[str, Any]) -> pl.DataFrame:
-    pairs = _decode(seen["pairs"])
+    pairs = frame_from_text(seen["pairs"])
     return pairs.select(pl.col(_MARK), pl.col(_PLACE), pl.lit(slot, pl.Int32).alias(_SLOT), pl.col("key"))
 
 
 def _as_time(us: int) -> str:
     return str(pl.Series([us]).cast(pl.Datetime("us"))[0])
-
-
-def _as_text(key: str, dtype: pl.DataType) -> pl.Expr:
-    return pl.col(key).bin.encode("hex") if dtype == pl.Binary else pl.col(key).cast(pl.String, strict=False)
-
-
-def _encode(frame: pl.DataFrame) -> str:
-    buffer = io.BytesIO()
-    frame.write_ipc_stream(buffer, compression="zstd")
-    return base64.b64encode(buffer.getvalue()).decode()
-
-
-def _decode(text: str) -> pl.DataFrame:
-    return pl.read_ipc_stream(io.BytesIO(base64.b64decode(text)))

@@ -9,6 +9,7 @@ import polars as pl
 
 from anabranch.control.balancer import Balancer, OperatorLoads, Proposal
 from anabranch.model import HASH, WindowSpec
+from anabranch.model.frame_texts import key_as_text
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
 from anabranch.routing.scores import score_loads
@@ -84,12 +85,8 @@ def describe_operator(operator: WatchedOperator) -> dict[str, Any]:
 def label_keys(sample: pl.DataFrame, keys: tuple[str, ...]) -> dict[int, str]:
     """Return the hottest keys of a sample as people read them, by hash."""
     hottest = sample.sort(ROWS, descending=True).head(4 * _HOT_KEYS_SHOWN)
-    texts = hottest.select(pl.concat_str([_as_text(key, hottest.schema[key]) for key in keys], separator=", "))
+    texts = hottest.select(pl.concat_str([key_as_text(key, hottest.schema[key]) for key in keys], separator=", "))
     return dict(zip(hottest[HASH].to_list(), texts.to_series().to_list(), strict=True))
-
-
-def _as_text(key: str, dtype: pl.DataType) -> pl.Expr:
-    return pl.col(key).bin.encode("hex") if dtype == pl.Binary else pl.col(key).cast(pl.String, strict=False)
 
 
 def _hot_keys(operator: WatchedOperator, loads: OperatorLoads, routes: Routes) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.model import HASH
+from anabranch.model.frame_texts import frame_from_text, frame_to_text
 from anabranch.routing import buckets_of
 
 _FIRST_LOOK_ROWS = 2_000
@@ -107,7 +107,7 @@ def watch_rows(frames: Sequence[pl.DataFrame], keys: Sequence[str], watch: Watch
     return seen | {
         "stride": look.stride,
         "sketch": base64.b64encode(sketch.serialize()).decode(),
-        "sample": _encode(sample.with_columns(pl.Series(ROWS, weights * look.stride))),
+        "sample": frame_to_text(sample.with_columns(pl.Series(ROWS, weights * look.stride))),
     }
 
 
@@ -125,7 +125,7 @@ def merge_sightings(seen: Sequence[Mapping[str, Any]], buckets: int) -> Sighting
         # Slots have strides of their own, so their sketches are weighed, not merged.
         for key, estimate, *_ in sketch.get_frequent_items(datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES):
             hot_rows[int(key, 16)] = hot_rows.get(int(key, 16), 0.0) + float(estimate * slot["stride"])
-        samples.append(_decode(slot["sample"]))
+        samples.append(frame_from_text(slot["sample"]))
     if not filled:
         return None
     return Sighting(bucket_rows, hot_rows, pl.concat(samples) if samples else None, len(samples) == len(filled))
@@ -140,13 +140,3 @@ def _thin_out(places: NDArray[np.int64], counts: NDArray[np.int64]) -> tuple[NDA
     few = counts[_TAIL_KEYS::step]
     weights = few * (counts[_TAIL_KEYS:].sum() / few.sum())
     return np.append(places[:_TAIL_KEYS], tail[::step]), np.append(counts[:_TAIL_KEYS].astype(np.float64), weights)
-
-
-def _encode(frame: pl.DataFrame) -> str:
-    buffer = io.BytesIO()
-    frame.write_ipc_stream(buffer, compression="zstd")
-    return base64.b64encode(buffer.getvalue()).decode()
-
-
-def _decode(text: str) -> pl.DataFrame:
-    return pl.read_ipc_stream(io.BytesIO(base64.b64decode(text)))

@@ -1,0 +1,25 @@
+"""Small frames as text, for ledgers and manifests, which are JSON."""
+
+from __future__ import annotations
+
+import base64
+import io
+
+import polars as pl
+
+
+def frame_to_text(frame: pl.DataFrame) -> str:
+    """Return a frame as text; equal frames give equal texts."""
+    buffer = io.BytesIO()
+    frame.write_ipc_stream(buffer, compression="zstd")
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def frame_from_text(text: str) -> pl.DataFrame:
+    """Read what ``frame_to_text`` wrote."""
+    return pl.read_ipc_stream(io.BytesIO(base64.b64decode(text)))
+
+
+def key_as_text(key: str, dtype: pl.DataType) -> pl.Expr:
+    """Return a key column as people read it."""
+    return pl.col(key).bin.encode("hex") if dtype == pl.Binary else pl.col(key).cast(pl.String, strict=False)
