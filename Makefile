@@ -55,7 +55,7 @@ lint: $(INSTALLED) ## Check format, lint and types
 bench: setup ## Compare the keyed window with native Spark and Flink
 	$(BIN)/anabranch bench keyed-window $(BENCH_ARGS)
 
-soak: setup ## Run the long randomised tests
+soak: setup servers kafka ## Run the long randomised tests
 	$(BIN)/python -m pytest -m soak --timeout=0 tests/soak $(SOAK_ARGS)
 
 format: $(INSTALLED) ## Format the code and mend what the linter can mend

@@ -14,8 +14,14 @@ from typing import Any, TypeVar
 import polars as pl
 
 from anabranch.connectors.databases.marks import NOTHING, Publication, refuse_newer
-from anabranch.connectors.kafka.connection import KafkaConnection, load_confluent_kafka, make_connection
+from anabranch.connectors.kafka.connection import (
+    KafkaConnection,
+    explain_refusal,
+    load_confluent_kafka,
+    make_connection,
+)
 from anabranch.connectors.kafka.registries import Registry, make_registry
+from anabranch.connectors.kafka_marks import Mark, MarkedGroup
 from anabranch.connectors.kafka_values import (
     HEADERS,
     KEY,
@@ -23,11 +29,8 @@ from anabranch.connectors.kafka_values import (
     VALUE,
     AvroEncoder,
     Format,
-    JsonEncoder,
     MessageStaging,
-    ProtobufEncoder,
-    RawEncoder,
-    ValueEncoder,
+    make_encoder,
 )
 from anabranch.connectors.outages import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
 from anabranch.connectors.staged_frames import read_staged
@@ -41,7 +44,6 @@ STALL_SECONDS = 5.0
 ABORT_SECONDS = 5.0
 OPEN_TRANSACTION_MS = 300_000
 """A driver that died and never comes back holds readers up for so long."""
-MARKED_PARTITION = 0
 
 logger = logging.getLogger("anabranch")
 T = TypeVar("T")
@@ -54,15 +56,16 @@ class _Session:
     schema: Mapping[str, pl.DataType] | None = None
     flow: str | None = None
     producer: Any = None
-    group: Any = None
-    """What names the consumer group that keeps the number of the last batch."""
-    published: int = NOTHING
-    epoch: int = 0
+    group: MarkedGroup | None = None
+    """What keeps the number of the last batch."""
+    published: Mark = field(default_factory=Mark)
     was_open: bool = False
     header: bytes = b""
     """What a schema registry wants before every value."""
     problem: str | None = None
-    """What the library said about logging in."""
+    """Why the brokers refuse the client, if they do."""
+    lost_a_broker: bool = False
+    """Whether a connection of the producer's broke: see ``_give_up_if_a_broker_went``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +106,10 @@ class KafkaSink:
 
         def look() -> None:
             self._ask(self._open, flow)
-            refuse_newer(self.label, self._session.published, last_batch)
+            refuse_newer(self.label, self._session.published.batch, last_batch)
 
         insist(self.place, at_start(self.patience_seconds), look)
-        if self._session.published == NOTHING and last_batch is not None and last_batch > NOTHING:
+        if self._session.published.batch == NOTHING and last_batch is not None and last_batch > NOTHING:
             logger.warning(
                 "%s has no mark of the flow %r: it is taken as new (Kafka forgets marks of flows that stood still for "
                 "longer than offsets.retention.minutes)",
@@ -133,13 +136,16 @@ class KafkaSink:
         raise SinkError(msg)
 
     def close(self) -> None:
-        """Give up the producer; an open transaction is aborted."""
+        """Give up the producer; an open transaction is aborted, or ends when the next producer begins."""
         producer, self._session.producer = self._session.producer, None
-        if producer is not None:
+        if producer is not None and not self._session.lost_a_broker:
             with contextlib.suppress(Exception):
                 producer.abort_transaction(ABORT_SECONDS)
             with contextlib.suppress(Exception):
                 producer.purge()
+        group, self._session.group = self._session.group, None
+        if group is not None:
+            group.close()
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -161,11 +167,12 @@ class KafkaSink:
     def _open(self, kafka: Any, flow: str) -> None:
         """Make a producer that fences all earlier ones of this flow and topic, and read the last batch."""
         session = self._session
+        self._give_up_if_a_broker_went()
         if session.producer is not None and session.flow == flow:
             return
         self.close()
         name = f"anabranch-{flow}-{self.topic}"
-        session.flow, session.problem = flow, None
+        session.flow, session.problem, session.lost_a_broker = flow, None, False
         if self.registry is not None and not session.header:
             session.header = self._register()
         session.producer = kafka.Producer(
@@ -184,38 +191,22 @@ class KafkaSink:
         found = session.producer.list_topics(self.topic, self._answer_seconds).topics[self.topic]
         if found.error is not None:
             raise kafka.KafkaException(found.error)
-        held = self._read_mark(kafka, name)
-        if held.error is not None:
-            raise kafka.KafkaException(held.error)
-        session.published = held.offset - 1 if held.offset >= 0 else NOTHING
-        session.epoch = int(json.loads(held.metadata)["epoch"]) if held.offset >= 0 and held.metadata else 0
+        session.group = MarkedGroup(kafka, self.connection, name, self.topic, self._answer_seconds)
+        session.published = session.group.read(session.published)
         session.was_open = True
-
-    def _read_mark(self, kafka: Any, name: str) -> Any:
-        """Return what the group keeps, with a consumer that reads nothing.
-
-        It is closed at once: one that sees its broker restart may never again say the name of its group.
-        """
-        consumer = kafka.Consumer(
-            self.connection.client(group_id=name, enable_auto_commit=False, isolation_level="read_committed")
-        )
-        try:
-            self._session.group = consumer.consumer_group_metadata()
-            (held,) = consumer.committed([kafka.TopicPartition(self.topic, MARKED_PARTITION)], self._answer_seconds)
-        finally:
-            consumer.close()
-        return held
 
     def _publish(self, kafka: Any, flow: str, given: Publication, staged: Sequence[tuple[StagedFile, str]]) -> None:
         self._open(kafka, flow)
         session = self._session
-        if session.epoch > given.epoch:
+        group, published = session.group, session.published
+        assert group is not None, "an open session has one"
+        if published.epoch > given.epoch:
             msg = (
-                f"{self.label} was written by a newer driver of {flow!r} (epoch {session.epoch}), this one has epoch "
+                f"{self.label} was written by a newer driver of {flow!r} (epoch {published.epoch}), this one has epoch "
                 f"{given.epoch} and must stop; see who else runs the flow"
             )
             raise SinkError(msg)
-        if session.published >= given.batch:
+        if published.batch >= given.batch:
             return
         messages = read_staged(staged)
         assert messages is not None, "some staged file has rows"
@@ -223,13 +214,16 @@ class KafkaSink:
         producer.begin_transaction()
         self._produce(messages)
         self._flush()
+        if self._give_up_if_a_broker_went():
+            msg = "a broker went away while it took the messages"
+            raise ServerAway(msg)
         # The mark: readers of the topic do not see it, a restarted driver does, and it holds if the messages do.
-        mark = kafka.TopicPartition(
-            self.topic, MARKED_PARTITION, given.batch + 1, json.dumps({"flow": flow, "epoch": given.epoch})
-        )
-        self._bound(lambda: producer.send_offsets_to_transaction([mark], session.group, self._answer_seconds))
+        mark = Mark(given.batch, given.epoch)
+        position = group.position_of(mark, flow)
+        self._bound(lambda: producer.send_offsets_to_transaction([position], group.metadata, self._answer_seconds))
         self._bound(lambda: producer.commit_transaction(self._answer_seconds))
-        session.published, session.epoch = given.batch, given.epoch
+        session.published = mark
+        group.confirm(mark)
 
     def _produce(self, messages: pl.DataFrame) -> None:
         producer, header = self._session.producer, self._session.header
@@ -263,10 +257,25 @@ class KafkaSink:
                 raise ServerAway(msg)
             waiting = left
 
+    def _give_up_if_a_broker_went(self) -> bool:
+        """Let go of a producer one of whose connections broke.
+
+        While a broker starts again, the cluster's metadata are without it, and librdkafka drops what it knew of it;
+        a coordinator that it remembers from before is then asked for ever, whatever the timeout.
+        """
+        session = self._session
+        if session.producer is None:
+            return False
+        # Only now does the library call back with what it heard in the background.
+        session.producer.poll(0)
+        if session.lost_a_broker:
+            self.close()
+        return session.lost_a_broker
+
     def _bound(self, ask: Callable[[], object]) -> None:
         """Ask, and give the producer up if it does not come back long after it should have.
 
-        librdkafka was seen to ask a broker that had restarted for ever. A new producer fences the one that hangs.
+        A broker may go just now, see above. A new producer fences the one that hangs.
         """
         failures: list[BaseException] = []
 
@@ -310,9 +319,11 @@ class KafkaSink:
         return b"\0" + int(number).to_bytes(4, "big")
 
     def _note_problem(self, error: Any) -> None:
-        """Hear what the library says in the background: a wrong password shows nowhere else."""
-        if error.name() in ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "_RESOLVE"):
-            self._session.problem = error.name()
+        """Hear what the library says in the background: wrong passwords and lost connections show nowhere else."""
+        if error.name() in ("_TRANSPORT", "_ALL_BROKERS_DOWN"):
+            self._session.lost_a_broker = True
+        if error.name() != "_ALL_BROKERS_DOWN":
+            self._session.problem = explain_refusal(error.name(), error.str())
 
     def _explain(self, kafka: Any, error: Any) -> Exception:
         """Return what to raise: waiting helps, or it does not."""
@@ -322,11 +333,10 @@ class KafkaSink:
                 f"{self.label}: another driver of the flow {self._session.flow!r} took its transactions over, or one "
                 "was open for longer than transaction.timeout.ms; see who else runs the flow, and start it again"
             )
-        if self._session.problem not in (None, "_RESOLVE"):
-            return SinkError(
-                f"{self.place} does not let the flow in ({self._session.problem}); correct user, password and "
-                "certificates in options"
-            )
+        if self._session.problem is not None:
+            refusal = f"the servers do not let the flow in: {self._session.problem}"
+            # Who was in before may hope that this passes.
+            return ServerAway(refusal) if self._session.was_open else SinkError(f"{self.place}: {refusal}")
         advice = _ADVICE.get(name)
         # A topic that was there may be missing for a moment while brokers start.
         if advice is not None and not (self._session.was_open and "UNKNOWN_TOPIC" in name):
@@ -378,7 +388,7 @@ def kafka_topic(  # noqa: PLR0913 - options of Kafka, each with its default
     try:
         connection = make_connection(servers, options)
         known = make_registry(registry, patience_seconds)
-        encoder = _make_encoder(format, value, value_schema, topic)
+        encoder = make_encoder(format, value, value_schema, topic)
     except SinkError:
         raise
     except AnabranchError as error:
@@ -395,21 +405,3 @@ def kafka_topic(  # noqa: PLR0913 - options of Kafka, each with its default
         tombstones,
     )
     return KafkaSink(connection, topic, staging, known, patience_seconds)
-
-
-def _make_encoder(format: str, value: str, value_schema: Any, topic: str) -> ValueEncoder:
-    if format == "json":
-        return JsonEncoder()
-    if format == "raw":
-        return RawEncoder(value)
-    if format == "avro":
-        from anabranch.connectors.kafka.avro_values import read_value_schema
-
-        return AvroEncoder(None if value_schema is None else read_value_schema(value_schema), topic)
-    if format == "protobuf" and isinstance(value_schema, str):
-        return ProtobufEncoder(value_schema)
-    if format == "protobuf":
-        msg = "format='protobuf' needs value_schema='module:Message' or 'file.desc:package.Message'"
-        raise SinkError(msg)
-    msg = f"format of kafka_topic is json, avro, protobuf or raw, found {format!r}"
-    raise SinkError(msg)

@@ -15,6 +15,7 @@ import polars as pl
 from anabranch.connectors.databases.key_patterns import as_text
 from anabranch.connectors.databases.staged_rows import check_columns
 from anabranch.connectors.encodings import encode_arrow, encode_json_lines
+from anabranch.connectors.extras import import_extra
 from anabranch.errors import SinkError
 
 Format = Literal["json", "avro", "protobuf", "raw"]
@@ -269,9 +270,23 @@ def _fill(message: Any, values: Mapping[str, Any]) -> None:
 
 
 def _import_fastavro() -> Any:
-    try:
-        import fastavro
-    except ImportError as error:
-        msg = "Avro needs the package fastavro: pip install 'anabranch[kafka]'"
-        raise SinkError(msg) from error
-    return fastavro
+    return import_extra("fastavro", "kafka", "Avro needs the package fastavro", SinkError)
+
+
+def make_encoder(format: str, value: str, value_schema: Any, topic: str) -> ValueEncoder:
+    """Return what writes values of a format; raise ``SinkError`` for an unknown one or one that lacks its schema."""
+    if format == "json":
+        return JsonEncoder()
+    if format == "raw":
+        return RawEncoder(value)
+    if format == "avro":
+        from anabranch.connectors.kafka.avro_values import read_value_schema
+
+        return AvroEncoder(None if value_schema is None else read_value_schema(value_schema), topic)
+    if format == "protobuf" and isinstance(value_schema, str):
+        return ProtobufEncoder(value_schema)
+    if format == "protobuf":
+        msg = "format='protobuf' needs value_schema='module:Message' or 'file.desc:package.Message'"
+        raise SinkError(msg)
+    msg = f"format of kafka_topic is json, avro, protobuf or raw, found {format!r}"
+    raise SinkError(msg)

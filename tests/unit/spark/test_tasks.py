@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import sys
 import weakref
 from collections.abc import Sequence
@@ -59,7 +60,9 @@ class Slots:
             handoffs={self.head: self.handoffs},
             next_routes={} if following is None else {self.head: following},
         )
-        task = SlotTask(f"digest of {id(self.program)}", cloudpickle.dumps(self.program), spec, level=1)
+        # Tasks keep programs by their digest, so those of other tests must not share it.
+        pickled = cloudpickle.dumps(self.program)
+        task = SlotTask(hashlib.sha256(pickled).hexdigest(), pickled, spec, level=1)
         sent = []
         for slot in range(self.routes.slots):
             blocks = to_table(self._arrived(keys, slot, time))

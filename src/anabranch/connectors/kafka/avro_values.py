@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 from polars.exceptions import PolarsError
 
+from anabranch.connectors.extras import import_extra
 from anabranch.connectors.kafka.avro_types import column_from_wire, columns_of_record, field_types, without_times
 from anabranch.connectors.kafka.messages import Messages
 from anabranch.connectors.kafka.registries import HEADER_BYTES, Registry, find_header_fault
@@ -152,9 +153,4 @@ def _parse(schema: str) -> Any:
 
 
 def _load_fastavro() -> Any:
-    try:
-        import fastavro
-    except ImportError as error:
-        msg = "Avro needs the package fastavro; install it with: pip install 'anabranch[kafka]'"
-        raise FlowError(msg) from error
-    return fastavro
+    return import_extra("fastavro", "kafka", "Avro needs the package fastavro; install it with", FlowError)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
-from anabranch.connectors.kafka.connection import REQUEST_SECONDS, KafkaConnection, load_confluent_kafka
+from anabranch.connectors.kafka.connection import (
+    REQUEST_SECONDS,
+    KafkaConnection,
+    explain_refusal,
+    load_confluent_kafka,
+)
 from anabranch.errors import SourceError
 
 _NO_SUCH_TIME = -1
+_LOOK_SECONDS = 0.2
 
 
 class TopicPart(NamedTuple):
@@ -34,6 +41,10 @@ class TopicFacts:
 
 class OutOfReach(Exception):
     """The cluster does not answer, or not completely, at the moment; it may be well again soon."""
+
+
+class Refused(OutOfReach):
+    """The cluster does not let the client in; whoever had been in before may hope that this passes."""
 
 
 class Cluster(Protocol):
@@ -65,7 +76,8 @@ class LiveCluster:
 
         self._admin_module: Any = admin
         self._connection = connection
-        self._client = _connect(connection, os.getpid())
+        self._kept = _connect(connection, os.getpid())
+        self._client = self._kept.client
 
     def topics(self, names: Iterable[str]) -> Mapping[str, TopicFacts]:
         """Return the topics of these names that exist."""
@@ -73,7 +85,7 @@ class LiveCluster:
         found: dict[str, TopicFacts] = {}
         for name, answer in self._ask(self._client.describe_topics, wanted).items():
             try:
-                facts = answer.result(REQUEST_SECONDS * 2)
+                facts = self._take(answer)
             except Exception as error:
                 if self._code(error) == self._kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
@@ -104,7 +116,7 @@ class LiveCluster:
         found = {}
         for part, answer in answers.items():
             try:
-                offset = int(answer.result(REQUEST_SECONDS * 2).offset)
+                offset = int(self._take(answer).offset)
             except Exception as error:
                 raise self._translate(error) from error
             if offset < _NO_SUCH_TIME:
@@ -120,19 +132,33 @@ class LiveCluster:
         except self._kafka.KafkaException as error:
             raise self._translate(error) from error
 
+    def _take(self, answer: Any) -> Any:
+        """Wait for an answer; a refusal ends it at once, as the question itself would only time out."""
+        deadline = time.monotonic() + REQUEST_SECONDS * 2
+        while True:
+            try:
+                return answer.result(_LOOK_SECONDS)
+            except TimeoutError:
+                self._raise_refusal()
+                if time.monotonic() > deadline:
+                    raise
+
+    def _raise_refusal(self) -> None:
+        refusal = self._kept.take_refusal()
+        if refusal is not None:
+            msg = f"the Kafka servers {self._connection.servers} do not let the flow in: {refusal}"
+            raise Refused(msg)
+
     def _code(self, error: Exception) -> int | None:
         inner = error.args[0] if isinstance(error, self._kafka.KafkaException) and error.args else None
         return inner.code() if isinstance(inner, self._kafka.KafkaError) else None
 
     def _translate(self, error: Exception) -> Exception:
+        if isinstance(error, Refused):
+            return error
+        self._raise_refusal()
         kinds = self._kafka.KafkaError
         code = self._code(error)
-        if code in (kinds._AUTHENTICATION, kinds.SASL_AUTHENTICATION_FAILED, kinds._SSL):
-            msg = (
-                f"the Kafka servers {self._connection.servers} do not accept the login or its encryption; "
-                f"look at security.protocol, sasl.* and ssl.* in options"
-            )
-            return SourceError(msg)
         if code in (kinds.TOPIC_AUTHORIZATION_FAILED, kinds.CLUSTER_AUTHORIZATION_FAILED):
             msg = (
                 f"the Kafka servers {self._connection.servers} do not allow this user to read or describe the topics; "
@@ -143,13 +169,33 @@ class LiveCluster:
         return OutOfReach(f"the Kafka servers {self._connection.servers} do not answer: {text}")
 
 
-@cache
-def _connect(connection: KafkaConnection, process: int) -> Any:
-    """Return the client of a process: one that was forked must not use the other's connections."""
-    from confluent_kafka.admin import AdminClient
+class _KeptClient:
+    """A client, and what the library said in the background: why nobody answers shows nowhere else."""
 
+    def __init__(self, connection: KafkaConnection) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        self._refusal: str | None = None
+        settings = _without_consumer_settings(connection.client())
+        self.client = AdminClient({**settings, "error_cb": self._note})
+
+    def take_refusal(self) -> str | None:
+        """Return why brokers refused the client since this was last asked, None if they did not."""
+        # Only now does the library call back.
+        self.client.poll(0)
+        refusal, self._refusal = self._refusal, None
+        return refusal
+
+    def _note(self, error: Any) -> None:
+        if error.name() != "_ALL_BROKERS_DOWN":
+            self._refusal = explain_refusal(error.name(), error.str())
+
+
+@cache
+def _connect(connection: KafkaConnection, process: int) -> _KeptClient:
+    """Return the client of a process: one that was forked must not use the other's connections."""
     try:
-        return AdminClient(_without_consumer_settings(connection.client()))
+        return _KeptClient(connection)
     except load_confluent_kafka().KafkaException as error:
         raise SourceError(_bad_settings(error)) from error
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from anabranch.connectors.extras import import_extra
 from anabranch.errors import FlowError, SourceError
 
 REQUEST_SECONDS = 5.0
@@ -20,6 +21,8 @@ _OURS = {
     "auto.offset.reset": "give start, and on_loss for what is lost",
 }
 _ISOLATION = "isolation.level"
+_BROKEN_OFF = re.compile(r"transport failure|disconnected|timed out", re.IGNORECASE)
+_CERTIFICATE_REFUSED = re.compile(r"alert (.*certificate|unknown ca|handshake failure)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +66,25 @@ def make_connection(servers: str | list[str] | tuple[str, ...], options: Mapping
     return KafkaConnection(",".join(addresses), tuple(sorted(settings.items())))
 
 
+def explain_refusal(name: str, text: str) -> str | None:
+    """Return what is wrong if brokers refuse a client, by the name and the text of librdkafka's error; None otherwise.
+
+    A broker that restarts breaks off handshakes, too: that is no refusal, and neither is what has no clear sign of one.
+    """
+    if name in ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED") and not _BROKEN_OFF.search(text):
+        return "user or password is wrong; correct sasl.* in options"
+    if "certificate verify failed" in text:
+        return (
+            "their certificate is not one that the client trusts; give the certificate of the authority that signed it "
+            "as ssl.ca.location in options, and an address that it is made out to"
+        )
+    if _CERTIFICATE_REFUSED.search(text):
+        return "they want a certificate of the client; correct ssl.certificate.location and ssl.key.location in options"
+    return None
+
+
 def load_confluent_kafka() -> Any:
     """Return the module ``confluent_kafka``, or say how to install it."""
-    try:
-        import confluent_kafka
-    except ImportError as error:
-        msg = "Kafka needs the package confluent-kafka; install it with: pip install 'anabranch[kafka]'"
-        raise SourceError(msg) from error
-    return confluent_kafka
+    return import_extra(
+        "confluent_kafka", "kafka", "Kafka needs the package confluent-kafka; install it with", SourceError
+    )

@@ -14,6 +14,7 @@ import polars as pl
 from anabranch.connectors.kafka.cluster import TopicPart
 from anabranch.connectors.kafka.connection import REQUEST_SECONDS, KafkaConnection, load_confluent_kafka
 from anabranch.connectors.kafka.messages import NO_TIMESTAMP, Messages, join_values
+from anabranch.connectors.waits import begin_wait, end_wait
 from anabranch.errors import SourceError
 
 CHUNK_BYTES = 16 * 1024 * 1024
@@ -76,6 +77,7 @@ class Patience:
         """Note that messages come."""
         if self.has_told:
             logger.warning("%s: messages come again", self.part)
+            end_wait(f"Kafka, {self.part}")
         self.since, self.has_told = time.monotonic(), False
 
     def wait(self, position: int, reason: str = "") -> None:
@@ -90,6 +92,7 @@ class Patience:
             raise SourceError(msg)
         if silent > SILENT_SECONDS and not self.has_told:
             self.has_told = True
+            begin_wait(f"Kafka, {self.part}", reason or f"nothing came at offset {position}", silent)
             logger.warning(
                 "%s: nothing came from Kafka at offset %d%s; waiting for up to %.0f s",
                 self.part,

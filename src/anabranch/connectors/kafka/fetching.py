@@ -87,6 +87,8 @@ class FetchReader:
         self._fetches: tuple[TopicPart, int] | None = None
         """What the request that is under way asks for."""
         self._leader_of: TopicPart | None = None
+        self._leaders: dict[TopicPart, tuple[str, int]] = {}
+        """Where the leaders were when they were last asked for: asking takes longer than a large fetch."""
         self._left: set[TopicPart] = set()
         """Partitions whose batches are not for this reader."""
         self._failures = 0
@@ -107,6 +109,8 @@ class FetchReader:
             except OSError as error:
                 logger.debug("%s is read by the client from offset %d on: %s", wanted.part, position, error)
                 self._close()
+                # Another broker may lead by now.
+                self._leaders.clear()
                 self._failures += 1
                 if self._failures >= _MOST_FAILURES:
                     self._left.add(wanted.part)
@@ -200,6 +204,11 @@ class FetchReader:
         return answer
 
     def _find_leader(self, part: TopicPart) -> tuple[str, int]:
+        if part not in self._leaders:
+            self._leaders[part] = self._ask_for_leader(part)
+        return self._leaders[part]
+
+    def _ask_for_leader(self, part: TopicPart) -> tuple[str, int]:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 

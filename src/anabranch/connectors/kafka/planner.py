@@ -13,6 +13,7 @@ from typing import Any
 from anabranch.connectors.kafka.admission import share_out
 from anabranch.connectors.kafka.cluster import Cluster, OutOfReach, TopicFacts, TopicPart
 from anabranch.connectors.kafka.position import Position
+from anabranch.connectors.waits import begin_wait, end_wait
 from anabranch.errors import SourceError
 from anabranch.model import Admission, PlannedSplits, Split
 
@@ -241,12 +242,17 @@ class KafkaPlanner:
             self._away_since = now
             self._told = str(reason)
             logger.warning("%s; waiting for up to %.0f s", reason, self._settings.patience_seconds)
+            begin_wait(self._place, str(reason))
         elif now - self._away_since > self._settings.patience_seconds:
             msg = (
                 f"{reason} (for {now - self._away_since:.0f} s); bring them back and start the flow again, "
                 f"or let it wait longer with patience_seconds=…: nothing is lost"
             )
             raise SourceError(msg)
+
+    @property
+    def _place(self) -> str:
+        return f"Kafka ({', '.join(self._settings.topics)})"
 
     def _be_patient(self, text: str) -> None:
         """Raise ``OutOfReach``, unless it has been so for some time: what a broker says as it comes back may be odd."""
@@ -256,6 +262,7 @@ class KafkaPlanner:
     def _come_back(self) -> None:
         if self._away_since is None:
             return
+        end_wait(self._place)
         seconds = self._monotonic() - self._away_since
         told, self._away_since, self._told = self._told, None, None
         logger.warning("Kafka answers again after %.0f s", seconds)

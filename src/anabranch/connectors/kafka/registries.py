@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from anabranch.connectors.kafka.messages import Messages
+from anabranch.connectors.outages import ServerAway, insist
 from anabranch.errors import FlowError, SourceError
 
 HEADER_BYTES = 5
 """A zero, and the number of the schema in four bytes."""
-_PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
-
-logger = logging.getLogger("anabranch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +60,7 @@ class Registry:
         client = _client(self.settings)
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-        most = self.patience_seconds if patience_seconds is None else patience_seconds
-        started, attempt, has_told = time.monotonic(), 0, False
-        while True:
+        def attempt() -> Any:
             try:
                 return ask(client)
             except SchemaRegistryError as error:
@@ -76,20 +70,17 @@ class Registry:
                         f"look at the subject's name and at the user's rights"
                     )
                     raise SourceError(msg) from None
-                reason = f"status {error.http_status_code}"
+                raise ServerAway(f"status {error.http_status_code}") from None
             except Exception as error:  # the client's own errors and those of its HTTP library, whichever that is
-                reason = type(error).__name__
-            if time.monotonic() - started > most:
-                msg = (
-                    f"the schema registry {self.place} does not answer ({reason}, for {most:.0f} s); bring it back and "
-                    f"start the flow again: nothing is lost"
-                )
-                raise SourceError(msg)
-            if not has_told:
-                has_told = True
-                logger.warning("the schema registry %s does not answer (%s); waiting", self.place, reason)
-            time.sleep(_PAUSES_SECONDS[min(attempt, len(_PAUSES_SECONDS) - 1)])
-            attempt += 1
+                raise ServerAway(type(error).__name__) from None
+
+        return insist(
+            f"the schema registry {self.place}",
+            self.patience_seconds if patience_seconds is None else patience_seconds,
+            attempt,
+            error=SourceError,
+            advice="bring it back and start the flow again: nothing is lost",
+        )
 
 
 def make_registry(given: str | Mapping[str, Any] | None, patience_seconds: float) -> Registry | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import polars as pl
 
-from anabranch.connectors.kafka.cluster import LiveCluster, OutOfReach
+from anabranch.connectors.kafka.cluster import LiveCluster, OutOfReach, Refused
 from anabranch.connectors.kafka.connection import KafkaConnection, load_confluent_kafka, make_connection
 from anabranch.connectors.kafka.formats import make_format
 from anabranch.connectors.kafka.messages import METADATA_TYPES
@@ -64,6 +64,8 @@ class KafkaSource:
         self.format.check()
         try:
             found = LiveCluster(self.connection).topics(self.topics)
+        except Refused as error:
+            raise SourceError(str(error)) from error
         except OutOfReach as error:
             msg = f"{error}; look at the address, and at security.protocol in options"
             raise SourceError(msg) from error
