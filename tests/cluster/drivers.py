@@ -25,7 +25,7 @@ from oracle import assert_same_rows
 
 SCRIPT = Path(__file__).with_name("flow_under_test.py")
 PATIENCE_SECONDS = 180.0
-SINKS = ("totals", "windows", "groups", "own", "timed", "held", "merged")
+SINKS = ("totals", "windows", "groups", "visits", "own", "timed", "held", "merged")
 START = datetime(2026, 1, 1)
 
 

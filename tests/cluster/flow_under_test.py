@@ -1,4 +1,4 @@
-"""A driver to be killed: reads prepared files, one a batch, and writes seven sinks behind none, one and two hops.
+"""A driver to be killed: reads prepared files, one a batch, and writes eight sinks behind none, one and two hops.
 
 Run as a script. It prints ``ready``, then ``batch <n>`` after every batch, then ``done``; when the flow fails,
 ``failed <error>`` and ends with 3. Knobs for tests come by environment:
@@ -92,8 +92,8 @@ class Pauses(ab.Processor):
 
 
 def make_flow(folder: Path, traps: str | None) -> ab.Flow:
-    """Return the flow: running totals, windows, windows over them; windows and timers in the time of their own keys;
-    windows whose rows readers hold back, and windows that meet in a store."""
+    """Return the flow: running totals, windows, windows over them; sessions that are shown early; windows and timers in
+    the time of their own keys; windows whose rows readers hold back, and windows that meet in a store."""
 
     def trap(stream, place):
         return stream.map_batches(Trap(traps, place), schema=stream.schema) if traps else stream
@@ -117,6 +117,8 @@ def make_flow(folder: Path, traps: str | None) -> ab.Flow:
         keys=ab.count(), rows=ab.sum("rows"), total=ab.sum("total"), highest=ab.max("highest"), name="groups"
     )
     trap(groups, "second").write(ab.json_lines(folder / "out" / "groups"))
+    visits = keyed.session("1s", early="5s").agg(rows=ab.count(), total=ab.sum("whole"), name="visits")
+    visits.write(ab.parquet(folder / "out" / "visits"))
     stream = rows.watermark("ts", delay="5s")
     held = stream.key_by("key", merge=ab.LocalMerge(at="window")).window("20s", every="10s")
     held.agg(rows=ab.count(), total=ab.sum("whole"), name="held").write(ab.parquet(folder / "out" / "held"))

@@ -15,6 +15,8 @@ from cluster.drivers import assert_same_results, committed, driver, finish, mani
 from cluster.executors import IMPATIENT, LOCAL_CLUSTER, Traps, cluster_arguments, executor_of
 
 SEED = 23
+SPLITTING_SEED = 36
+"""Of the seeds that share out keys which have their own time at the moments of the kills, the first."""
 
 
 def hands_over(batches: Iterable[Manifest]) -> bool:
@@ -22,20 +24,26 @@ def hands_over(batches: Iterable[Manifest]) -> bool:
     return any(level.handoffs for manifest in batches for level in manifest.levels)
 
 
-def splits(manifest: Manifest) -> bool:
-    """Say whether slots share keys in the batch after this one."""
-    return any(PhasedRoutes.from_json(level.routes).splits for level in manifest.levels)
+def splits(manifest: Manifest, operator: str | None = None) -> bool:
+    """Say whether slots share keys in the batch after this one, those of an operator or of any."""
+    return any(
+        PhasedRoutes.from_json(level.routes).splits
+        for level in manifest.levels
+        if operator is None or level.operator == operator
+    )
 
 
 def test_a_driver_killed_while_keys_move_leaves_the_output_of_one_slot(
     folder: Path, undisturbed: dict[str, Any]
 ) -> None:
     # Handoffs are written, and nobody knows of them: the batch is run again, with other moves.
-    kill_at(folder, "before-manifest", 2, moving(SEED))
+    kill_at(folder, "before-manifest", 2, moving(SPLITTING_SEED))
     assert committed(folder)[-1] == 1
+    assert splits(manifests(folder)[1], "own")
     # They are committed, and the next driver takes them in.
-    kill_at(folder, "after-manifest", 4, moving(SEED + 1))
+    kill_at(folder, "after-manifest", 4, moving(SPLITTING_SEED + 1))
     assert hands_over([manifests(folder)[4]])
+    assert splits(manifests(folder)[4], "own")
     kill_at_random(folder, random.Random(SEED), moving(SEED + 2))
     finish(folder, environment=moving(SEED + 3))
     assert_same_results(results(folder), undisturbed)

@@ -65,8 +65,6 @@ class Subject:
     name: str = field(default_factory=lambda: f"results_{uuid.uuid4().hex[:12]}")
     secret: str | None = None
     """The password, which must show nowhere."""
-    replaces: bool = True
-    """Whether a later row of a key takes the place of the earlier one."""
     exclusive: bool = True
     """Whether a place belongs to one flow."""
     outage_seconds: float = 1.0
@@ -99,7 +97,7 @@ class _SqlSubject(Subject):
         return self.server.execute(f"SELECT sensor, name, window_end, total FROM {self.name} ORDER BY sensor")
 
     def lose_the_answer(self, sink: Any) -> None:
-        database = sink._session.database
+        database = sink._session.held.connection
         assert database is not None
 
         def commit_and_break() -> None:
@@ -192,11 +190,9 @@ class DeltaSubject(Subject):
 
 
 class KafkaSubject(Subject):
-    replaces = False
-
     def __init__(self, server: Any) -> None:
         # Kafka's client itself waits a while for brokers.
-        super().__init__(server, replaces=False, exclusive=False, outage_seconds=7.0, short_patience_seconds=15.0)
+        super().__init__(server, exclusive=False, outage_seconds=7.0, short_patience_seconds=8.0)
         server.create_topic(self.name, 2)
 
     def make(self, **more: Any) -> Any:

@@ -34,7 +34,7 @@ def test_a_store_that_was_flushed_is_noticed_at_the_next_publication_and_at_the_
     with pytest.raises(SinkError, match=r"its mark is gone.*on_loss='republish'"):
         sink.publish(3, stage(sink, make_rows(1003, 1)), context())
     again = subject.make()
-    with pytest.raises(SinkError, match="has no mark of it, though batches up to 3 were committed"):
+    with pytest.raises(SinkError, match="has no mark of the flow 'test', though batches up to 3 were committed"):
         again.claim("test", 3)
     assert subject.rows() == []
 
@@ -71,11 +71,18 @@ def test_a_lost_store_asks_for_what_the_checkpoint_keeps_and_is_rebuilt_from_it(
 
 
 def test_a_new_sink_of_an_old_flow_is_taken_as_it_is_when_it_is_told_to(subject: RedisSubject, stage: Stage) -> None:
+    with pytest.raises(SinkError, match="If this sink is new in the flow, start once with on_loss='ignore'"):
+        subject.make().claim("test", 41)
     sink = subject.make(on_loss="ignore")
     sink.claim("test", 41)
     sink.publish(42, stage(sink, make_rows(1000)), context())
     sink.publish(42, stage(sink, make_rows(1003)), context())
     assert subject.rows() == rows_of(make_rows(1000))
+    # From now on it bears a mark, and needs no option.
+    again = subject.make()
+    again.claim("test", 42)
+    again.publish(43, stage(again, make_rows(1003)), context(epoch=2))
+    assert subject.rows() == rows_of(make_rows(1000, 6))
 
 
 def test_fields_that_became_null_are_gone(subject: RedisSubject, stage: Stage) -> None:

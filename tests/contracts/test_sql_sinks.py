@@ -231,9 +231,9 @@ def test_wrong_logins_and_rights_are_said_before_the_first_batch_without_the_pas
     module = postgres_server if is_postgres(subject) else mariadb_server
     url = subject.server.url
     wrong = {
-        url.replace(module.PASSWORD, "another%20secret"): r"correct the user, password or database",
-        url.replace(f"/{module.DATABASE}", "/nowhere"): r"correct the user, password or database",
-        url.replace(f"{module.USER}:", "nobody:"): r"correct the user, password or database",
+        url.replace(module.PASSWORD, "another%20secret"): r"correct user, password, database",
+        url.replace(f"/{module.DATABASE}", "/nowhere"): r"correct user, password, database",
+        url.replace(f"{module.USER}:", "nobody:"): r"correct user, password, database",
     }
     for number, (given, complaint) in enumerate(wrong.items()):
         sink = subject.make(url=given)

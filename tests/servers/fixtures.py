@@ -6,31 +6,24 @@ from collections.abc import Iterator
 
 import pytest
 
-from servers.kafka import KafkaBroker, ServerMissing, kafka_broker
+from servers.kafka import KafkaBroker
 from servers.mariadb import MariadbServer
 from servers.postgres import PostgresServer
-from servers.programs import skip_or_fail
 from servers.redis import RedisServer
 
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaBroker]:
     """A Kafka broker that all tests share: give each test topics of its own, and leave it running."""
-    try:
-        with kafka_broker() as broker:
-            yield broker
-    except ServerMissing as missing:
-        skip_or_fail(missing)
+    with KafkaBroker() as broker:
+        yield broker
 
 
 @pytest.fixture
 def own_kafka() -> Iterator[KafkaBroker]:
     """A Kafka broker for one test, to be stopped, paused and killed."""
-    try:
-        with kafka_broker() as broker:
-            yield broker
-    except ServerMissing as missing:
-        skip_or_fail(missing)
+    with KafkaBroker() as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")

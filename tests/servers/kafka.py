@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from anabranch.bench.servers.jars import BROKER, SPARK_CONNECTOR, ServerMissing
-from anabranch.bench.servers.kafka import SASL_PASSWORD, SASL_USER, KafkaServer, free_ports, wait_for
+from anabranch.bench.servers.jars import SPARK_CONNECTOR, ServerMissing
+from anabranch.bench.servers.kafka import SASL_PASSWORD, SASL_USER, SMALL_HEAP_MB, KafkaServer, wait_for
+from servers.programs import SkippedWhereMissing
 
 __all__ = [
     "SASL_PASSWORD",
     "SASL_USER",
     "KafkaBroker",
     "ServerMissing",
-    "broker_jars",
     "connector_jars",
-    "free_ports",
     "kafka_broker",
 ]
-
-
-def broker_jars() -> Path:
-    """Return the folder of the broker's jars; raise ``ServerMissing`` if it is not there."""
-    return BROKER.find()
 
 
 def connector_jars() -> Path:
@@ -34,7 +26,7 @@ def connector_jars() -> Path:
     return SPARK_CONNECTOR.find()
 
 
-class KafkaBroker(KafkaServer):
+class KafkaBroker(SkippedWhereMissing, KafkaServer):
     """A broker with what tests do to topics."""
 
     def add_partitions(self, topic: str, total: int) -> None:
@@ -94,16 +86,7 @@ class KafkaBroker(KafkaServer):
 
 
 @contextmanager
-def kafka_broker(heap_mb: int = 256, folder: Path | None = None) -> Iterator[KafkaBroker]:
+def kafka_broker(heap_mb: int = SMALL_HEAP_MB, folder: Path | None = None) -> Iterator[KafkaBroker]:
     """Run a broker while the block runs; its data are gone afterwards unless a folder is given."""
-    broker_jars()
-    own = folder is None
-    place = Path(tempfile.mkdtemp(prefix="anabranch-kafka-")) if folder is None else folder
-    broker = KafkaBroker(place, heap_mb)
-    try:
-        broker.start()
+    with KafkaBroker(folder, heap_mb) as broker:
         yield broker
-    finally:
-        broker.kill()
-        if own:
-            shutil.rmtree(place, ignore_errors=True)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from servers.programs import ServerProcess, find_program, unprivileged_user
+from anabranch.bench.servers.processes import find_program
+from servers.programs import UnprivilegedServer
 
 FOLDERS = ("/usr/sbin", "/usr/libexec", "/opt/homebrew/opt/mariadb/bin")
 USER, PASSWORD, DATABASE = "anabranch", "a-secret-of-the-tests", "results"
 
 
-@dataclass
-class MariadbServer(ServerProcess):
+class MariadbServer(UnprivilegedServer):
     """A server with one database and a user who needs a password."""
-
-    as_user: ClassVar[Callable[[], dict[str, Any]]] = staticmethod(unprivileged_user)
 
     @property
     def url(self) -> str:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from servers.programs import ServerProcess, find_program, unprivileged_user
+from anabranch.bench.servers.processes import find_program
+from servers.programs import UnprivilegedServer
 
 FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin")
 USER, PASSWORD, DATABASE = "anabranch", "a-secret-of-the-tests", "results"
 
 
-@dataclass
-class PostgresServer(ServerProcess):
+class PostgresServer(UnprivilegedServer):
     """A server with one database and a user who needs a password."""
 
-    as_user: ClassVar[Callable[[], dict[str, Any]]] = staticmethod(unprivileged_user)
     # Clients are thrown out at once: SIGTERM would wait for them.
     stop_signal: ClassVar[signal.Signals] = signal.SIGINT
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,23 @@ Batches = Sequence[Sequence[Mapping[str, Any]]]
 def reading(key: Any, seconds: float, whole: int | None = 1, real: float | None = 0.5) -> dict[str, Any]:
     """Return a row of the usual schema, so many seconds after the start of the stream."""
     return {"key": key, "ts": START + timedelta(seconds=seconds), "whole": whole, "real": real}
+
+
+def make_batches(count: int, seed: int = 3) -> list[list[dict[str, Any]]]:
+    """Return batches of readings of 40 keys, out of order; their values are eighths, so that sums are exact."""
+    chance = random.Random(seed)
+    return [
+        [
+            reading(
+                chance.randrange(40),
+                number * 12 + chance.randrange(-80, 160) / 8,
+                chance.randrange(-50, 50),
+                chance.randrange(-64, 64) / 8,
+            )
+            for _ in range(120)
+        ]
+        for number in range(count)
+    ]
 
 
 def frames_of(batches: Batches, schema: Mapping[str, pl.DataType] | None = None) -> list[pl.DataFrame]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from anabranch.routing.phases import PhasedRoutes
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.store import open_store
 from oracle import Running, Sessions, Windows, answer_flow, assert_same_batches, assert_same_rows, compute
-from spark.running import SCHEMA, FlowBench, frames_of, reading
+from spark.running import SCHEMA, FlowBench, frames_of, make_batches, reading
 
 SECOND_US = 1_000_000
 WANTED = {"rows": ("count", None), "total": ("sum", "whole"), "closing": ("last", "real")}
@@ -26,23 +25,7 @@ PARITIES = {"keys": ("count", None), "rows": ("sum", "rows")}
 PARTITIONS = 3
 
 
-def make_batches(seed: int = 3, count: int = 4) -> list[list[dict[str, Any]]]:
-    chance = random.Random(seed)
-    return [
-        [
-            reading(
-                chance.randrange(40),
-                number * 12 + chance.randrange(-80, 160) / 8,
-                chance.randrange(-50, 50),
-                chance.randrange(-64, 64) / 8,
-            )
-            for _ in range(120)
-        ]
-        for number in range(count)
-    ]
-
-
-BATCHES = make_batches()
+BATCHES = make_batches(4)
 
 
 def aggregated(stream: Stream) -> Stream:

@@ -16,7 +16,7 @@ from anabranch.spark.merge_watch import MergeWatch
 from anabranch.state import Checkpoint, Manifest, open_store
 from anabranch.state.repair import verify
 from oracle import assert_same_batches, assert_same_rows
-from spark.running import FlowBench, Outcome, frames_of, reading, wait_until
+from spark.running import SCHEMA, FlowBench, Outcome, frames_of, reading, wait_until
 
 
 def stream_of(seed: int, batches: int = 6, rows: int = 40) -> list[list[dict[str, Any]]]:
@@ -116,6 +116,29 @@ def test_a_flow_that_no_longer_holds_rows_back_sends_what_it_held(bench: FlowBen
     bench.run_flow(again, [second], checkpoint=checkpoint)
     got = [row for sink in (first, second) for row in sink.frame().to_dicts()]
     assert_same_rows(got, expected.rows, "both runs together")
+
+
+def test_rows_that_are_held_back_keep_a_flow_from_taking_partitions_as_slots(bench: FlowBench) -> None:
+    checkpoint = bench.new_checkpoint()
+    partitioner = ab.Partitioner("hash", partitions=2, keys="key")
+    source = ab.memory(schema=SCHEMA, max_frames=2)
+    for frame in frames_of(stream_of(2)):
+        for partition, part in partitioner.split_frame(frame):
+            source.add(part, f"p-{partition}")
+
+    def run(drain: bool, **options: Any) -> list[Any]:
+        flow, sink = ab.Flow("steps"), ab.to_memory()
+        windowed(keyed(flow.read(source), **options)).write(sink)
+        return bench.run_flow(flow, [sink], checkpoint=checkpoint, drain=drain).progress
+
+    run(False, merge=ab.LocalMerge(at="window"))
+    before = manifests(checkpoint)
+    assert before[-1].lanes
+    with pytest.raises(CheckpointError, match=r'readers hold rows back.*exchange="routed" and without merge='):
+        run(False, exchange="ahead")
+    assert manifests(checkpoint) == before
+    run(True, exchange="routed")
+    run(False, exchange="ahead")
 
 
 def test_running_aggregates_that_are_held_back_end_with_the_same_values(bench: FlowBench) -> None:

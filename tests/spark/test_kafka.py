@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,10 +17,9 @@ import anabranch as ab
 from anabranch.cli.loading import load
 from servers.kafka import KafkaBroker, ServerMissing, connector_jars
 from servers.programs import skip_or_fail
-from spark.running import WAIT_SECONDS, FlowBench, wait_until
+from spark.kafka_readings import SCHEMA, WINDOW_SECONDS, reading, send
+from spark.running import FlowBench
 
-SCHEMA = {"sensor": pl.Int64, "ts": pl.Datetime("ms"), "volts": pl.Float64}
-START_MS = 1_767_225_600_000
 _topic_numbers = itertools.count()
 
 
@@ -34,23 +31,9 @@ def topic(kafka: KafkaBroker) -> str:
     return name
 
 
-def reading(sensor: int, second: float) -> bytes:
-    """Return a message, so many seconds after the start of the stream."""
-    return json.dumps({"sensor": sensor, "ts": START_MS + int(second * 1000), "volts": 230.0}).encode()
-
-
-def send(broker: KafkaBroker, topic: str, seconds: range, partitions: int = 3) -> Counter[tuple[int, int]]:
-    """Send one reading of every partition's sensor a second; return what windows of ten seconds must count."""
-    expected: Counter[tuple[int, int]] = Counter()
-    for number in range(partitions):
-        broker.produce(topic, [reading(number, second) for second in seconds], partition=number)
-        expected.update((number, second // 10) for second in seconds)
-    return expected
-
-
-def make_flow(source: Any, per: str = "flow") -> tuple[ab.Flow, Any]:
+def make_flow(source: Any) -> tuple[ab.Flow, Any]:
     flow, sink = ab.Flow("kafka"), ab.to_memory()
-    windows = flow.read(source).watermark("ts", delay="2s", per=per).key_by("sensor").window("10s")
+    windows = flow.read(source).watermark("ts", delay="2s").key_by("sensor").window("10s")
     windows.agg(rows=ab.count()).write(sink)
     return flow, sink
 
@@ -61,7 +44,7 @@ def count_windows(sink: Any) -> Counter[tuple[int, int]]:
     for row in sink.frame().to_dicts():
         start = row["window_start"]
         seconds = (start - start.replace(hour=0, minute=0, second=0, microsecond=0)).total_seconds()
-        counted[row["sensor"], int(seconds) // 10] += row["rows"]
+        counted[row["sensor"], int(seconds) // WINDOW_SECONDS] += row["rows"]
     return counted
 
 
@@ -105,35 +88,6 @@ def test_each_partition_can_have_its_own_time(bench: FlowBench, kafka: KafkaBrok
         late[per] = bench.run_flow(flow, [sink]).late_rows
     assert late["partition"] == 0
     assert late["flow"] > 0
-
-
-@pytest.mark.parametrize("fault", ["killed", "paused"])
-def test_a_broker_that_goes_away_while_a_flow_runs_costs_nothing(
-    bench: FlowBench, own_kafka: KafkaBroker, fault: str
-) -> None:
-    own_kafka.create_topic("steady", 3)
-    expected = send(own_kafka, "steady", range(0, 30))
-    # Partitions are filled one after the other: by one clock for all, the last ones would be late.
-    flow, sink = make_flow(ab.kafka(own_kafka.servers, "steady", schema=SCHEMA, max_rows=40), per="partition")
-    handle = flow.start(bench.new_checkpoint(), spark=bench.spark, trigger="100ms", slots=2)
-    try:
-        wait_until(lambda: bool(handle.progress), "the first batch")
-        if fault == "killed":
-            own_kafka.kill()
-            time.sleep(3.0)
-            own_kafka.start()
-        else:
-            own_kafka.pause()
-            time.sleep(8.0)
-            own_kafka.resume()
-        expected += send(own_kafka, "steady", range(30, 60))
-        wait_until(lambda: sum(entry.rows_in for entry in handle.progress) >= 180, "all messages")
-        handle.stop(drain=True, timeout_seconds=WAIT_SECONDS)
-    finally:
-        handle.stop()
-    assert handle.exception() is None
-    assert sum(entry.rows_in for entry in handle.progress) == 180
-    assert count_windows(sink) == expected
 
 
 def test_a_flow_from_the_latest_sees_what_comes_while_it_stands_still(

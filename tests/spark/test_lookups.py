@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-import time
-
 import polars as pl
 import pytest
 
 import anabranch as ab
 from servers.redis import RedisServer
-from spark.running import FlowBench, reading
+from spark.running import FlowBench, reading, wait_until
 
 NAMES = pl.DataFrame({"key": [1, 2], "name": ["one", "two"]})
 ROWS = [[reading(1, 1), reading(3, 2)], [reading(2, 12), reading(None, 13), reading(1, 14)]]
@@ -62,22 +59,23 @@ def test_a_flow_waits_for_a_table_that_is_away_and_loses_nothing(bench: FlowBenc
     with own_redis.client() as client:
         client.mset({f"name:{key}": f"name {key}" for key in range(1_000)})
     flow, sink = ab.Flow("waiting"), ab.to_memory(bench.folder / "results")
-    source = ab.memory(*(pl.DataFrame({"key": range(n * 100, n * 100 + 100)}) for n in range(10)))
+    source = ab.memory(pl.DataFrame({"key": range(500)}))
     table = ab.redis_table(own_redis.url, "name:{key}")
     flow.read(source).lookup(table, "key", columns={"name": pl.String}).write(sink)
-
-    def restart() -> None:
-        time.sleep(1.0)
-        own_redis.stop()
-        time.sleep(1.5)
-        own_redis.start()
-
-    helper = threading.Thread(target=restart)
-    helper.start()
+    handle = flow.start(bench.new_checkpoint(), spark=bench.spark, trigger="100ms", slots=2)
     try:
-        bench.run_flow(flow, [sink])
+        wait_until(lambda: bool(handle.progress), "the first batch")
+        assert handle.waits == ()
+        own_redis.stop()
+        source.add(pl.DataFrame({"key": range(500, 1_000)}))
+        # It is a task that waits, in a process of its own.
+        wait_until(lambda: any("redis://" in wait.place for wait in handle.waits), "the wait for Redis")
+        own_redis.start()
+        wait_until(lambda: len(handle.progress) > 1, "the second batch")
+        assert handle.waits == ()
     finally:
-        helper.join()
+        handle.stop()
+    assert any("redis://" in problem for problem in handle.progress[1].problems)
     found = sink.frame()
     assert found.height == 1_000
     assert found.filter(pl.col("name") != pl.format("name {}", "key")).height == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import polars as pl
@@ -10,30 +9,12 @@ import pytest
 
 import anabranch as ab
 from oracle import Running, Windows, answer_flow, assert_same_batches, assert_same_rows, compute
-from spark.running import FlowBench, frames_of, reading
+from spark.running import FlowBench, frames_of, make_batches
 
 SECOND_US = 1_000_000
 FIRST = {"rows": ("count", None), "total": ("sum", "whole"), "closing": ("last", "real")}
 SECOND = {"keys": ("count", None), "rows": ("sum", "rows"), "most": ("max", "total")}
-
-
-def make_batches(seed: int = 3, count: int = 3) -> list[list[dict[str, Any]]]:
-    chance = random.Random(seed)
-    return [
-        [
-            reading(
-                chance.randrange(40),
-                number * 12 + chance.randrange(-80, 160) / 8,
-                chance.randrange(-50, 50),
-                chance.randrange(-64, 64) / 8,
-            )
-            for _ in range(120)
-        ]
-        for number in range(count)
-    ]
-
-
-BATCHES = make_batches()
+BATCHES = make_batches(3)
 
 
 def make_flow() -> tuple[ab.Flow, list[Any]]:

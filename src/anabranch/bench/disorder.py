@@ -74,14 +74,18 @@ def run(options: BenchOptions, console: Console | None = None, systems: Sequence
     bench = _Disorder(options, console)
     chosen = bench.systems if systems is None else systems
     runs = [bench.run_system(system, late_pct) for late_pct in LATE_PCTS for system in chosen]
-    curves = [bench.measure_keys(keys) for keys in CURVE_KEYS] if options.curves else []
+    # Merging before the exchange saves the more the fewer keys there are: without it, all points do the same work.
+    merges = (True, False) if options.curves else ()
+    curves = [bench.measure_keys(keys, local_merge) for local_merge in merges for keys in CURVE_KEYS]
     figures = compute_figures(runs, bench.plan(LATE_PCTS[0]).rows, curves)
     pictures: list[Path] = []
     # No matching answers, no claim: a picture would be one.
     if options.out_dir is not None and figures["answers_equal"] == 1:
         pictures += draw_disorder(runs, options.out_dir)
         pictures += draw_keys(curves, options.out_dir) if curves else []
-    report = DisorderReport(bench.describe(), figures, runs, options.seed, curves, pictures)
+    report = DisorderReport(
+        workload=bench.describe(), figures=figures, runs=runs, seed=options.seed, curves=curves, pictures=pictures
+    )
     if options.json_path is not None:
         write_json(report, options.json_path)
     print_report(report, console)
@@ -118,12 +122,13 @@ class _Disorder:
         given = self.plan(late_pct)
         return self._run(system, given, _count_files_per_batch(given, system), WINDOW_MS, given.rows * WARM_UP_SHARE)
 
-    def measure_keys(self, keys: int) -> dict[str, Any]:
+    def measure_keys(self, keys: int, local_merge: bool) -> dict[str, Any]:
         """Return speed and state with so many keys, each with its watermark and an open window."""
         given = plan_input(CURVE_WARM_UP_ROWS + CURVE_ROWS, 0, keys, seed=self._options.seed)
-        run = self._run(PER_KEY, given, CURVE_FILES_PER_BATCH, CURVE_WINDOW_MS, CURVE_WARM_UP_ROWS)
+        run = self._run(PER_KEY, given, CURVE_FILES_PER_BATCH, CURVE_WINDOW_MS, CURVE_WARM_UP_ROWS, local_merge)
         return {
             "keys": keys,
+            "local_merge": local_merge,
             "rows": CURVE_ROWS,
             "answers_equal": int(run.answer.equal),
             "rows_per_second": run.rows_per_second,
@@ -159,9 +164,16 @@ class _Disorder:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _run(
-        self, system: str, given: DisorderInput, files_per_batch: int, window_ms: int, warm_up_rows: float
+        self,
+        system: str,
+        given: DisorderInput,
+        files_per_batch: int,
+        window_ms: int,
+        warm_up_rows: float,
+        local_merge: bool = True,
     ) -> DisorderRun:
-        name = f"{NAMES[system]}, {given.late_pct} % out of order, {given.sensors:,} keys"
+        merged = "" if local_merge else ", no local merge"
+        name = f"{NAMES[system]}, {given.late_pct} % out of order, {given.sensors:,} keys{merged}"
         with show_activity(self._console, f"input of {name}"):
             folder = write_input(given, self._inputs)
             oracle = self._ask_oracle(folder, window_ms)
@@ -169,7 +181,7 @@ class _Disorder:
         label = f"disorder-{system}-{given.late_pct}-{given.sensors}"
         with scratch_places(self._options.cache_dir, self._logs, label) as places:
             with show_activity(self._console, name):
-                reported, took = self._launch(system, name, folder, files_per_batch, window_ms, places)
+                reported, took = self._launch(system, name, folder, files_per_batch, window_ms, places, local_merge)
             run = _judge(system, given, oracle, reported, took, places, warm_up_rows)
         rate = "too short for a rate" if run.rows_per_second is None else f"{run.rows_per_second / 1e6:.2f} M rows/s"
         verdict = "answers equal" if run.answer.equal else f"[red]wrong answer[/]: {run.answer.difference}"
@@ -177,7 +189,14 @@ class _Disorder:
         return run
 
     def _launch(
-        self, system: str, name: str, folder: Path, files_per_batch: int, window_ms: int, places: Places
+        self,
+        system: str,
+        name: str,
+        folder: Path,
+        files_per_batch: int,
+        window_ms: int,
+        places: Places,
+        local_merge: bool,
     ) -> tuple[dict[str, Any], ProcessOutcome]:
         options: dict[str, object] = {"input": folder, "delay-ms": DELAY_MS, "window-ms": window_ms}
         batches = {"format": FILE_FORMAT, "files-per-batch": files_per_batch, "memory": JVM_MEMORY}
@@ -186,7 +205,12 @@ class _Disorder:
             return run_peer(name, self._flink_command, {**options, "lateness-ms": LATENESS_MS, **settings}, places)
         if system == SPARK:
             return run_peer(name, our_script("native_disorder"), {**options, **batches}, places)
-        ours = {"per": system.removeprefix("anabranch-"), "lateness-ms": LATENESS_MS, "slots": CORES}
+        ours = {
+            "per": system.removeprefix("anabranch-"),
+            "lateness-ms": LATENESS_MS,
+            "slots": CORES,
+            "local-merge": "on" if local_merge else "off",
+        }
         return run_peer(name, our_script("ours_disorder"), {**options, **batches, **ours}, places)
 
     def _ask_oracle(self, folder: Path, window_ms: int) -> Oracle:

@@ -86,13 +86,21 @@ def _compute_drop_pct(rates: Mapping[tuple[str, int], float | None], system: str
 
 
 def _compute_curve_figures(curves: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the slowest rate over the fastest as keys grow (1 is flat), and the state of the most keys."""
-    rates = [point["rows_per_second"] for point in curves if point["rows_per_second"]]
-    if len(rates) < 2:
-        return {}
-    largest = max(curves, key=lambda point: point["keys"])
-    name = f"keys_{largest['keys'] // 1_000_000}m_state_gb"
-    return {"keys_flatness": min(rates) / max(rates), name: largest["state_bytes"] / 1e9}
+    """Return the slowest rate over the fastest as keys grow (1 is flat), and the state of the most keys.
+
+    Once as flows run, once without the merge before the exchange, where every row is a row of some slot.
+    """
+    figures: dict[str, float] = {}
+    for name, local_merge in (("keys_flatness", True), ("keys_flatness_no_merge", False)):
+        points = [point for point in curves if point["local_merge"] is local_merge]
+        rates = [point["rows_per_second"] for point in points if point["rows_per_second"]]
+        if len(rates) >= 2:
+            figures[name] = min(rates) / max(rates)
+    if figures:
+        most = max(point["keys"] for point in curves)
+        state_bytes = max(point["state_bytes"] for point in curves if point["keys"] == most)
+        figures[f"keys_{most // 1_000_000}m_state_gb"] = state_bytes / 1e9
+    return figures
 
 
 def _divide(ours: float | None, peer: float | None) -> float | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -13,8 +13,7 @@ from rich.table import Table
 
 from anabranch.bench.disorder_figures import FLINK, LATE_PCTS, PER_KEY, PER_SLOT, SPARK, DisorderRun
 from anabranch.bench.picture import save_figure
-from anabranch.bench.report import format_figure, stamp
-from anabranch.bench.skew_report import BUSY_NEIGHBOUR_SHARE
+from anabranch.bench.report import BenchReport, print_figures, print_if_busy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,38 +28,24 @@ _COLOURS = {PER_KEY: "#0b6e99", PER_SLOT: "#7fb2c9", FLINK: "#c06c2b", SPARK: "#
 _INK = "#22303a"
 
 
-@dataclass(frozen=True, slots=True)
-class DisorderReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisorderReport(BenchReport):
     """What the bench found."""
 
-    workload: Mapping[str, Any]
-    figures: Mapping[str, float]
+    units: ClassVar[Mapping[str, str]] = {
+        "*rows_per_second*": "rows/s",
+        "*_seconds": "s",
+        "*_x_*": "ratio",
+        "*_pct*": "%",
+        "*_gb": "10⁹ bytes",
+    }
+
     runs: Sequence[DisorderRun]
-    seed: int
-    curves: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
-    pictures: Sequence[Path] = field(default_factory=tuple)
+    curves: Sequence[Mapping[str, Any]] = ()
 
-    @property
-    def answers_equal(self) -> bool:
-        """Whether every system gave the oracle's answers, but for rows that it drops by design."""
-        return self.figures["answers_equal"] == 1
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON data, with the commit and the machine it was measured on."""
-        return {
-            "workload": dict(self.workload),
-            "figures": dict(self.figures),
-            "systems": [asdict(run) for run in self.runs],
-            "curves": [dict(point) for point in self.curves],
-            "units": {
-                "*rows_per_second*": "rows/s",
-                "*_seconds": "s",
-                "*_x_*": "ratio",
-                "*_pct*": "%",
-                "*_gb": "10⁹ bytes",
-            },
-            **stamp(self.seed),
-        }
+    def list_parts(self) -> dict[str, Any]:
+        """Return the runs and the points of the curves."""
+        return {"systems": [asdict(run) for run in self.runs], "curves": [dict(point) for point in self.curves]}
 
 
 def print_report(report: DisorderReport, console: Console) -> None:
@@ -72,16 +57,11 @@ def print_report(report: DisorderReport, console: Console) -> None:
         name = f"{NAMES[run.system]}, {run.late_pct} % out of order"
         if not run.answer.equal:
             console.print(f"[red]Wrong answer[/]: {name}: {run.answer.difference}")
-        if run.other_cpu_share > BUSY_NEIGHBOUR_SHARE:
-            console.print(
-                f"[yellow]Busy machine[/]: other programs took {run.other_cpu_share:.0%} of it during {name}."
-            )
+        print_if_busy(name, run.other_cpu_share, console)
     console.print(_build_table(report.runs))
     if report.curves:
         console.print(_build_curve_table(report.curves))
-    console.print(", ".join(f"{name} [bold]{format_figure(value)}[/]" for name, value in report.figures.items()))
-    for picture in report.pictures:
-        console.print(f"Picture: {picture}")
+    print_figures(report, console)
 
 
 def _has_spark(runs: Sequence[DisorderRun]) -> bool:
@@ -123,12 +103,13 @@ def _build_table(runs: Sequence[DisorderRun]) -> Table:
 
 def _build_curve_table(curves: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(title="a watermark and an open window a key, as keys grow (memory in GB)", box=SIMPLE_HEAD)
-    for name in ("keys", "rows/s", "µs a row", "batch", "state", "workers"):
+    for name in ("keys", "merged", "rows/s", "µs a row", "batch", "state", "workers"):
         table.add_column(name, justify="right", no_wrap=True)
     for point in curves:
         rate = point["rows_per_second"]
         table.add_row(
             f"{point['keys']:,}",
+            "yes" if point["local_merge"] else "no",
             _format_rate(rate) if point["answers_equal"] else "[red]wrong answer[/]",
             f"{1e6 / rate:.3f}" if rate else "–",
             f"{point['batch_seconds']:.2f} s" if point["batch_seconds"] is not None else "–",
@@ -184,9 +165,14 @@ def draw_keys(curves: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
 
     figure = Figure(figsize=(8.5, 2.8), layout="constrained")
     cost, memory = figure.subplots(1, 2)
-    keys = [point["keys"] for point in curves]
-    cost.plot(keys, [1e6 / point["rows_per_second"] for point in curves], "o-", color=_COLOURS[PER_KEY])
-    memory.plot(keys, [point["state_bytes"] / 1e9 for point in curves], "o-", color=_COLOURS[PER_KEY])
+    for system, local_merge in ((PER_KEY, True), (PER_SLOT, False)):
+        points = [point for point in curves if point["local_merge"] is local_merge and point["rows_per_second"]]
+        keys = [point["keys"] for point in points]
+        label = "merged before the exchange" if local_merge else "not merged"
+        style = {"color": _COLOURS[system], "label": label}
+        cost.plot(keys, [1e6 / point["rows_per_second"] for point in points], "o-", **style)
+        memory.plot(keys, [point["state_bytes"] / 1e9 for point in points], "o-", **style)
+    cost.legend(frameon=False, fontsize=8, loc="upper left")
     cost.set_title("µs a row, with a watermark a key", loc="left", fontsize=9.5, color=_INK)
     memory.set_title("state of all slots, GB", loc="left", fontsize=9.5, color=_INK)
     for panel in (cost, memory):

@@ -33,8 +33,7 @@ from anabranch.bench.launch import CORES, JVM_MEMORY, Places
 from anabranch.bench.namespaces import HostNetwork, host_network
 from anabranch.bench.peer_process import our_script, run_peer, scratch_places, show_activity
 from anabranch.bench.registry import BenchError, BenchOptions
-from anabranch.bench.report import write_json
-from anabranch.bench.skew_report import BUSY_NEIGHBOUR_SHARE
+from anabranch.bench.report import BUSY_NEIGHBOUR_SHARE, write_json
 from anabranch.bench.standalone import SparkHost, standalone_cluster
 from anabranch.bench.workload import read_through
 
@@ -87,7 +86,13 @@ def run(options: BenchOptions, console: Console | None = None, extent: Extent = 
         pictures += draw_ways(runs, [run for run in limited if run.limit_mbit == LIMIT_MBIT], options.out_dir)
         pictures += draw_curves(curves, options.out_dir) if curves else []
     report = ExchangeReport(
-        bench.describe(given), figures, [*runs, *limited], options.seed, curves, pictures, tuple(bench.notes)
+        workload=bench.describe(given),
+        figures=figures,
+        runs=[*runs, *limited],
+        seed=options.seed,
+        curves=curves,
+        pictures=pictures,
+        notes=tuple(bench.notes),
     )
     if options.json_path is not None:
         write_json(report, options.json_path)

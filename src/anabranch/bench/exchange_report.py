@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -22,7 +22,7 @@ from anabranch.bench.exchange_figures import (
     find_speed_up,
 )
 from anabranch.bench.picture import save_figure
-from anabranch.bench.report import format_figure, stamp
+from anabranch.bench.report import BenchReport, print_figures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,41 +38,25 @@ _COLOURS = {PLAIN: "#b8c4cc", LOCAL: "#0b6e99", HELD: "#7fb2c9", GLOBAL: "#5b8c5
 _INK = "#22303a"
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeReport(BenchReport):
     """What the bench found."""
 
-    workload: Mapping[str, Any]
-    figures: Mapping[str, float]
+    units: ClassVar[Mapping[str, str]] = {
+        "*rows_per_second": "rows/s",
+        "*_seconds": "s",
+        "*_x_plain": "ratio",
+        "*_pct": "%",
+        "*_bytes": "bytes",
+        "*_mbit": "10⁶ bits/s",
+    }
+
     runs: Sequence[ExchangeRun]
-    seed: int
-    curves: Sequence[ExchangeRun] = field(default_factory=tuple)
-    pictures: Sequence[Path] = field(default_factory=tuple)
-    notes: Sequence[str] = field(default_factory=tuple)
+    curves: Sequence[ExchangeRun] = ()
 
-    @property
-    def answers_equal(self) -> bool:
-        """Whether every way gave the oracle's answers."""
-        return self.figures["answers_equal"] == 1
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON data, with the commit and the machine it was measured on."""
-        return {
-            "workload": dict(self.workload),
-            "figures": dict(self.figures),
-            "systems": [asdict(run) for run in self.runs],
-            "curves": [asdict(run) for run in self.curves],
-            "notes": list(self.notes),
-            "units": {
-                "*rows_per_second": "rows/s",
-                "*_seconds": "s",
-                "*_x_plain": "ratio",
-                "*_pct": "%",
-                "*_bytes": "bytes",
-                "*_mbit": "10⁶ bits/s",
-            },
-            **stamp(self.seed),
-        }
+    def list_parts(self) -> dict[str, Any]:
+        """Return the runs and those of the curves."""
+        return {"systems": [asdict(run) for run in self.runs], "curves": [asdict(run) for run in self.curves]}
 
 
 def print_report(report: ExchangeReport, console: Console) -> None:
@@ -90,9 +74,7 @@ def print_report(report: ExchangeReport, console: Console) -> None:
     console.print(_build_table(title, report.runs))
     if report.curves:
         console.print(_build_curve_table(report.curves))
-    console.print(", ".join(f"{name} [bold]{format_figure(value)}[/]" for name, value in report.figures.items()))
-    for picture in report.pictures:
-        console.print(f"Picture: {picture}")
+    print_figures(report, console)
 
 
 def _build_table(title: str, runs: Sequence[ExchangeRun]) -> Table:

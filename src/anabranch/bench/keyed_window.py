@@ -18,6 +18,7 @@ from anabranch.bench.figures import (
     compute_figures,
     compute_small_batch_ms,
 )
+from anabranch.bench.keyed_window_report import NAMES, KeyedWindowReport, print_report
 from anabranch.bench.launch import (
     CORES,
     FORMATS_BY_SYSTEM,
@@ -31,7 +32,7 @@ from anabranch.bench.launch import (
 )
 from anabranch.bench.picture import draw_comparison, draw_curves
 from anabranch.bench.registry import BenchOptions
-from anabranch.bench.report import NAMES, Report, print_report, write_json
+from anabranch.bench.report import write_json
 from anabranch.bench.workload import (
     FORMATS,
     WATERMARK_DELAY_MS,
@@ -55,7 +56,9 @@ CURVE_FILES_PER_BATCH = 6
 CURVE_WARM_UP_ROWS = 24_000_000
 
 
-def run(options: BenchOptions, console: Console | None = None, systems: Sequence[str] | None = None) -> Report:
+def run(
+    options: BenchOptions, console: Console | None = None, systems: Sequence[str] | None = None
+) -> KeyedWindowReport:
     """Run every system on every format it knows and report; print the table, write JSON and pictures if asked to.
 
     ``systems`` narrows the run to some of them, for work on a single peer.
@@ -80,7 +83,14 @@ def run(options: BenchOptions, console: Console | None = None, systems: Sequence
     if options.out_dir is not None and figures["answers_equal"] == 1:
         pictures += draw_comparison(runs, workload.rows, options.out_dir)
         pictures += draw_curves(curves, options.out_dir) if curves else []
-    report = Report(_describe_workload(workload), figures, runs, options.seed, curves, pictures)
+    report = KeyedWindowReport(
+        workload=_describe_workload(workload),
+        figures=figures,
+        systems=runs,
+        seed=options.seed,
+        curves=curves,
+        pictures=pictures,
+    )
     if options.json_path is not None:
         write_json(report, options.json_path)
     print_report(report, console)

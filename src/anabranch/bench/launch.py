@@ -12,9 +12,10 @@ from typing import Any
 from anabranch.bench import peers
 from anabranch.bench.answers import ANSWER_READERS, Expected, check_answer
 from anabranch.bench.figures import OURS, WARM_UP_SHARE, SystemRun, compute_steady_rate, find_longest_steady_batch
-from anabranch.bench.peers.flink import ensure_flink, find_free_port
+from anabranch.bench.peers.flink import ensure_flink
 from anabranch.bench.process import ProcessOutcome, run_measured
 from anabranch.bench.registry import BenchError
+from anabranch.bench.servers.processes import find_free_port
 from anabranch.bench.workload import Workload, read_through, write_lanes
 
 CORES = 2
@@ -99,7 +100,7 @@ def launch(
         command = [sys.executable, "-m", "anabranch.bench.peers.ours", *common, *checkpoint, *batches]
         command += ["--slots", str(CORES), "--memory", JVM_MEMORY]
     elif system.startswith("spark-"):
-        command = [sys.executable, str(_SCRIPTS / "native_spark.py"), *common, *checkpoint, *batches]
+        command = [sys.executable, "-m", "anabranch.bench.peers.native_spark", *common, *checkpoint, *batches]
         command += ["--state-store", system.removeprefix("spark-"), "--memory", JVM_MEMORY]
     elif system == "flink":
         python = ensure_flink(cache_dir)

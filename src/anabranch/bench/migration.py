@@ -17,8 +17,7 @@ from anabranch.bench.migration_report import NAMES, MigrationReport, draw_moves,
 from anabranch.bench.peer_process import our_script, run_peer, scratch_places, show_activity
 from anabranch.bench.process import ProcessOutcome
 from anabranch.bench.registry import BenchError, BenchOptions
-from anabranch.bench.report import write_json
-from anabranch.bench.skew_report import BUSY_NEIGHBOUR_SHARE
+from anabranch.bench.report import BUSY_NEIGHBOUR_SHARE, write_json
 
 DEFAULT_KEYS = 4_000_000
 DEFAULT_SLOTS = 16
@@ -26,7 +25,7 @@ BATCHES = 27
 DEFAULT_ROWS = BATCHES * 1_000_000
 """After a first batch that has every key once."""
 GROWTH = 1.25
-BUCKETS_A_SLOT = 5
+BUCKETS_A_SLOT = 6
 MOVE_AT, GROW_AT, SHRINK_AT = 10, 17, 23
 WINDOWED_BATCHES = 11
 WINDOWED_MOVE_AT = 8
@@ -51,7 +50,15 @@ def run(options: BenchOptions, console: Console | None = None) -> MigrationRepor
     # No matching answers, no claim: a picture would be one.
     if options.out_dir is not None and figures["answers_equal"] == 1:
         pictures += draw_moves(moves, restarts, options.out_dir)
-    report = MigrationReport(bench.describe(), figures, moves, restarts, options.seed, bench.notes, pictures)
+    report = MigrationReport(
+        workload=bench.describe(),
+        figures=figures,
+        moves=moves,
+        restarts=restarts,
+        seed=options.seed,
+        notes=bench.notes,
+        pictures=pictures,
+    )
     if options.json_path is not None:
         write_json(report, options.json_path)
     print_report(report, console)

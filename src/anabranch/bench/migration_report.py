@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -13,7 +13,7 @@ from rich.table import Table
 
 from anabranch.bench.migration_figures import MoveRun, RestartRun
 from anabranch.bench.picture import save_figure
-from anabranch.bench.report import format_figure, stamp
+from anabranch.bench.report import BenchReport, print_figures
 
 NAMES = {
     "anabranch": "Anabranch",
@@ -24,33 +24,26 @@ NAMES = {
 _OUR_COLOUR, _PEER_COLOUR, _INK = "#0b6e99", "#b8c4cc", "#22303a"
 
 
-@dataclass(frozen=True, slots=True)
-class MigrationReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrationReport(BenchReport):
     """What the bench found."""
 
-    workload: Mapping[str, Any]
-    figures: Mapping[str, float]
+    units: ClassVar[Mapping[str, str]] = {
+        "*_seconds": "s",
+        "*_pct": "%",
+        "*_over_median": "ratio",
+        "x_*": "ratio",
+        "*_bytes": "bytes",
+    }
+
     moves: Sequence[MoveRun]
     restarts: Sequence[RestartRun]
-    seed: int
-    notes: Sequence[str] = field(default_factory=tuple)
-    pictures: Sequence[Path] = field(default_factory=tuple)
 
-    @property
-    def answers_equal(self) -> bool:
-        """Whether every run gave the oracle's answers."""
-        return self.figures["answers_equal"] == 1
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON data, with the commit and the machine it was measured on."""
+    def list_parts(self) -> dict[str, Any]:
+        """Return the runs of both parts."""
         return {
-            "workload": dict(self.workload),
-            "figures": dict(self.figures),
             "systems": [{"part": "moves", **asdict(run)} for run in self.moves]
-            + [{"part": "restarts", **asdict(run)} for run in self.restarts],
-            "units": {"*_seconds": "s", "*_pct": "%", "*_over_median": "ratio", "x_*": "ratio", "*_bytes": "bytes"},
-            "notes": list(self.notes),
-            **stamp(self.seed),
+            + [{"part": "restarts", **asdict(run)} for run in self.restarts]
         }
 
 
@@ -69,9 +62,7 @@ def print_report(report: MigrationReport, console: Console) -> None:
     for restart in report.restarts:
         parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in restart.parts.items())
         console.print(f"{NAMES[restart.system]}: {parts}")
-    console.print(", ".join(f"{name} [bold]{format_figure(value)}[/]" for name, value in report.figures.items()))
-    for picture in report.pictures:
-        console.print(f"Picture: {picture}")
+    print_figures(report, console)
 
 
 def _build_move_table(runs: Sequence[MoveRun]) -> Table:

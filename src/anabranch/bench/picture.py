@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anabranch.bench.figures import OURS, SystemRun
-from anabranch.bench.report import NAMES
+from anabranch.bench.keyed_window_report import NAMES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
@@ -19,7 +19,7 @@ from anabranch.bench.planner_checks import check_bucket_plan, check_key_plan
 from anabranch.bench.planner_inputs import STATE_BYTES_A_KEY, PlannerInput, make_zipf, read_weibo
 from anabranch.bench.planner_picture import draw_planners
 from anabranch.bench.registry import BenchError, BenchOptions
-from anabranch.bench.report import format_figure, stamp, write_json
+from anabranch.bench.report import BenchReport, format_figure, print_figures, write_json
 from anabranch.model.loads import BucketLoads
 from anabranch.model.moves import Plan
 from anabranch.model.routes import BucketMap, RoutingTable
@@ -61,32 +61,23 @@ class PlannerRun:
     shortfall: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlannersReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannersReport(BenchReport):
     """What the bench found."""
 
-    workload: Mapping[str, Any]
-    figures: Mapping[str, float]
+    units: ClassVar[Mapping[str, str]] = {
+        "*_s": "s",
+        "planning_seconds": "s",
+        "*_pct": "%",
+        "max_over_mean_*": "ratio",
+    }
+
     systems: Sequence[PlannerRun]
-    seed: int
-    curves: Sequence[PlannerRun] = field(default_factory=tuple)
-    pictures: Sequence[Path] = field(default_factory=tuple)
+    curves: Sequence[PlannerRun] = ()
 
-    @property
-    def answers_equal(self) -> bool:
-        """Whether every plan kept its promises."""
-        return self.figures["answers_equal"] == 1
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON data, with the commit and the machine it was measured on."""
-        return {
-            "workload": dict(self.workload),
-            "figures": dict(self.figures),
-            "systems": [asdict(run) for run in self.systems],
-            "curves": [asdict(run) for run in self.curves],
-            "units": {"*_s": "s", "planning_seconds": "s", "*_pct": "%", "max_over_mean_*": "ratio"},
-            **stamp(self.seed),
-        }
+    def list_parts(self) -> dict[str, Any]:
+        """Return the plans and those of the curves."""
+        return {"systems": [asdict(run) for run in self.systems], "curves": [asdict(run) for run in self.curves]}
 
 
 def run(options: BenchOptions, console: Console | None = None) -> PlannersReport:
@@ -123,7 +114,12 @@ def run(options: BenchOptions, console: Console | None = None) -> PlannersReport
     if options.out_dir is not None and figures["answers_equal"] == 1:
         pictures += draw_planners(runs, curves, options.out_dir)
     report = PlannersReport(
-        _describe_workload(keys, slots, exponents, weibo), figures, runs + many, options.seed, curves, pictures
+        workload=_describe_workload(keys, slots, exponents, weibo),
+        figures=figures,
+        systems=runs + many,
+        seed=options.seed,
+        curves=curves,
+        pictures=pictures,
     )
     if options.json_path is not None:
         write_json(report, options.json_path)
@@ -250,9 +246,7 @@ def print_report(report: PlannersReport, console: Console) -> None:
         console.print(f"[red]Broken promise[/]: {run.system} on {run.input}: {run.wrong}")
     console.print(_build_table(report.systems, f"planners, {report.workload['slots']} slots, tolerance {TOLERANCE:g}"))
     console.print(_build_curve_table(report.curves))
-    console.print(", ".join(f"{name} [bold]{_format(name, value)}[/]" for name, value in report.figures.items()))
-    for picture in report.pictures:
-        console.print(f"Picture: {picture}")
+    print_figures(report, console, _format)
 
 
 def _build_table(runs: Sequence[PlannerRun], title: str) -> Table:

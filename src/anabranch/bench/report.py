@@ -1,61 +1,58 @@
-"""A bench's outcome: a table for people, JSON for programs."""
+"""What the outcomes of all benches share: JSON for programs, figures for people, the machine and the commit."""
 
 from __future__ import annotations
 
 import json
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
-from anabranch.bench.figures import OURS, SystemRun
 from anabranch.bench.registry import Outcome
 from anabranch.bench.workload import write_atomically
 
-NAMES = {
-    OURS: "Anabranch",
-    "spark-memory": "Spark (memory)",
-    "spark-rocksdb": "Spark (RocksDB)",
-    "flink": "Flink SQL",
-    "two-polars": "2 × Polars",
-}
-# Above this, figures of the same commit differ by more than commits do.
-_BUSY_NEIGHBOUR_SHARE = 0.1
+BUSY_NEIGHBOUR_SHARE = 0.1
+"""Above this, figures of the same commit differ by more than commits do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a bench found."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchReport:
+    """What a bench found; each bench adds its runs."""
+
+    units: ClassVar[Mapping[str, str]]
+    """The units of figures, by patterns of their names."""
 
     workload: Mapping[str, Any]
     figures: Mapping[str, float]
-    systems: Sequence[SystemRun]
     seed: int
-    curves: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
-    pictures: Sequence[Path] = field(default_factory=tuple)
+    notes: Sequence[str] = ()
+    """What was not measured, and why; how busy the machine was with other things."""
+    pictures: Sequence[Path] = ()
 
     @property
     def answers_equal(self) -> bool:
-        """Whether every system gave the oracle's answers."""
+        """Whether all answers were right: without that, no speed is a claim."""
         return self.figures["answers_equal"] == 1
+
+    def list_parts(self) -> dict[str, Any]:
+        """Return the bench's own parts as plain JSON data: ``systems``, and what else it has."""
+        raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data, with the commit and the machine it was measured on."""
         return {
             "workload": dict(self.workload),
             "figures": dict(self.figures),
-            "systems": [asdict(run) for run in self.systems],
-            "curves": [dict(point) for point in self.curves],
-            "units": {"rows_per_second": "rows/s", "batch_seconds": "s", "small_batch_ms": "ms", "*_x_*": "ratio"},
+            **self.list_parts(),
+            "units": dict(self.units),
+            "notes": list(self.notes),
             **stamp(self.seed),
         }
 
@@ -81,77 +78,19 @@ def _write_text(path: Path, text: str) -> None:
     path.write_text(text + "\n")
 
 
-def print_report(report: Report, console: Console) -> None:
-    """Print the table, the figures and, first of all, whether the answers were equal."""
-    if report.answers_equal:
-        rows = report.systems[0].answer.rows if report.systems else 0
-        console.print(f"[green]Answers equal[/]: {len(report.systems)} runs gave the oracle's {rows:,} rows.")
-    for run in report.systems:
-        name = f"{NAMES[run.system]} on {run.file_format}"
-        if not run.answer.equal:
-            console.print(f"[red]Wrong answer[/]: {name}: {run.answer.difference}")
-        if run.other_cpu_share > _BUSY_NEIGHBOUR_SHARE:
-            console.print(
-                f"[yellow]Busy machine[/]: other programs took {run.other_cpu_share:.0%} of it during {name}."
-            )
-    console.print(_build_table(report.systems))
-    figures = ", ".join(f"{name} [bold]{format_figure(value)}[/]" for name, value in report.figures.items())
-    console.print(figures)
-    if report.curves:
-        console.print(_build_curve_table(report.curves))
+def print_figures(
+    report: BenchReport, console: Console, show: Callable[[str, float], str] = lambda _, value: format_figure(value)
+) -> None:
+    """Print all figures, and where the pictures lie; ``show`` returns a figure's digits."""
+    console.print(", ".join(f"{name} [bold]{show(name, value)}[/]" for name, value in report.figures.items()))
     for picture in report.pictures:
         console.print(f"Picture: {picture}")
 
 
-def _build_table(runs: Sequence[SystemRun]) -> Table:
-    table = Table(title="keyed-window, steady state (peak memory in GiB)", box=SIMPLE_HEAD)
-    table.add_column("format", no_wrap=True)
-    table.add_column("system", no_wrap=True)
-    for name in ("rows/s", "ours ×", "batch", "driver+JVM", "workers"):
-        table.add_column(name, justify="right", no_wrap=True)
-    ours = {run.file_format: run.rows_per_second for run in runs if run.system == OURS}
-    previous = ""
-    for run in sorted(runs, key=lambda run: (("json", "csv", "parquet").index(run.file_format), run.system != OURS)):
-        if previous and run.file_format != previous:
-            table.add_section()
-        roles = run.peak_memory_bytes_by_role
-        rate, own_rate = run.rows_per_second, ours.get(run.file_format)
-        table.add_row(
-            run.file_format if run.file_format != previous else "",
-            f"[bold]{NAMES[run.system]}[/]" if run.system == OURS else NAMES[run.system],
-            _format_rate(rate) if run.answer.equal else "[red]wrong answer[/]",
-            f"{own_rate / rate:.2f}" if rate and own_rate and run.answer.equal and run.system != OURS else "",
-            f"{run.batch_seconds:.2f} s" if run.batch_seconds is not None else "–",
-            _format_bytes(roles.get("driver", 0) + roles.get("jvm", 0)),
-            _format_bytes(roles["workers"]) if "workers" in roles else "–",
-        )
-        previous = run.file_format
-    return table
-
-
-def _build_curve_table(curves: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(title="Anabranch as rows and keys grow (JSON, peak memory in GiB)", box=SIMPLE_HEAD)
-    for name in ("rows", "keys", "rows/s", "batch", "driver+JVM", "workers", "state"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for point in curves:
-        table.add_row(
-            f"{point['rows']:,}",
-            f"{point['keys']:,}",
-            _format_rate(point["rows_per_second"]),
-            f"{point['batch_seconds']:.2f} s" if point["batch_seconds"] is not None else "–",
-            _format_bytes(point["driver_bytes"] + point["jvm_bytes"]),
-            _format_bytes(point["workers_bytes"]),
-            _format_bytes(point["state_bytes"]),
-        )
-    return table
-
-
-def _format_rate(rate: float | None) -> str:
-    return f"{rate / 1e6:.2f} M" if rate is not None else "too short"
-
-
-def _format_bytes(count: int) -> str:
-    return f"{count / 2**30:.2f}"
+def print_if_busy(name: str, other_cpu_share: float, console: Console) -> None:
+    """Say that other programs took a part of the machine during a run, if it was a large one."""
+    if other_cpu_share > BUSY_NEIGHBOUR_SHARE:
+        console.print(f"[yellow]Busy machine[/]: other programs took {other_cpu_share:.0%} of it during {name}.")
 
 
 def format_figure(value: float) -> str:

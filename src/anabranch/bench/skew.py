@@ -25,16 +25,17 @@ from anabranch.bench.competitors import (
 from anabranch.bench.figures import OURS
 from anabranch.bench.launch import CORES, JVM_MEMORY, Places
 from anabranch.bench.peer_process import our_script, run_peer, scratch_places, show_activity
-from anabranch.bench.peers.flink import ensure_flink, find_free_port
+from anabranch.bench.peers.flink import ensure_flink
 from anabranch.bench.planner_inputs import WEIBO_FILE
 from anabranch.bench.process import ProcessOutcome
 from anabranch.bench.registry import BenchError, BenchOptions
-from anabranch.bench.report import write_json
+from anabranch.bench.report import BUSY_NEIGHBOUR_SHARE, write_json
+from anabranch.bench.servers.processes import find_free_port
 from anabranch.bench.skew_answers import ask_busy_oracle
 from anabranch.bench.skew_figures import BusyRun, OverheadPair, compute_figures, evaluate_busy
 from anabranch.bench.skew_loads import SETTLING_BATCHES, LoadRun, evaluate_loads, evaluate_whole_run
 from anabranch.bench.skew_picture import draw_moving, draw_strategies
-from anabranch.bench.skew_report import BUSY_NEIGHBOUR_SHARE, SkewReport, print_report
+from anabranch.bench.skew_report import SkewReport, print_report
 from anabranch.bench.skew_streams import (
     SkewStream,
     make_four_cases,
@@ -106,7 +107,16 @@ def run(options: BenchOptions, console: Console | None = None) -> SkewReport:
             for case in moving
         }
         pictures += draw_strategies(loads, busy, options.out_dir) + draw_moving(loads, phases, options.out_dir)
-    report = SkewReport(bench.describe(), figures, loads, busy, pairs, options.seed, bench.notes, pictures)
+    report = SkewReport(
+        workload=bench.describe(),
+        figures=figures,
+        loads=loads,
+        busy=busy,
+        pairs=pairs,
+        seed=options.seed,
+        notes=bench.notes,
+        pictures=pictures,
+    )
     if options.json_path is not None:
         write_json(report, options.json_path)
     print_report(report, console)

@@ -3,58 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from anabranch.bench.report import format_figure, stamp
+from anabranch.bench.report import BenchReport, format_figure, print_figures
 from anabranch.bench.skew_figures import BusyRun, OverheadPair
 from anabranch.bench.skew_loads import EVEN, SETTLING_BATCHES, LoadRun, is_four_cases, is_zipf
 
-BUSY_NEIGHBOUR_SHARE = 0.1
 
-
-@dataclass(frozen=True, slots=True)
-class SkewReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkewReport(BenchReport):
     """What the bench found."""
 
-    workload: Mapping[str, Any]
-    figures: Mapping[str, float]
+    units: ClassVar[Mapping[str, str]] = {
+        "max_over_mean*": "ratio",
+        "balance*": "ratio",
+        "*_pct": "%",
+        "x_*": "ratio",
+        "batch_seconds": "s",
+        "rows_per_second": "rows/s",
+    }
+
     loads: Sequence[LoadRun]
     busy: Sequence[BusyRun]
     pairs: Sequence[OverheadPair]
-    seed: int
-    notes: Sequence[str] = field(default_factory=tuple)
-    """What was not measured, and why; how busy the machine was with other things."""
-    pictures: Sequence[Path] = field(default_factory=tuple)
 
-    @property
-    def answers_equal(self) -> bool:
-        """Whether every strategy and every system gave the oracle's answers."""
-        return self.figures["answers_equal"] == 1
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON data, with the commit and the machine it was measured on."""
+    def list_parts(self) -> dict[str, Any]:
+        """Return the runs of both parts, and the pairs with and without balance."""
         return {
-            "workload": dict(self.workload),
-            "figures": dict(self.figures),
             "systems": [{"part": "loads", **asdict(run)} for run in self.loads]
             + [{"part": "busy", **asdict(run)} for run in self.busy],
             "overhead_pairs": [{**asdict(pair), "overhead_pct": pair.overhead_pct} for pair in self.pairs],
-            "units": {
-                "max_over_mean*": "ratio",
-                "balance*": "ratio",
-                "*_pct": "%",
-                "x_*": "ratio",
-                "batch_seconds": "s",
-                "rows_per_second": "rows/s",
-            },
-            "notes": list(self.notes),
-            **stamp(self.seed),
         }
 
 
@@ -84,10 +67,7 @@ def print_report(report: SkewReport, console: Console) -> None:
         console.print(
             f"Balance on keys without skew, processor seconds on against off, {len(report.pairs)} pairs: {shown}"
         )
-    figures = ", ".join(f"{name} [bold]{_format(name, value)}[/]" for name, value in report.figures.items())
-    console.print(figures)
-    for picture in report.pictures:
-        console.print(f"Picture: {picture}")
+    print_figures(report, console, _format)
 
 
 def _build_zipf_table(runs: Sequence[LoadRun]) -> Table:

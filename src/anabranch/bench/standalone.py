@@ -17,6 +17,7 @@ import psutil
 import pyspark
 
 from anabranch.bench.registry import BenchError
+from anabranch.bench.servers.processes import find_free_port
 
 SPARK_HOME = Path(pyspark.__file__).parent
 PATIENCE_SECONDS = 60.0
@@ -45,7 +46,7 @@ def standalone_cluster(
     folder: Path, workers: Sequence[SparkHost], *, master: SparkHost = LOOPBACK, worker_memory: str = "1g"
 ) -> Iterator[str]:
     """Start a cluster with one-core workers; yield its master URL. Logs and work folders lie in ``folder``."""
-    port = _find_free_port(master.address)
+    port = find_free_port(master.address)
     url = f"spark://{master.address}:{port}"
     started: list[subprocess.Popen[bytes]] = []
     try:
@@ -89,12 +90,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             with contextlib.suppress(psutil.NoSuchProcess):
                 member.send_signal(signal.SIGKILL)
     process.wait(PATIENCE_SECONDS)
-
-
-def _find_free_port(address: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
 
 
 def _wait_for_port(address: str, port: int, log: Path) -> None:

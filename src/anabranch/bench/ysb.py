@@ -78,7 +78,8 @@ def run(options: BenchOptions, console: Console | None = None, modes: tuple[str,
     console = console or Console()
     with _Ysb(options, console).open() as bench:
         runs = [bench.run_system(system, mode) for mode in modes or (CATCH_UP, SUSTAINED) for system in bench.systems]
-        report = YsbReport(bench.describe(), compute_figures(runs, bench.rows), runs, options.seed)
+        figures = compute_figures(runs, bench.rows)
+        report = YsbReport(workload=bench.describe(), figures=figures, runs=runs, seed=options.seed)
     if options.json_path is not None:
         write_json(report, options.json_path)
     print_report(report, console)

@@ -69,10 +69,6 @@ class EventMaker:
             "event_type": pl.Series(EVENT_TYPES),
         }
 
-    @cached_property
-    def _campaign_of_ad(self) -> pl.Series:
-        return Ads(self.seed).to_frame().get_column("campaign_id")
-
     def make(self, number: int, times_ms: np.ndarray) -> pl.DataFrame:
         """Return the events of one chunk, in the order of their times, in the original's columns."""
         rng = np.random.default_rng([self.seed, number])

@@ -4,41 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from anabranch.bench.report import format_figure, stamp
+from anabranch.bench.report import BenchReport, print_figures
 from anabranch.bench.ysb_figures import CATCH_UP, FLINK, OURS, SPARK, SUSTAINED, YsbRun
 
 NAMES = {OURS: "Anabranch", FLINK: "Flink", SPARK: "Spark"}
 
 
-@dataclass(frozen=True, slots=True)
-class YsbReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YsbReport(BenchReport):
     """What the bench found."""
 
-    workload: Mapping[str, Any]
-    figures: Mapping[str, float]
+    units: ClassVar[Mapping[str, str]] = {"*rows_per_second": "rows/s", "*_seconds": "s", "x_*": "ratio", "*_ms": "ms"}
+
     runs: Sequence[YsbRun]
-    seed: int
 
-    @property
-    def answers_equal(self) -> bool:
-        """Whether every system counted as the oracle did, in both modes."""
-        return self.figures["answers_equal"] == 1
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON data, with the commit and the machine it was measured on."""
-        return {
-            "workload": dict(self.workload),
-            "figures": dict(self.figures),
-            "systems": [asdict(run) for run in self.runs],
-            "units": {"*rows_per_second": "rows/s", "*_seconds": "s", "x_*": "ratio", "*_ms": "ms"},
-            **stamp(self.seed),
-        }
+    def list_parts(self) -> dict[str, Any]:
+        """Return the runs."""
+        return {"systems": [asdict(run) for run in self.runs]}
 
 
 def print_report(report: YsbReport, console: Console) -> None:
@@ -49,7 +37,7 @@ def print_report(report: YsbReport, console: Console) -> None:
         if not run.answer.equal:
             console.print(f"[red]Wrong answer[/]: {NAMES[run.system]}, {run.mode}: {run.answer.difference}")
     console.print(_build_table(report.runs))
-    console.print(", ".join(f"{name} [bold]{format_figure(value)}[/]" for name, value in report.figures.items()))
+    print_figures(report, console)
 
 
 def _build_table(runs: Sequence[YsbRun]) -> Table:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 
-from anabranch.cli.lines import describe_batch, describe_run
+from anabranch.cli.lines import describe_batch, describe_run, describe_wait
 from anabranch.cli.reporting import print_note
 from anabranch.cli.screen import ProgressPanel
+from anabranch.connectors.waits import LOGGER
 from anabranch.metrics.history import RunHistory
 from anabranch.model import BatchProgress
+from anabranch.model.waits import Wait
 
 REFRESHES_PER_SECOND = 5
 
@@ -38,6 +41,8 @@ class Display:
             shown = Group(self._panel, self._below) if self._below is not None else self._panel
             self._open.enter_context(silent_keys())
             self._open.enter_context(Live(shown, console=self._console, refresh_per_second=REFRESHES_PER_SECOND))
+        else:
+            self._open.enter_context(_heard(LOGGER, self._print_wait))
         return self
 
     def __exit__(
@@ -62,6 +67,10 @@ class Display:
         if not self.live:
             self._print_lines(progress)
 
+    def show_waits(self, waits: tuple[Wait, ...]) -> None:
+        """Show the servers that the flow waits for now; without a panel, lines tell when a wait begins and ends."""
+        self._panel.waits = waits
+
     def announce_end(self) -> None:
         """Say that the flow ends after the running batch."""
         self.say("ending after the running batch")
@@ -74,11 +83,30 @@ class Display:
         self._console.print(describe_run(self.history, time.monotonic()), soft_wrap=True)
 
     def _print_lines(self, progress: BatchProgress) -> None:
-        lines = [describe_batch(progress, time.time()), *(f"problem: {problem}" for problem in progress.problems)]
+        self._write(describe_batch(progress, time.time()), *(f"problem: {problem}" for problem in progress.problems))
+
+    def _print_wait(self, record: logging.LogRecord) -> None:
+        self._write(describe_wait(record.getMessage(), record.created))
+
+    def _write(self, *lines: str) -> None:
         # A reader that has gone away (`| head`) must not fail a flow.
         with contextlib.suppress(BrokenPipeError):
             self._console.file.write("".join(f"{line}\n" for line in lines))
             self._console.file.flush()
+
+
+@contextlib.contextmanager
+def _heard(name: str, take: Callable[[logging.LogRecord], None]) -> Iterator[None]:
+    """Let somebody take what a logger is told, in place of everybody else."""
+    logger, handler = logging.getLogger(name), logging.Handler()
+    handler.emit = take  # type: ignore[assignment,method-assign]
+    propagates, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagates
 
 
 @contextlib.contextmanager

@@ -42,6 +42,11 @@ def describe_batch(progress: BatchProgress, now_seconds: float) -> str:
     return " ".join(f"{name}={value}" for name, value in pairs.items())
 
 
+def describe_wait(text: str, at_seconds: float) -> str:
+    """Return the line for a wait that begins or is over."""
+    return f"server: {format_moment(int(at_seconds * 1e6)).replace(' ', 'T', 1)} {text}"
+
+
 def describe_late(history: RunHistory) -> str:
     """Return the late rows in words, beside those that would be late if each slot followed its own rows only."""
     remarks = []

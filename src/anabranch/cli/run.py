@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,6 +18,7 @@ from anabranch.errors import FlowError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from anabranch.cli.display import Display
     from anabranch.spark.flow import Flow, Handle
 
 POLL_SECONDS = 0.2
@@ -165,7 +165,7 @@ def follow_flow(flow: Flow, settings: dict[str, Any], session: SessionOptions, c
             # Spark's own handler of Ctrl-C, which cancels jobs, is in place by now and is replaced.
             with Interrupts() as interrupts:
                 handle = flow.start(spark=spark, on_progress=display.take, **settings)
-                watch(handle, interrupts, settings, display.announce_end)
+                watch(handle, interrupts, settings, display)
     except KeyboardInterrupt:
         print_note("ended at once: the running batch was not committed; the next run does it again")
         sys.stdout.flush()
@@ -174,11 +174,12 @@ def follow_flow(flow: Flow, settings: dict[str, Any], session: SessionOptions, c
     display.print_summary()
 
 
-def watch(handle: Handle, interrupts: Interrupts, settings: dict[str, Any], announce_end: Callable[[], None]) -> None:
+def watch(handle: Handle, interrupts: Interrupts, settings: dict[str, Any], display: Display) -> None:
     """Wait until the flow ends, or end it after the running batch on Ctrl-C; raise what made it fail."""
     while not handle.wait(POLL_SECONDS):
+        display.show_waits(handle.waits)
         if interrupts.requested:
-            announce_end()
+            display.announce_end()
             # Bounded input goes on later from here, so its open windows must stay open.
             bounded = settings.get("trigger") in ("available-now", "once")
             handle.stop(drain=bool(settings.get("drain")) and not bounded)

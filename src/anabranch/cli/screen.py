@@ -21,6 +21,7 @@ from anabranch.cli.formats import (
 from anabranch.cli.lines import describe_late
 from anabranch.metrics.history import RunHistory, skew
 from anabranch.model import BatchProgress
+from anabranch.model.waits import Wait
 
 MOST_BARS = 8
 MOST_PROBLEMS = 3
@@ -39,6 +40,8 @@ class ProgressPanel:
         self.title = title
         self.status = "starting"
         self.hint = "Ctrl-C ends after the running batch"
+        self.waits: tuple[Wait, ...] = ()
+        """The servers that the flow waits for now."""
         self._history = history
         self._monotonic = monotonic
         self._wall_clock = wall_clock
@@ -59,8 +62,10 @@ class ProgressPanel:
 
     def _body(self, width: int, now: float) -> RenderableType:
         history, latest = self._history, self._history.latest
+        waits = [self._waiting(wait) for wait in self.waits]
         if latest is None:
-            return Text("waiting for the first batch; Spark takes some seconds to warm up …", style="dim")
+            begin = Text("waiting for the first batch; Spark takes some seconds to warm up …", style="dim")
+            return Group(begin, *waits)
         grid = Table.grid(padding=(0, 2), expand=False)
         grid.add_column(style="cyan", no_wrap=True, min_width=len("watermark"))
         # Cut, not wrapped: a panel that changes its height flickers.
@@ -78,7 +83,11 @@ class ProgressPanel:
             batch, change = history.changes[-1]
             grid.add_row("routes", Text.assemble((f"batch {batch}: ", "bold"), change))
         problems = [Text(f"! {problem}", style="yellow") for problem in history.problems[-MOST_PROBLEMS:]]
-        return Group(grid, *problems)
+        return Group(grid, *waits, *problems)
+
+    def _waiting(self, wait: Wait) -> Text:
+        since = format_elapsed(max(0.0, self._wall_clock() - wait.since_seconds))
+        return Text(f"… waiting for {wait.place}, {since}: {wait.reason}", style="bold yellow")
 
     def _rates(self, now: float, room: int) -> Text:
         history = self._history

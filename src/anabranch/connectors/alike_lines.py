@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,45 +57,107 @@ def parse_alike_lines(text: bytes, schema: Mapping[str, pl.DataType]) -> pl.Data
     if not text.endswith(b"\n"):
         text += b"\n"
     # More than there can be: pages that nothing is written to cost nothing, counting lines would.
-    most_rows = len(text) // (sum(len(field.prefix) for field in fields) + len(suffix) + 1)
-    kinds = np.array([field.kind for field in fields])
-    places = np.zeros(len(fields), np.int64)
-    for group in ((_TEXT,), (_QUOTED_INTEGER, _INTEGER), (_FLOAT,)):
-        of_group = np.isin(kinds, group)
-        places[of_group] = np.arange(of_group.sum())
-    texts = np.empty((int((kinds == _TEXT).sum()), most_rows, 2), np.uint64)
-    integers = np.empty((int(np.isin(kinds, (_QUOTED_INTEGER, _INTEGER)).sum()), most_rows), np.int64)
-    floats = np.empty((int((kinds == _FLOAT).sum()), most_rows), np.float64)
-    prefixes = [field.prefix for field in fields]
-    from anabranch.connectors.alike_reader import read_lines
-
-    rows, is_ascii = read_lines(
-        np.frombuffer(text, np.uint8),
-        np.frombuffer(b"".join(prefixes), np.uint8),
-        np.cumsum([0, *(len(prefix) for prefix in prefixes)]),
-        np.frombuffer(suffix, np.uint8),
-        kinds,
-        places,
-        texts,
-        integers,
-        floats,
-    )
-    if rows < 0 or not (is_ascii or _is_utf8(text)):
+    columns = _Columns(fields, suffix, len(text) // (sum(len(field.prefix) for field in fields) + len(suffix) + 1))
+    is_ascii = columns.read(np.frombuffer(text, np.uint8), None)
+    if is_ascii is None or not (is_ascii or _is_utf8(text)):
         return None
-    columns: dict[str, pl.Series] = {}
-    for field, place in zip(fields, places.tolist(), strict=True):
-        if field.name in schema and field.kind != _SKIPPED_TEXT:
-            values = {_TEXT: texts, _FLOAT: floats}.get(field.kind, integers)[place, :rows]
-            column = _to_column(field.kind, values, text, schema[field.name])
-            if column is None:
-                return None
-            columns[field.name] = column
-    return pl.DataFrame(
-        [
-            columns[name].alias(name) if name in columns else pl.repeat(None, rows, dtype=kind, eager=True).alias(name)
-            for name, kind in schema.items()
-        ]
-    )
+    return columns.to_frame(schema, [text])
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedLines:
+    """Memory with lines in it, and other things between them; there is a line end at each of ``ends``."""
+
+    memory: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+
+def parse_placed_lines(
+    pieces: Sequence[PlacedLines], join: Callable[[], bytes], schema: Mapping[str, pl.DataType]
+) -> pl.DataFrame | None:
+    """Return the frame of lines that lie in several places, as ``parse_alike_lines`` does, a row each.
+
+    No piece is empty. ``join`` gives the text of all lines, which is asked for only where they are not plain ASCII.
+    """
+    if any(len(piece.memory) > _LARGEST_TEXT_BYTES for piece in pieces) or sys.byteorder != "little":
+        return None
+    first = pieces[0]
+    layout = _read_layout(first.memory[first.starts[0] : first.ends[0]].tobytes().rstrip(b"\r"), schema)
+    if layout is None:
+        return None
+    columns = _Columns(*layout, sum(len(piece.starts) for piece in pieces))
+    is_ascii = True
+    for piece in pieces:
+        is_piece_ascii = columns.read(piece.memory, piece)
+        if is_piece_ascii is None:
+            return None
+        is_ascii = is_ascii and is_piece_ascii
+    if not (is_ascii or _is_utf8(join())):
+        return None
+    return columns.to_frame(schema, [piece.memory for piece in pieces])
+
+
+class _Columns:
+    """The values of lines of one layout, while they are read."""
+
+    def __init__(self, fields: Sequence[_Field], suffix: bytes, most_rows: int) -> None:
+        from anabranch.connectors.alike_reader import NO_PLACES, read_lines
+
+        self._read_lines, self._no_places = read_lines, NO_PLACES
+        self._fields = fields
+        kinds = np.array([field.kind for field in fields])
+        places = np.zeros(len(fields), np.int64)
+        for group in ((_TEXT,), (_QUOTED_INTEGER, _INTEGER), (_FLOAT,)):
+            of_group = np.isin(kinds, group)
+            places[of_group] = np.arange(of_group.sum())
+        self._places: list[int] = places.tolist()
+        self._texts = np.empty((int((kinds == _TEXT).sum()), most_rows, 2), np.uint64)
+        self._integers = np.empty((int(np.isin(kinds, (_QUOTED_INTEGER, _INTEGER)).sum()), most_rows), np.int64)
+        self._floats = np.empty((int((kinds == _FLOAT).sum()), most_rows), np.float64)
+        prefixes = [field.prefix for field in fields]
+        self._layout = (
+            np.frombuffer(b"".join(prefixes), np.uint8),
+            np.cumsum([0, *(len(prefix) for prefix in prefixes)]),
+            np.frombuffer(suffix, np.uint8),
+            kinds,
+            places,
+        )
+        self._rows = self._pieces = 0
+
+    def read(self, memory: NDArray[np.uint8], lines: PlacedLines | None) -> bool | None:
+        """Add the lines of a text, or those that lie in it; say whether all is ASCII, None if one does not fit."""
+        text = memory.view()
+        # Compiled code is compiled anew for arrays that differ in this.
+        text.flags.writeable = False
+        starts, ends = (self._no_places, self._no_places) if lines is None else (lines.starts, lines.ends)
+        columns = (self._texts, self._integers, self._floats)
+        rows, is_ascii = self._read_lines(text, *self._layout, *columns, starts, ends, self._rows, self._pieces)
+        if rows < 0:
+            return None
+        self._rows += rows
+        self._pieces += 1
+        return bool(is_ascii)
+
+    def to_frame(self, schema: Mapping[str, pl.DataType], texts: Sequence[Any]) -> pl.DataFrame | None:
+        """Return the declared columns, given the texts in the order in which they were read; None if a value is not of
+        its column's type."""
+        columns: dict[str, pl.Series] = {}
+        for field, place in zip(self._fields, self._places, strict=True):
+            if field.name in schema and field.kind != _SKIPPED_TEXT:
+                values = {_TEXT: self._texts, _FLOAT: self._floats}.get(field.kind, self._integers)[place, : self._rows]
+                column = _to_column(field.kind, values, texts, schema[field.name])
+                if column is None:
+                    return None
+                columns[field.name] = column
+        return pl.DataFrame(
+            [
+                columns[name].alias(name)
+                if name in columns
+                else pl.repeat(None, self._rows, dtype=kind, eager=True).alias(name)
+                for name, kind in schema.items()
+            ]
+        )
 
 
 def _read_layout(line: bytes, schema: Mapping[str, pl.DataType]) -> tuple[list[_Field], bytes] | None:
@@ -135,10 +197,10 @@ def _find_kind(declared: pl.DataType | None, text: bytes | None, number: bytes |
     return _INTEGER if declared.is_integer() or isinstance(declared, pl.Datetime) else None
 
 
-def _to_column(kind: int, values: NDArray[Any], text: bytes, declared: pl.DataType) -> pl.Series | None:
+def _to_column(kind: int, values: NDArray[Any], texts: Sequence[Any], declared: pl.DataType) -> pl.Series | None:
     """Return a column of the declared type; None if a value is not of it."""
     if kind == _TEXT:
-        buffers = [None, pa.py_buffer(values), pa.py_buffer(text)]
+        buffers = [None, pa.py_buffer(values), *(pa.py_buffer(text) for text in texts)]
         column = pl.Series(pa.Array.from_buffers(pa.string_view(), len(values), buffers))
         return convert_text(column, declared) if isinstance(declared, TEXT_TYPES) else column
     if isinstance(declared, pl.Datetime):

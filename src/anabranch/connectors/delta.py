@@ -10,8 +10,8 @@ from typing import Any, Literal
 import polars as pl
 
 from anabranch.connectors.databases.marks import NOTHING, refuse_newer
-from anabranch.connectors.databases.staged_rows import SUFFIX, TaskSide, check_columns, last_of_each_key
-from anabranch.connectors.encodings import encode_arrow
+from anabranch.connectors.databases.staged_rows import SUFFIX, StagedByTasks, check_columns, last_of_each_key
+from anabranch.connectors.extras import import_extra
 from anabranch.connectors.outages import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
 from anabranch.connectors.sinks import check_writable
 from anabranch.connectors.staged_frames import is_url, read_staged
@@ -38,7 +38,7 @@ class _Session:
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaSink:
+class DeltaSink(StagedByTasks):
     """A Delta table; made by ``delta``."""
 
     path: str
@@ -49,10 +49,6 @@ class DeltaSink:
     patience_seconds: float
     suffix: str = SUFFIX
     _session: _Session = field(default_factory=_Session, repr=False, compare=False)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Tasks only stage rows: the store's secrets stay on the driver.
-        return TaskSide, (self.label,)
 
     @property
     def label(self) -> str:
@@ -86,10 +82,6 @@ class DeltaSink:
             refuse_newer(self.label, self._session.seen, last_batch)
 
         insist(self.place, at_start(self.patience_seconds), look)
-
-    def encode(self, frame: pl.DataFrame) -> bytes:
-        """Return an Arrow file."""
-        return encode_arrow(frame)
 
     def publish(self, batch: int, staged: Sequence[tuple[StagedFile, str]], context: Mapping[str, Any]) -> None:
         """Make the batch's rows a version of the table, unless it has that batch; one without rows leaves no trace."""
@@ -206,13 +198,8 @@ def delta(
 
 
 def _import_deltalake() -> Any:
-    try:
-        import deltalake
-        import deltalake.exceptions
-    except ImportError as error:
-        msg = "Delta Lake needs its package: pip install 'anabranch[delta]'"
-        raise SinkError(msg) from error
-    return deltalake
+    import_extra("deltalake.exceptions", "delta", "Delta Lake needs its package", SinkError)
+    return import_extra("deltalake", "delta", "Delta Lake needs its package", SinkError)
 
 
 def _application(flow: str) -> str:

@@ -93,7 +93,8 @@ class MarkedGroup:
         self._consumer.close()
 
     def _make_consumer(self, isolation: str) -> Any:
-        settings = self._connection.client(group_id=self._name, enable_auto_commit=False)
+        # A transaction that was committed just now ends within milliseconds: the client's own pause would be 100.
+        settings = self._connection.client(group_id=self._name, enable_auto_commit=False, retry_backoff_ms=3)
         return self._kafka.Consumer(settings | {"isolation.level": isolation})
 
     def _ask(self, consumer: Any) -> Mark:

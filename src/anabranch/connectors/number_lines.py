@@ -38,7 +38,7 @@ def parse_number_lines(text: bytes, fields: Sequence[NumberField], suffix: bytes
     most_rows = len(text) // shortest_line
     integers = np.empty(((~is_float).sum(), most_rows), np.int64)
     floats = np.empty((is_float.sum(), most_rows), np.float64)
-    from anabranch.connectors.alike_reader import FLOAT, INTEGER, read_lines
+    from anabranch.connectors.alike_reader import FLOAT, INTEGER, NO_PLACES, read_lines
 
     rows, _ = read_lines(
         np.frombuffer(text, np.uint8),
@@ -50,6 +50,10 @@ def parse_number_lines(text: bytes, fields: Sequence[NumberField], suffix: bytes
         np.empty((0, 0, 2), np.uint64),
         integers,
         floats,
+        NO_PLACES,
+        NO_PLACES,
+        0,
+        0,
     )
     if rows < 0:
         return None

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from anabranch.connectors.waits import LOGGER, begin_wait, end_wait
 from anabranch.errors import AnabranchError, SinkError
 
 FIRST_PAUSE_SECONDS = 0.1
@@ -19,7 +20,7 @@ _BATCH_IS_SAFE = (
     "see that the server runs and that its address is right, then start again: the batch is committed and is not lost"
 )
 
-logger = logging.getLogger("anabranch")
+logger = logging.getLogger(LOGGER)
 T = TypeVar("T")
 
 
@@ -45,23 +46,27 @@ def insist(
     """
     pause_seconds = FIRST_PAUSE_SECONDS
     away_since: float | None = None
-    while True:
-        try:
-            result = attempt()
-        except signs as away:
-            now = monotonic()
-            if away_since is None:
-                away_since = now
-                logger.warning("%s is out of reach (%s): waiting for it", place, away)
-            if now + pause_seconds - away_since > patience_seconds:
-                msg = f"{place} is out of reach for {now - away_since:.0f} s: {away}; {advice}"
-                raise error(msg) from None
-            sleep(pause_seconds)
-            pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
-        else:
-            if away_since is not None:
-                logger.warning("%s is back after %.0f s", place, monotonic() - away_since)
-            return result
+    try:
+        while True:
+            try:
+                result = attempt()
+            except signs as away:
+                now = monotonic()
+                if away_since is None:
+                    away_since = now
+                    logger.warning("%s is out of reach (%s): waiting for it", place, away)
+                    begin_wait(place, str(away))
+                if now + pause_seconds - away_since > patience_seconds:
+                    msg = f"{place} is out of reach for {now - away_since:.0f} s: {away}; {advice}"
+                    raise error(msg) from None
+                sleep(pause_seconds)
+                pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
+            else:
+                if away_since is not None:
+                    logger.warning("%s is back after %.0f s", place, monotonic() - away_since)
+                return result
+    finally:
+        end_wait(place)
 
 
 def at_start(patience_seconds: float) -> float:

@@ -18,10 +18,6 @@ class TimedBatch:
     progress: BatchProgress
     ended_seconds: float
 
-    @property
-    def began_seconds(self) -> float:
-        return self.ended_seconds - self.progress.batch_seconds
-
 
 class RunHistory:
     """Collects the batches of one run.

@@ -93,6 +93,9 @@ class SlotState(Protocol):
     the changes exist only once the driver's manifest names the resulting runs.
     """
 
+    changes_hands: bool
+    """Whether parts of the state come from other slots or go to them in this batch, which is work enough for it."""
+
     def live(self) -> list[pl.DataFrame]:
         """Return the live rows of every run, oldest run first."""
         ...

@@ -10,8 +10,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.model import BATCH, HASH, ORDER, TIME, Clock, Fired
+from anabranch.model.hash_order import Hashes, merge_hashes
 from anabranch.operators.key_clocks import LATEST, ROWS, Times, latest_by_group
-from anabranch.operators.keyed_rows import Hashes, hashes_of
+from anabranch.operators.keyed_rows import hashes_of, sort_by_hash
 from anabranch.operators.partials import concatenate
 
 ORIGINAL = "__original"
@@ -96,6 +97,15 @@ class Advanced:
     """What must meet the parts that other slots have."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Merged:
+    """What became of keys whose windows stay open, and all there is of other keys."""
+
+    advanced: Advanced | None
+    arrived: pl.DataFrame | None
+    known: pl.DataFrame | None
+
+
 def carry_original() -> pl.Expr:
     """Return the whole rows as one column, to hand late ones out as they came."""
     return pl.struct(pl.exclude(*_ENGINE_COLUMNS)).alias(ORIGINAL)
@@ -111,17 +121,14 @@ def gather_rows(
     rows = concatenate(frames)
     if not combined:
         rows = rows.with_columns(pl.lit(1, pl.Int64).alias(ROWS)) if ORIGINAL in rows.columns else combine(rows)
-    return rows.sort(HASH, maintain_order=True)
+    return sort_by_hash(rows)
 
 
 def touched_hashes(arrived: pl.DataFrame | None, due: Hashes) -> Hashes:
     """Return the hashes of all keys that must be looked at, sorted and unique."""
     if arrived is None:
         return due
-    # Mostly both are sorted: a sort that looks for sorted stretches only merges them.
-    hashes = np.sort(np.concatenate((due, hashes_of(arrived))), kind="stable")
-    touched: Hashes = hashes[np.concatenate(([True], hashes[1:] != hashes[:-1]))]
-    return touched
+    return merge_hashes(due, hashes_of(sort_by_hash(arrived.select(HASH))))
 
 
 def judge_rows(

@@ -26,7 +26,8 @@ from anabranch.model import (
     Standing,
     WindowSpec,
 )
-from anabranch.operators.arrivals import ORIGINAL, Advanced, Judged, Taken, gather_rows, touched_hashes
+from anabranch.model.hash_order import Hashes, unite_hashes
+from anabranch.operators.arrivals import ORIGINAL, Advanced, Judged, Merged, Taken, gather_rows, touched_hashes
 from anabranch.operators.checks import check_aggregates, describe_aggregates, empty_rows
 from anabranch.operators.key_clocks import (
     CLOCK,
@@ -42,7 +43,7 @@ from anabranch.operators.key_clocks import (
     read_clocks,
     shared_times,
 )
-from anabranch.operators.keyed_rows import Hashes, hashes_of, is_among, load_rows, newest_rows, store_rows, take_out
+from anabranch.operators.keyed_rows import hashes_of, is_among, load_rows, newest_rows, store_rows, take_out
 from anabranch.operators.partials import Partials, concatenate
 
 
@@ -116,17 +117,23 @@ class ClockedKernel(ABC):
         standing: Standing | None = None,
     ) -> Fired:
         """Fire what closed before this batch, take its rows in, fire what they complete, key by key."""
-        arrived = self._gather(received, combined)
         split = _split_hashes(standing)
         due = self._due_hashes(state, time)
         if split.size or time.parted is not None:
             # What becomes of a key with parts shows when they meet: each must say in every batch what it has.
             due = np.unique(np.concatenate((due, split, *([] if time.parted is None else [time.parted.hashes()]))))
-        hashes = touched_hashes(arrived, due)
-        known = load_rows(state, hashes) if hashes.size else None
+        advanced: list[Advanced] = []
+        merged = None if due.size or time.drains else self._merge_open(received, combined, state, time)
+        if merged is None:
+            arrived = self._gather(received, combined)
+            hashes = touched_hashes(arrived, due)
+            known = load_rows(state, hashes) if hashes.size else None
+        else:
+            arrived = None if merged.arrived is None else self._gather([merged.arrived], combined)
+            known = merged.known
+            advanced += [merged.advanced] if merged.advanced is not None else []
         known, known_parts = take_out(known, split)
         arrived, arrived_parts = take_out(arrived, split)
-        advanced: list[Advanced] = []
         if arrived is not None or known is not None:
             advanced.append(self._advance_keys(known, arrived, time))
         if arrived_parts is not None or known_parts is not None:
@@ -201,6 +208,12 @@ class ClockedKernel(ABC):
         """Return the next ends after a time of the windows of those rows that have one."""
 
     # -- rows ------------------------------------------------------------------------------------------------------
+
+    def _merge_open(
+        self, received: list[pl.DataFrame], combined: bool, state: SlotState, time: OperatorTime
+    ) -> Merged | None:
+        """Take the rows of keys in whose windows all stay open, where the kind of window has a short way for them."""
+        return None
 
     def _gather(self, received: list[pl.DataFrame], combined: bool) -> pl.DataFrame | None:
         return gather_rows(received, combined, self.combine)
@@ -303,7 +316,7 @@ class ClockedKernel(ABC):
                 due = due[~is_among(due, superseding)]
             found.append(due)
             newer.append(hashes_of(run))
-        return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint64)
+        return unite_hashes(found)
 
     def _is_due_now(self, rows: pl.DataFrame, time: OperatorTime) -> NDArray[np.bool_]:
         if time.drains:

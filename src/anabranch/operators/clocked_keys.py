@@ -10,8 +10,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.model import END_OF_TIME, HASH, Clock, OperatorTime, SlotState
+from anabranch.model.hash_order import Hashes, unite_hashes
 from anabranch.operators.key_clocks import CLOCK, SPOKE, KeyClocks, Times, places_of, shared_times
-from anabranch.operators.keyed_rows import Hashes, hashes_of, is_among, load_rows, newest_rows, store_rows
+from anabranch.operators.keyed_rows import hashes_of, is_among, load_rows, newest_rows, store_rows
 from anabranch.operators.partials import concatenate
 
 DUE = "__due"
@@ -89,7 +90,7 @@ class ClockedKeys:
                 due = at_us <= self._passed_us(rows, time)
             due |= _filled(rows, WAKE) <= time.now_us
             found.append(hashes_of(rows)[due])
-        return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint64)
+        return unite_hashes(found)
 
     def next_due_us(self, state: SlotState, time: OperatorTime) -> int | None:
         """Return when something is next due under a watermark, or a floor of watermarks, that rises between batches."""

@@ -20,11 +20,13 @@ from anabranch.model import (
     Clock,
     OperatorTime,
     Prepared,
+    SlotState,
     WindowSpec,
 )
-from anabranch.operators.arrivals import Judged, Taken, carry_original, judge_rows
+from anabranch.operators.arrivals import Judged, Merged, Taken, carry_original, judge_rows
 from anabranch.operators.clocked_kernel import ClockedKernel
 from anabranch.operators.key_clocks import CLOCK, LATEST, PLACE, ROWS, KeyClocks, Times, places_of
+from anabranch.operators.open_windows import OpenWindows
 from anabranch.operators.panes import PANE, START, lay_windows
 
 DIRTY = "__dirty"
@@ -48,6 +50,7 @@ class ClockedWindows(ClockedKernel):
     ) -> None:
         flags = [DIRTY] if window.early_us is not None else []
         super().__init__(keys, aggregates, window, time_column, clock, places=[PANE], flags=flags)
+        self._open_windows = OpenWindows(self._partials, window, clock)
 
     def prepare(self, frame: pl.DataFrame, time: OperatorTime) -> Prepared:
         """Put rows into panes; which are late is known only where their keys' watermarks are."""
@@ -80,6 +83,13 @@ class ClockedWindows(ClockedKernel):
         return self._finish(rows.rename({PANE: START}), pl.lit("early"), pane_us(self._window))
 
     # -- rows ------------------------------------------------------------------------------------------------------
+
+    def _merge_open(
+        self, received: list[pl.DataFrame], combined: bool, state: SlotState, time: OperatorTime
+    ) -> Merged | None:
+        return self._open_windows.merge(
+            received, combined, lambda hashes: state.lookup_newest(pl.Series(hashes, dtype=pl.UInt64)), time
+        )
 
     def _take(
         self, known: pl.DataFrame | None, arrived: pl.DataFrame | None, clocks: KeyClocks, time: OperatorTime

@@ -14,6 +14,8 @@ MOST_RUNS = 10
 _LIMITS = 4
 """Slots merge beyond this many different numbers of runs, up to the largest."""
 _FEWEST_MERGED = 4
+_MORE_WHILE_CHANGING_HANDS = 4
+"""How many runs more a slot may have in a batch in which state changes hands."""
 
 
 def count_runs_to_merge(live_rows: list[int], most_runs: int = MOST_RUNS) -> int:
@@ -39,13 +41,14 @@ def count_due_runs(state: SlotState) -> int:
 
     Slots that began together have as many runs: they would all merge in the same batch, which would take twice as long
     as the others. So their limits differ, by how many rows their oldest run has: that is as good as chance, and the
-    same for a task that is run again.
+    same for a task that is run again. A slot whose state changes hands just now puts merging off, though not for ever.
     """
     runs = state.runs()
     if not runs:
         return 0
     earlier = runs[0].live_rows % _LIMITS
-    return count_runs_to_merge([run.live_rows for run in runs], MOST_RUNS - earlier)
+    later = _MORE_WHILE_CHANGING_HANDS if state.changes_hands else 0
+    return count_runs_to_merge([run.live_rows for run in runs], MOST_RUNS - earlier + later)
 
 
 def compact(state: SlotState, merge: Callable[[list[pl.DataFrame]], pl.DataFrame], *, rebuildable: bool = True) -> None:

@@ -27,10 +27,11 @@ from anabranch.model import (
     Standing,
     WindowSpec,
 )
+from anabranch.model.hash_order import Hashes, unite_hashes
 from anabranch.operators.arrivals import touched_hashes
 from anabranch.operators.checks import check_aggregates, describe_aggregates, empty_rows
 from anabranch.operators.key_clocks import PLACE, SPOKE, Times, place_keys, places_of
-from anabranch.operators.keyed_rows import Hashes, hashes_of, load_rows, newest_rows, store_rows
+from anabranch.operators.keyed_rows import hashes_of, load_rows, newest_rows, store_rows
 from anabranch.operators.panes import PANE, START, lay_windows
 from anabranch.operators.partials import Partials, concatenate
 
@@ -256,7 +257,7 @@ class CountWindows:
 def _open_hashes(state: SlotState) -> Hashes:
     """Return the keys that have panes, sorted; those that a newer run has superseded are among them."""
     found = [hashes_of(rows.select(HASH, PANE).drop_nulls(PANE)) for rows in state.live()]
-    return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint64)
+    return unite_hashes(found)
 
 
 def _of_keys(known: pl.DataFrame | None, column: str, count: int) -> Times:

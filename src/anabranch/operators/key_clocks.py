@@ -10,7 +10,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, HASH, Clock, OperatorTime, PartedClocks
-from anabranch.operators.keyed_rows import Hashes, hashes_of
+from anabranch.model.hash_order import Hashes, find_wanted
+from anabranch.operators.keyed_rows import hashes_of, sort_by_hash
 from anabranch.operators.partials import concatenate
 
 CLOCK = "__clock"
@@ -83,13 +84,13 @@ def place_keys(
 ) -> tuple[pl.DataFrame, pl.DataFrame | None, pl.DataFrame | None]:
     """Return the keys of a batch, one row each, by hash, and both frames by hash, with the PLACE of each row's key."""
     columns = [HASH, *keys]
-    frames = [None if frame is None else frame.sort(HASH, maintain_order=True) for frame in (known, arrived)]
+    frames = [None if frame is None else sort_by_hash(frame) for frame in (known, arrived)]
     firsts = [frame.select(columns).filter(_differs(HASH)) for frame in frames if frame is not None]
-    found = concatenate(firsts).sort(HASH, maintain_order=True)
+    found = sort_by_hash(concatenate(firsts))
     if any(_has_collisions(frame, keys) for frame in (*frames, found) if frame is not None):
         # Two keys have one hash: rows find theirs by value.
         present = concatenate([frame.select(columns) for frame in frames if frame is not None])
-        found = present.unique(columns, maintain_order=True).sort(HASH, maintain_order=True)
+        found = sort_by_hash(present.unique(columns, maintain_order=True))
         numbered = found.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(PLACE))
         placed = [
             None if frame is None else frame.join(numbered, on=columns, how="left", maintain_order="left")
@@ -115,7 +116,7 @@ def _places_among(found: pl.DataFrame, rows: pl.DataFrame) -> pl.Series:
     """Return where each row's hash is among those found; both are by hash."""
     hashes = hashes_of(rows)
     begins = np.concatenate(([True], hashes[1:] != hashes[:-1])) if len(hashes) else np.empty(0, np.bool_)
-    places = np.searchsorted(hashes_of(found), hashes[begins])
+    places, _ = find_wanted(hashes_of(found), hashes[begins])
     return pl.Series(PLACE, places[np.cumsum(begins) - 1].astype(np.int64))
 
 

@@ -14,10 +14,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.model import HASH, SlotState
+from anabranch.model.hash_order import Hashes, find_wanted, is_rising, merge_hashes, order_by_hash
 from anabranch.operators.compaction import count_due_runs
 from anabranch.operators.partials import concatenate
 
-Hashes = NDArray[np.uint64]
 Evolve = Callable[[pl.DataFrame], pl.DataFrame]
 """Returns rows of an older run as one would be written today."""
 
@@ -32,6 +32,15 @@ def hashes_of(rows: pl.DataFrame) -> Hashes:
     return hashes
 
 
+def sort_by_hash(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows by hash, those of equal hashes in their old order."""
+    hashes = hashes_of(rows)
+    if is_rising(hashes):
+        return rows
+    order, _ = order_by_hash(hashes)
+    return rows.rechunk()[order]
+
+
 def newest_rows(runs: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return for every hash its rows in the newest run that has it, by hash; runs are sorted, oldest first."""
     if len(runs) == 1:
@@ -43,15 +52,14 @@ def newest_rows(runs: Sequence[pl.DataFrame]) -> pl.DataFrame:
         if superseded.size:
             rows = rows.filter(~is_among(hashes, superseded))  # noqa: PLW2901
         kept.append(rows)
-        # Both are sorted: a sort that looks for sorted stretches only merges them.
-        superseded = np.sort(np.concatenate((superseded, hashes)), kind="stable")
-    return concatenate(kept[::-1]).sort(HASH, maintain_order=True)
+        superseded = merge_hashes(superseded, hashes) if superseded.size else hashes
+    return sort_by_hash(concatenate(kept[::-1]))
 
 
 def load_rows(state: SlotState, hashes: Hashes, evolve: Evolve = _as_they_are) -> pl.DataFrame | None:
     """Return all that is known of these keys (sorted, unique hashes), by hash; None if that is nothing."""
     found = state.lookup_newest(pl.Series(hashes, dtype=pl.UInt64))
-    return concatenate([evolve(rows) for rows in found]).sort(HASH, maintain_order=True) if found else None
+    return sort_by_hash(concatenate([evolve(rows) for rows in found])) if found else None
 
 
 def store_rows(
@@ -63,7 +71,7 @@ def store_rows(
     """Write all rows of some keys, in place of what was known of them; merge runs if there are too many."""
     if rows.is_empty():
         return
-    state.append(rows.sort(HASH, maintain_order=True))
+    state.append(sort_by_hash(rows))
     count = count_due_runs(state)
     if not count:
         return
@@ -76,10 +84,12 @@ def store_rows(
 
 def is_among(hashes: Hashes, wanted: Hashes) -> NDArray[np.bool_]:
     """Say of each hash whether it is among the wanted ones (sorted)."""
-    if wanted.size == 0:
-        return np.zeros(len(hashes), np.bool_)
-    places = np.minimum(np.searchsorted(wanted, hashes), wanted.size - 1)
-    among: NDArray[np.bool_] = wanted[places] == hashes
+    among = np.zeros(len(hashes), np.bool_)
+    if wanted.size and is_rising(hashes):
+        among[find_wanted(hashes, wanted)[0]] = True
+    elif wanted.size:
+        places = np.minimum(np.searchsorted(wanted, hashes), wanted.size - 1)
+        np.equal(wanted[places], hashes, out=among)
     return among
 
 

@@ -21,6 +21,7 @@ from anabranch.model import (
     SlotState,
     WindowSpec,
 )
+from anabranch.model.hash_order import Hashes
 from anabranch.operators.arrivals import Advanced, Judged
 from anabranch.operators.clocked_windows import CAME, DIRTY, ClockedWindows
 from anabranch.operators.key_clocks import (
@@ -37,7 +38,7 @@ from anabranch.operators.key_clocks import (
     places_of,
     read_clocks,
 )
-from anabranch.operators.keyed_rows import Hashes, hashes_of, is_among, load_rows, take_out
+from anabranch.operators.keyed_rows import hashes_of, is_among, load_rows, take_out
 from anabranch.operators.panes import PANE
 from anabranch.operators.partials import concatenate
 

@@ -103,11 +103,6 @@ class KeyAssignment:
         """Whether a key alone says where it goes, so that anybody can tell."""
         return isinstance(self._strategy, _COMPUTED)
 
-    @property
-    def known_keys(self) -> int:
-        """How many keys are remembered with their places."""
-        return len(self._keys) + len(self._fresh)
-
     def grow(self, slots: int) -> None:
         """Use more slots from the next edge on."""
         if self.plan.edge_us is None:

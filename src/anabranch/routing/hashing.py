@@ -10,7 +10,9 @@ import polars as pl
 import polars_hash as plh
 
 from anabranch.model import BucketMap
+from anabranch.model.hash_order import WORTH_COMPILED_CODE_ROWS
 
+_WHOLE_TYPES = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
 GOLDEN_RATIO_64 = np.uint64(0x9E3779B97F4A7C15)
 """2⁶⁴ divided by the golden ratio, made odd: its multiples fill the circle as evenly as a sequence can."""
 
@@ -20,9 +22,22 @@ def hash_keys(frame: pl.DataFrame, keys: Sequence[str]) -> pl.Series:
 
     Keys are normalised to text or bytes first, so that neither the width of an integer nor the unit of a time matters.
     """
+    if len(keys) == 1 and frame.height >= WORTH_COMPILED_CODE_ROWS and frame.schema[keys[0]] in _WHOLE_TYPES:
+        column = frame.get_column(keys[0])
+        if not column.null_count():
+            return _hash_integers(column)
     parts = [_normalised(frame.schema[key], key) for key in keys]
     whole = parts[0] if len(parts) == 1 else pl.concat_str([p.cast(pl.String) for p in parts], separator="\x1f")
     return frame.select(plh.concat_str(whole).nchash.xxhash64()).to_series()
+
+
+def _hash_integers(numbers: pl.Series) -> pl.Series:
+    """Return the same hashes in less time: no column of texts is made on the way."""
+    from anabranch.routing.hash_loops import hash_integers
+
+    hashes = np.empty(len(numbers), np.uint64)
+    hash_integers(np.ascontiguousarray(numbers.cast(pl.Int64).to_numpy()), hashes)
+    return pl.Series(numbers.name, hashes)
 
 
 def buckets_of(hashes: pl.Series | npt.NDArray[np.uint64], buckets: int) -> npt.NDArray[np.int32]:

@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 
 from anabranch.connectors.partitioner import Partitioner
-from anabranch.errors import FlowError, SourceError
+from anabranch.errors import CheckpointError, FlowError, SourceError
 from anabranch.model import OperatorTime, Split, WindowSpec
 from anabranch.query.nodes import Stateful
 from anabranch.query.plan import Plan
@@ -44,8 +44,11 @@ def heads_ahead(plan: Plan) -> tuple[int, ...]:
     return tuple(node for node, decision in plan.exchanges.items() if decision.kind == "ahead")
 
 
-def check_ahead(plan: Plan, sources: Sequence[Any]) -> None:
-    """Raise ``FlowError`` if an operator is to have the source's partitions as its slots, and cannot."""
+def check_ahead(plan: Plan, sources: Sequence[Any], before: Manifest | None) -> None:
+    """Raise ``FlowError`` if an operator is to have the source's partitions as its slots, and cannot.
+
+    ``CheckpointError``, if it cannot because of what the checkpoint holds.
+    """
     ahead = heads_ahead(plan)
     if not ahead:
         return
@@ -77,6 +80,19 @@ def check_ahead(plan: Plan, sources: Sequence[Any]) -> None:
         msg = f"{labels} merges in its readers, which are slots of {plan.nodes[ahead[0]].label} here; use two flows"
         raise FlowError(msg)
     find_partitioner(sources)
+    if before is not None:
+        _refuse_held_rows(plan, ahead, before)
+
+
+def _refuse_held_rows(plan: Plan, ahead: Iterable[int], before: Manifest) -> None:
+    held = [plan.nodes[head].label for head in ahead if before.lanes.get(name_of(plan, head))]
+    if held:
+        msg = (
+            f'{", ".join(held)} is told to use exchange="ahead", and in this checkpoint its readers hold rows back '
+            f'(merge=…), of keys of any partition; run the flow once with exchange="routed" and without merge=, until '
+            f'a batch has sent them, or end it with drain=True; then exchange="ahead" may be used with this checkpoint'
+        )
+        raise CheckpointError(msg)
 
 
 def find_partitioner(sources: Iterable[Any]) -> Partitioner | None:

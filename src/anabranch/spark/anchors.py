@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 REQUIRED_SETTINGS = {"spark.shuffle.reduceLocality.enabled": "false"}
 """Context settings without which Spark may run a slot elsewhere: the answers stay right, but state travels."""
+
+logger = logging.getLogger("anabranch")
 
 
 def executor_locations(spark: SparkSession) -> list[str]:
@@ -25,6 +28,16 @@ def missing_settings(spark: SparkSession) -> list[str]:
     """Return the settings that anchors need and the context lacks, as a person would write them."""
     found = spark.sparkContext.getConf()
     return [f"{key}={value}" for key, value in REQUIRED_SETTINGS.items() if found.get(key, "") != value]
+
+
+def warn_of_missing_settings(spark: SparkSession) -> None:
+    """Say which settings the context lacks, and what that costs."""
+    for setting in missing_settings(spark):
+        logger.warning(
+            "the Spark context lacks %s: slots may run away from the executors they are pinned to; "
+            "answers stay right, but state is read from the checkpoint again",
+            setting,
+        )
 
 
 def anchor_frame(spark: SparkSession, slots: int, locations: Sequence[str]) -> DataFrame:

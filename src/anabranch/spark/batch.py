@@ -45,6 +45,7 @@ from anabranch.spark.flow_routes import (
     store_levels,
 )
 from anabranch.spark.flow_times import advance_time, load_time, next_silence_us, store_time
+from anabranch.spark.flow_waits import TaskWaits
 from anabranch.spark.lanes import deal_lanes, load_lanes, store_lanes
 from anabranch.spark.merge_watch import MergeWatch
 from anabranch.spark.publishing import Publisher
@@ -82,6 +83,8 @@ class BatchInput:
     end_offset: Any
     triggered_at: float
     """When the trigger came, in seconds since 1970: a batch's time counts from there."""
+    waits: TaskWaits
+    """What hears of the servers that tasks wait for."""
     drain: bool = False
     problems: tuple[str, ...] = ()
 
@@ -295,7 +298,7 @@ class BatchRunner:
                 reading: Any = self._ahead.task(self._digest, self._pickled, spec, given.packs)
             else:
                 reading = ReadTask(self._digest, self._pickled, spec, given.packs)
-            blocks = rows.mapInArrow(reading, EXCHANGE_SCHEMA)
+            blocks = rows.mapInArrow(given.waits.telling(reading), EXCHANGE_SCHEMA)
             for level, slots in enumerate(spec.slots, start=1):
                 if level == 1 and self._ahead.active:
                     continue
@@ -306,10 +309,10 @@ class BatchRunner:
                     blocks = (
                         anchors.groupBy("slot")
                         .cogroup(exchanged.groupBy("slot"))
-                        .applyInArrow(_anchored(task), EXCHANGE_SCHEMA)
+                        .applyInArrow(_anchored(task, given.waits), EXCHANGE_SCHEMA)
                     )
                 else:
-                    blocks = exchanged.mapInArrow(task, EXCHANGE_SCHEMA)
+                    blocks = exchanged.mapInArrow(given.waits.telling(task), EXCHANGE_SCHEMA)
                 if spec.meets(self._plan.levels[level - 1]):
                     # Blocks of later levels pass through; Spark takes their slots modulo the partitions.
                     meeting = MeetTask(self._digest, self._pickled, spec, level)
@@ -370,10 +373,11 @@ class BatchRunner:
         )
 
 
-def _anchored(task: SlotTask) -> Callable[[pa.Table, pa.Table], pa.Table]:
+def _anchored(task: SlotTask, waits: TaskWaits) -> Callable[[pa.Table, pa.Table], pa.Table]:
     # Spark looks at the number of arguments: it wants a plain function.
     def run(anchor: pa.Table, blocks: pa.Table) -> pa.Table:
-        return task.anchored(anchor, blocks)
+        with waits.told():
+            return task.anchored(anchor, blocks)
 
     return run
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,6 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
+
+from anabranch.model.hash_order import order_by_number
+from anabranch.spark.packing import pack, unpack
 
 EXCHANGE_SCHEMA = "slot int, head int, seq long, combined boolean, block binary"
 _ARROW_SCHEMA = pa.schema(
@@ -53,15 +55,13 @@ class Block:
 
 
 def encode(frame: pl.DataFrame) -> bytes:
-    """Return the frame as a compressed Arrow stream."""
-    buffer = io.BytesIO()
-    frame.write_ipc_stream(buffer, compression="lz4")
-    return buffer.getvalue()
+    """Return the frame as bytes."""
+    return pack(frame)
 
 
 def decode(payload: bytes) -> pl.DataFrame:
     """Read what ``encode`` wrote."""
-    return pl.read_ipc_stream(io.BytesIO(payload))
+    return unpack(payload)
 
 
 def ledger(slot: int, seq: int, content: dict[str, Any]) -> Block:
@@ -74,8 +74,7 @@ def cut(frame: pl.DataFrame, slots: npt.NDArray[np.int32], slot_count: int) -> I
     if slot_count == 1:
         yield from ((0, part) for part in _chunks(frame))
         return
-    order = np.argsort(slots, kind="stable")
-    edges = np.searchsorted(slots[order], np.arange(slot_count + 1))
+    order, edges = order_by_number(slots, slot_count)
     gathered = frame[order]
     for slot in range(slot_count):
         start, end = int(edges[slot]), int(edges[slot + 1])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -23,11 +23,12 @@ from anabranch.model import BatchProgress, Sink, Source, Split
 from anabranch.query.graph import FlowGraph
 from anabranch.query.plan import Plan, make_plan
 from anabranch.spark.ahead import check_ahead, heads_ahead, pack_by_partition
-from anabranch.spark.anchors import missing_settings
+from anabranch.spark.anchors import warn_of_missing_settings
 from anabranch.spark.batch import BatchInput, BatchRunner, FlowIdentity
 from anabranch.spark.clocks import is_due
 from anabranch.spark.dataframes import SparkSource, rebind
 from anabranch.spark.flow_routes import Steering
+from anabranch.spark.flow_waits import FlowWaits
 from anabranch.spark.lanes import check_lanes
 from anabranch.spark.listening import CommandListener, open_channels
 from anabranch.spark.offsets import read_offset, read_trigger_time
@@ -49,9 +50,6 @@ from anabranch.state.store import Store, open_store
 
 DRAIN_SECONDS = 300.0
 SPARE_ENTRIES = 10
-
-
-logger = logging.getLogger("anabranch")
 
 
 class Driver:
@@ -84,7 +82,7 @@ class Driver:
         latest = self.checkpoint.latest()
         self.plan: Plan = make_plan(graph, self._slots(latest), settings.strategy)
         check_lanes(self.plan, settings.local_merge)
-        check_ahead(self.plan, graph.sources)
+        check_ahead(self.plan, graph.sources, latest)
         self.program = FlowProgram(
             plan=self.plan,
             sources=tuple(graph.sources),
@@ -98,12 +96,14 @@ class Driver:
         self._lease: Lease = take_epoch(self.store, Owner.this_process(), time.time, settings.takeover)
         # Whatever the last driver committed before the epoch was taken counts.
         self.checkpoint = Checkpoint(self.store, settings.kept_batches)
-        with self._released_on_error():
-            self._claim_sinks()
-        Retention(self.checkpoint).sweep(self._lease.epoch, time.time())
-        self._warn_of_missing_settings()
         self._control_folder = PrivateFolder("control")
         self.control = ControlFolder(self._control_folder.path)
+        self.waits = FlowWaits(self.spark.sparkContext, self.control)
+        with self._released_on_error(), self.waits.noted():
+            self._claim_sinks()
+        Retention(self.checkpoint).sweep(self._lease.epoch, time.time())
+        if settings.anchors is not False and not runs_locally(self.spark):
+            warn_of_missing_settings(self.spark)
         self._steps = StepRequests(self.control)
         self._log = SplitLog(self.store)
         context = {"spark": self.spark, "driver_epoch": self._lease.epoch}
@@ -214,13 +214,16 @@ class Driver:
             frame=rows,
             packs=tuple(self._pack(entries)),
             triggered_at=self._triggered_at(batch),
+            waits=self.waits.in_tasks,
             start_offset=dict(start),
             end_offset=dict(end),
             drain=any(entry.drain for entry in entries),
             problems=tuple(problem for entry in entries for problem in entry.problems),
         )
         self._steps.begin_batch()
-        manifest, progress = self._runner.run(given)
+        self.waits.begin_batch()
+        with self.waits.noted():
+            manifest, progress = self._runner.run(given)
         self._last_entry = end["entry"]
         self._steps.end_batch(
             end["entry"],
@@ -229,6 +232,8 @@ class Driver:
         )
         # A batch takes at most one entry, so this one is older than every batch that can be gone back to.
         self._log.forget(end["entry"] - self.settings.kept_batches - SPARE_ENTRIES)
+        waited = tuple(str(past) for past in self.waits.take_past())
+        progress = replace(progress, problems=progress.problems + waited)
         self.progress.append(progress)
         if self._on_progress is not None:
             self._on_progress(progress)
@@ -371,16 +376,6 @@ class Driver:
         batches = self.checkpoint.batches()
         claim_places(self.program.sinks.values(), self.graph.name, batches[-1] if batches else None)
 
-    def _warn_of_missing_settings(self) -> None:
-        if self.settings.anchors is False or runs_locally(self.spark):
-            return
-        for setting in missing_settings(self.spark):
-            logger.warning(
-                "the Spark context lacks %s: slots may run away from the executors they are pinned to; "
-                "answers stay right, but state is read from the checkpoint again",
-                setting,
-            )
-
     def _query_id(self) -> str:
         return str(self._query.id) if self._query is not None else "backfill"
 
@@ -399,4 +394,6 @@ class Driver:
             # A store that is out of reach for a moment must not end the heartbeat; commits will tell.
             with contextlib.suppress(Exception):
                 self._lease.beat()
+            with contextlib.suppress(Exception):
+                self.waits.log_others()
             time.sleep(2.0)

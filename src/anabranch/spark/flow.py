@@ -13,6 +13,7 @@ from anabranch.connectors.claims import name_sinks, refuse_shared_places
 from anabranch.connectors.endings import check_ends
 from anabranch.errors import CheckpointError
 from anabranch.model import BatchProgress
+from anabranch.model.waits import Wait
 from anabranch.query.graph import FlowGraph
 from anabranch.query.plan import make_plan
 from anabranch.spark.driver import Driver
@@ -124,6 +125,14 @@ class Handle:
     def progress(self) -> list[BatchProgress]:
         """What every batch of this run did."""
         return list(self._driver.progress)
+
+    @property
+    def waits(self) -> tuple[Wait, ...]:
+        """The servers that the flow waits for at the moment, with the reason and since when; the longest first.
+
+        Tasks on other hosts than the driver's are not seen while they wait, only in the problems of their batch.
+        """
+        return self._driver.waits.current
 
     @property
     def spark(self) -> SparkSession:

@@ -53,8 +53,6 @@ class BatchReport:
     exchanged_bytes: int
     problems: tuple[str, ...]
     slot_seconds: tuple[float, ...]
-    slots_started: float | None
-    """When the first slot of the last level had its rows, in seconds since 1970."""
     partitions_us: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     """Watermark node → partition of its sources → largest event time, where watermarks are kept per partition."""
     tallies: Mapping[int, TimeTally] = field(default_factory=dict)
@@ -101,7 +99,6 @@ def merge_ledgers(
     slot_latest: dict[int, list[list[int]]] = defaultdict(list)
     met: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     seconds: dict[int, float] = {}
-    started: list[float] = []
     merged: dict[int, tuple[int, int]] = {}
     sighted: dict[int, dict[int, Mapping[str, Any]]] = defaultdict(dict)
     exchanged = 0
@@ -133,9 +130,7 @@ def merge_ledgers(
         for node, entry in content.get("met", {}).items():
             met[int(node)].append(entry)
         if "seconds" in content:
-            begin, end, _ = content["seconds"]
-            seconds[content["slot"]] = end - begin
-            started.append(begin)
+            seconds[content["slot"]] = content["seconds"]
     return BatchReport(
         counters=dict(counters),
         latest_us=latest,
@@ -156,7 +151,6 @@ def merge_ledgers(
         )
         + tuple(problem for lane in lanes.values() for problem in lane.problems),
         slot_seconds=tuple(seconds[slot] for slot in sorted(seconds)),
-        slots_started=min(started, default=None),
         partitions_us=dict(partitions),
         tallies=tallies,
         lanes=lanes,

@@ -146,7 +146,9 @@ def digest_of(entries: Sequence[LogEntry]) -> str:
 def pack(entries: Sequence[LogEntry], tasks: int) -> list[list[tuple[int, int, Split]]]:
     """Deal the splits of a batch to at most this many tasks, as (ordinal, source, split), evenly by bytes.
 
-    Large splits first, then each task's splits in their own order: equal entries give equal tasks.
+    Splits of a partition that follow each other stay together where that is fair: whoever reads one of them goes on
+    with the next without asking anew. Of all others the large ones come first, each to the task that has least. A
+    task's splits are in their own order: equal entries give equal tasks.
     """
     numbered = [
         (ordinal, source, split)
@@ -155,11 +157,26 @@ def pack(entries: Sequence[LogEntry], tasks: int) -> list[list[tuple[int, int, S
     count = max(1, min(tasks, len(numbered)))
     packed: list[list[tuple[int, int, Split]]] = [[] for _ in range(count)]
     loads = [0.0] * count
-    for item in sorted(numbered, key=lambda item: (-float(item[2].get("bytes", 1)), item[0])):
+    in_line = [item for item in numbered if item[2].get("partition")]
+    in_line.sort(key=lambda item: (item[1], item[2]["partition"], item[0]))
+    share = max(1.0, sum(map(_bytes_of, in_line)) / count)
+    before = 0.0
+    for item in in_line:
+        # All splits laid end to end and cut into equal shares; each goes where its middle lies.
+        task = min(count - 1, int((before + _bytes_of(item) / 2) / share))
+        packed[task].append(item)
+        loads[task] += _bytes_of(item)
+        before += _bytes_of(item)
+    alone = [item for item in numbered if not item[2].get("partition")]
+    for item in sorted(alone, key=lambda item: (-_bytes_of(item), item[0])):
         lightest = loads.index(min(loads))
         packed[lightest].append(item)
-        loads[lightest] += float(item[2].get("bytes", 1))
+        loads[lightest] += _bytes_of(item)
     return [sorted(items, key=lambda item: item[0]) for items in packed if items]
+
+
+def _bytes_of(item: tuple[int, int, Split]) -> float:
+    return float(item[2].get("bytes", 1))
 
 
 def _file(number: int) -> str:

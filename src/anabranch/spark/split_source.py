@@ -5,10 +5,12 @@ Its driver side runs in a process of its own: it learns what to do from a small 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
+from anabranch.connectors.waits import WaitBoard, noted_on
 from anabranch.model import PlannedSplits, Source
+from anabranch.model.waits import Wait
 from anabranch.spark.split_log import BEFORE_FIRST, SplitLog, SplitSteps, StepRequest
 from anabranch.state.store import open_store
 
@@ -59,6 +63,28 @@ class ControlFolder:
             return StepRequest()
         return StepRequest(tick_after, drain)
 
+    def show_waits(self, who: str, waits: Sequence[Wait]) -> None:
+        """Leave what a process waits for now; it goes nowhere if the folder is on another host, or gone."""
+        with contextlib.suppress(OSError):
+            if waits:
+                self._replace(f"waits-{who}.json", json.dumps([asdict(wait) for wait in waits]).encode())
+            else:
+                (self._path / f"waits-{who}.json").unlink(missing_ok=True)
+
+    def waits(self) -> list[Wait]:
+        """Return what other processes wait for at the moment."""
+        found: list[Wait] = []
+        for path in sorted(self._path.glob("waits-*.json")):
+            # One that ends just now is one less.
+            with contextlib.suppress(FileNotFoundError):
+                found += [Wait(**wait) for wait in json.loads(path.read_bytes())]
+        return found
+
+    def forget_waits(self, who: str) -> None:
+        """Forget what processes whose names begin so waited for."""
+        for path in self._path.glob(f"waits-{who}*.json"):
+            path.unlink(missing_ok=True)
+
     def _replace(self, name: str, content: bytes) -> None:
         # The reader may look at any moment: it must see the old file or the new one, never half of one.
         temporary = self._path / f".{name}.{os.getpid()}"
@@ -88,16 +114,20 @@ class SplitReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
         self._made: SplitSteps | None = None
+        # Spark pickles readers, and a board has a lock: it is made where it is needed, as the steps are.
+        self._board: WaitBoard | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         return {"entry": BEFORE_FIRST}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         request = ControlFolder(self._options["control"]).request()
-        return {"entry": self._steps().next_after(start["entry"], request, time.time())}
+        with self._noted():
+            return {"entry": self._steps().next_after(start["entry"], request, time.time())}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._steps().bound()
+        with self._noted():
+            self._steps().bound()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return one partition without rows: the driver finds the splits in the log, by the offsets."""
@@ -105,6 +135,13 @@ class SplitReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int, str, bytes]]:
         return iter(())
+
+    def _noted(self) -> contextlib.AbstractContextManager[None]:
+        """Let the driver see what planners wait for."""
+        if self._board is None:
+            folder = ControlFolder(self._options["control"])
+            self._board = WaitBoard(lambda waits: folder.show_waits("planner", waits))
+        return noted_on(self._board)
 
     def _log(self) -> SplitLog:
         return SplitLog(open_store(self._options["checkpoint"]))

@@ -51,23 +51,52 @@ class WriteName:
         return f"{folder.strip('/')}/{stem}{suffix}"
 
 
-def checksum_of(content: bytes | memoryview | pa.Buffer) -> str:
+def checksum_of(*pieces: bytes | memoryview | pa.Buffer) -> str:
     """Return the checksum that manifests carry: CRC-32, at 4 GB/s the only one that reading does not feel."""
-    return f"crc32:{zlib.crc32(content):08x}"
+    checksum = 0
+    for piece in pieces:
+        checksum = zlib.crc32(piece, checksum)
+    return f"crc32:{checksum:08x}"
 
 
-def encode_run(frame: pl.DataFrame, compressed: bool) -> memoryview:
-    """Return the frame as an Arrow IPC file of one record batch."""
+def encode_run(frame: pl.DataFrame, compressed: bool) -> list[memoryview]:
+    """Return the frame as the pieces of an Arrow IPC file of one record batch; columns are where they were."""
     if any(dtype in (pl.Int128, pl.UInt128) for dtype in frame.dtypes):
-        return _encode_wide_integers(frame, compressed)
+        return [_encode_wide_integers(frame, compressed)]
     # The oldest layout has strings in one piece: a slice of views would drag all the text of its parent along.
     table = frame.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
-    out = pa.BufferOutputStream()
+    out = _Pieces()
     with pa.ipc.new_file(
-        out, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4" if compressed else None)
+        pa.PythonFile(out, mode="w"),
+        table.schema,
+        options=pa.ipc.IpcWriteOptions(compression="lz4" if compressed else None),
     ) as file:
         file.write_table(table)
-    return _octets(out.getvalue())
+    return out.written
+
+
+class _Pieces:
+    """What a writer takes for a file: keeps what is written, as it is."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.written: list[memoryview] = []
+        self._bytes = 0
+
+    def write(self, piece: bytes | pa.Buffer) -> int:
+        self.written.append(_octets(piece))
+        self._bytes += len(piece)
+        return len(piece)
+
+    def tell(self) -> int:
+        return self._bytes
+
+    def flush(self) -> None:
+        """Do nothing: nothing is held back."""
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to give back."""
 
 
 def decode_run(content: pa.Buffer) -> pl.DataFrame:
@@ -81,7 +110,7 @@ def decode_run(content: pa.Buffer) -> pl.DataFrame:
     return frame
 
 
-def _octets(content: pa.Buffer) -> memoryview:
+def _octets(content: bytes | pa.Buffer) -> memoryview:
     # Arrow's buffers show themselves as signed bytes, which not every library takes.
     return memoryview(content).cast("B")
 
@@ -106,7 +135,6 @@ class RunFiles:
     name: WriteName
     hot: HotCopies | None = None
     """Copies on this host, for stores that are far away; a local store needs none."""
-    written_bytes: int = 0
     _serial: int = field(default=0, init=False)
 
     def read(self, ref: RunRef) -> pl.DataFrame:
@@ -124,23 +152,22 @@ class RunFiles:
         check_sorted(frame)
         # A run that can be mapped is read in place, so it is kept as it lies in memory; one that travels is packed.
         mappable = self.store.local_path(self.folder) is not None
-        content = encode_run(frame, compressed=not mappable)
-        checksum = checksum_of(content)
+        pieces = encode_run(frame, compressed=not mappable)
+        checksum = checksum_of(*pieces)
         # Two attempts at one task share the name of the writer. With the checksum in it, the file that an attempt
         # reports is never overwritten by one with other bytes.
         file = self.name.file(self.folder, self._serial, f"-{checksum.removeprefix('crc32:')}.arrow")
         self._serial += 1
-        self.store.write(file, content)
+        self.store.write(file, *pieces)
         if self.hot is not None and not mappable:
-            self.hot.put(file, content)
-        self.written_bytes += len(content)
+            self.hot.put(file, b"".join(pieces))
         windows: dict[str, Any] = {}
         if WINDOW in frame.columns and frame.height > 0:
             windows = {"min_window": frame[WINDOW][0], "max_window": frame[WINDOW][-1]}
         return RunRef(
             file=file,
             rows=frame.height,
-            bytes=len(content),
+            bytes=sum(map(len, pieces)),
             checksum=checksum,
             batch=self.name.batch,
             # One generation is enough to rebuild a run, and keeps manifests from growing with history.

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from anabranch.model import HASH, WINDOW, RunReader, RunRef, RunWriter
+from anabranch.model.hash_order import find_wanted
 
 Handed = dict[int, list[pl.DataFrame]]
 """Slot → the rows it gets."""
@@ -28,6 +29,7 @@ class RunsOfSlot:
         self._runs = list(runs)
         self._reader = reader
         self._writer = writer
+        self.changes_hands = False
         self._frames: dict[str, tuple[int, pl.DataFrame]] = {}
 
     def live(self) -> list[pl.DataFrame]:
@@ -72,7 +74,7 @@ class RunsOfSlot:
         found = []
         for ref in self._runs if wanted.size else ():
             rows = self._rows_of(ref)
-            positions = _positions_of(rows, wanted)
+            positions, _ = _positions_of(rows, wanted)
             if positions.size > 0:
                 found.append(rows[positions])
         return found
@@ -85,12 +87,10 @@ class RunsOfSlot:
             if not wanted.size:
                 break
             rows = self._rows_of(ref)
-            positions = _positions_of(rows, wanted)
+            positions, is_found = _positions_of(rows, wanted)
             if positions.size > 0:
                 found.append(rows[positions])
-                got = found[-1][HASH].to_numpy()
-                places = np.minimum(np.searchsorted(got, wanted), got.size - 1)
-                wanted = wanted[got[places] != wanted]
+                wanted = wanted[~is_found]
         return found[::-1]
 
     def append(self, frame: pl.DataFrame) -> None:
@@ -216,38 +216,27 @@ def _checked(hashes: pl.Series) -> npt.NDArray[np.uint64]:
     return wanted
 
 
-def _positions_of(rows: pl.DataFrame, wanted: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Return the positions of the rows with a wanted hash, rising."""
+def _positions_of(
+    rows: pl.DataFrame, wanted: npt.NDArray[np.uint64]
+) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.bool_]]:
+    """Return the positions of the rows with a wanted hash, rising, and which of the wanted have some."""
     hashes = rows[HASH].to_numpy()
-    pieces = [_positions_in_segment(hashes[start:end], wanted) + start for start, end in _segments(rows)]
-    return np.concatenate(pieces) if pieces else np.empty(0, np.int64)
+    if WINDOW not in rows.columns:
+        return find_wanted(hashes, wanted)
+    found = np.zeros(len(wanted), np.bool_)
+    pieces = []
+    for start, end in _segments(rows):
+        positions, found_here = find_wanted(hashes[start:end], wanted)
+        pieces.append(positions.astype(np.int64) + start)
+        found |= found_here
+    return np.concatenate(pieces) if pieces else np.empty(0, np.int64), found
 
 
 def _segments(rows: pl.DataFrame) -> Iterator[tuple[int, int]]:
-    """Yield the stretches of rows within which hashes rise: one a window, or all rows where there are no windows."""
-    if WINDOW not in rows.columns:
-        yield 0, rows.height
-        return
+    """Yield the stretches of rows within which hashes rise, one a window."""
     windows = rows[WINDOW].to_numpy()
     start = 0
     while start < rows.height:
         end = int(np.searchsorted(windows, windows[start], side="right"))
         yield start, end
         start = end
-
-
-def _positions_in_segment(hashes: npt.NDArray[np.uint64], wanted: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    if not len(hashes):
-        return np.empty(0, np.int64)
-    first: npt.NDArray[np.int64] = np.searchsorted(hashes, wanted, side="left").astype(np.int64)
-    there = hashes[np.minimum(first, len(hashes) - 1)] == wanted
-    first, wanted = first[there], wanted[there]
-    has_next = first + 1 < len(hashes)
-    if not (hashes[first[has_next] + 1] == wanted[has_next]).any():
-        # Every hash is there once: that is one search instead of two.
-        return first
-    counts = np.searchsorted(hashes, wanted, side="right") - first
-    # For each match: where its stretch begins, plus its place in the stretch.
-    place_in_stretch = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    positions: npt.NDArray[np.int64] = np.repeat(first, counts) + place_in_stretch
-    return positions

@@ -59,8 +59,10 @@ class Store(Protocol):
         The file survives a power failure once this returns."""
         ...
 
-    def write(self, name: str, content: bytes | memoryview) -> None:
-        """Make or replace a file that survives as ``create``'s do. Of several writers of a name the last wins."""
+    def write(self, name: str, *pieces: bytes | memoryview) -> None:
+        """Make or replace a file that survives as ``create``'s do. Of several writers of a name the last wins.
+
+        It holds the pieces one after the other."""
         ...
 
     def list(self, prefix: str) -> Sequence[Entry]:
@@ -123,10 +125,10 @@ class LocalStore:
         return self._path(name).exists()
 
     def create(self, name: str, content: bytes) -> None:
-        self._write_then(name, content, self._link)
+        self._write_then(name, (content,), self._link)
 
-    def write(self, name: str, content: bytes | memoryview) -> None:
-        self._write_then(name, content, os.replace)
+    def write(self, name: str, *pieces: bytes | memoryview) -> None:
+        self._write_then(name, pieces, os.replace)
 
     def list(self, prefix: str) -> Sequence[Entry]:
         return [entry for entry in self._walk(prefix) if not _is_temporary(entry.name)]
@@ -149,13 +151,16 @@ class LocalStore:
     def _path(self, name: str) -> Path:
         return self.root / _checked(name)
 
-    def _write_then(self, name: str, content: bytes | memoryview, publish: Callable[[Path, Path], None]) -> None:
+    def _write_then(
+        self, name: str, pieces: Sequence[bytes | memoryview], publish: Callable[[Path, Path], None]
+    ) -> None:
         path = self._path(name)
         temporary = path.with_name(f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
         try:
             descriptor = self._open_new(temporary)
             try:
-                _write_all(descriptor, content)
+                for piece in pieces:
+                    _write_all(descriptor, piece)
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
@@ -164,8 +169,9 @@ class LocalStore:
             _sync_directory(path.parent)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                size = sum(map(len, pieces))
                 msg = (
-                    f"no space left at {self.root} for {name} ({len(content):,} bytes); what was committed is intact: "
+                    f"no space left at {self.root} for {name} ({size:,} bytes); what was committed is intact: "
                     "free some space and start again"
                 )
                 raise StoreFull(msg) from error
@@ -249,8 +255,8 @@ class RemoteStore:
             msg = f"{self._url}/{name} exists already"
             raise AlreadyExists(msg) from error
 
-    def write(self, name: str, content: bytes | memoryview) -> None:
-        obstore.put(self._handle, _checked(name), content)
+    def write(self, name: str, *pieces: bytes | memoryview) -> None:
+        obstore.put(self._handle, _checked(name), pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def list(self, prefix: str) -> Sequence[Entry]:
         folder = prefix.strip("/")

@@ -98,7 +98,6 @@ def test_digest_is_that_of_the_plain_little_endian_columns() -> None:
 
 @pytest.mark.parametrize("file_format", ["json", "csv", "parquet"])
 def test_oracle_agrees_with_polars_on_every_format(tmp_path: Path, file_format: str) -> None:
-    pytest.importorskip("duckdb")
     workload = plan_workload(5_000, keys=50)
     folder = write_workload(workload, file_format, tmp_path)
     rows = pl.concat([make_rows(workload, index) for index in range(workload.file_count)])

@@ -222,6 +222,7 @@ CURVES = [
         "keys": keys,
         "rows": 10,
         "answers_equal": 1,
+        "local_merge": local_merge,
         "rows_per_second": rate,
         "batch_seconds": 1.0,
         "state_bytes": keys * 100,
@@ -229,7 +230,12 @@ CURVES = [
         "jvm_bytes": 1,
         "workers_bytes": 1,
     }
-    for keys, rate in ((10_000, 8e6), (10_000_000, 5e6))
+    for keys, rate, local_merge in (
+        (10_000, 8e6, True),
+        (10_000_000, 5e6, True),
+        (10_000, 6e6, False),
+        (10_000_000, 4.8e6, False),
+    )
 ]
 
 
@@ -260,6 +266,7 @@ def test_unequal_answers_leave_no_claim_about_speed() -> None:
 def test_curves_tell_how_flat_the_cost_is_and_how_large_the_state() -> None:
     figures = compute_figures(RUNS, 1_000, CURVES)
     assert figures["keys_flatness"] == pytest.approx(5 / 8)
+    assert figures["keys_flatness_no_merge"] == pytest.approx(4.8 / 6)
     assert figures["keys_10m_state_gb"] == pytest.approx(1.0)
 
 
@@ -273,6 +280,7 @@ def test_a_wrong_answer_of_a_curve_counts_like_any_other() -> None:
 def test_the_sources_of_the_job_lie_beside_the_module_that_compiles_them() -> None:
     names = {path.name for path in Path(flink_disorder.__file__).parent.glob("Disorder*.java")}
     assert names == {"DisorderFiles.java", "DisorderJob.java", "DisorderTypes.java"}
+    assert Path(flink_disorder.__file__).with_name("MeasuredJob.java").exists()
 
 
 def test_java_lies_beside_the_compiler_that_is_found(tmp_path: Path) -> None:
@@ -299,7 +307,8 @@ def test_without_a_compiler_the_error_says_how_to_get_one(environment: dict[str,
 
 
 def make_report(runs: list[DisorderRun]) -> DisorderReport:
-    return DisorderReport({"name": "disorder"}, compute_figures(runs, 1_000, CURVES), runs, seed=7, curves=CURVES)
+    figures = compute_figures(runs, 1_000, CURVES)
+    return DisorderReport(workload={"name": "disorder"}, figures=figures, runs=runs, seed=7, curves=CURVES)
 
 
 def print_text(report: DisorderReport) -> str:

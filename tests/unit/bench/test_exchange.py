@@ -192,7 +192,8 @@ def test_rounds_are_pooled_by_their_time() -> None:
 
 def make_report(runs: list[ExchangeRun], notes: tuple[str, ...] = ()) -> ExchangeReport:
     workload = {"name": "exchange", "sensors": 2_000, "batch_rows": 2_000_000}
-    return ExchangeReport(workload, compute_figures(RUNS, runs, 100.0, RUNS), runs, 7, RUNS, notes=notes)
+    figures = compute_figures(RUNS, runs, 100.0, RUNS)
+    return ExchangeReport(workload=workload, figures=figures, runs=runs, seed=7, curves=RUNS, notes=notes)
 
 
 def print_text(report: ExchangeReport) -> str:

@@ -197,11 +197,16 @@ def test_a_wrong_answer_leaves_no_claim() -> None:
 # -- report ------------------------------------------------------------------------------------------------------------
 
 
+def make_report(moves: list[MoveRun], **others: Any) -> MigrationReport:
+    figures = compute_figures(moves, RESTARTS, 5)
+    workload = {"name": "migration"}
+    return MigrationReport(workload=workload, figures=figures, moves=moves, restarts=RESTARTS, seed=7, **others)
+
+
 def test_report_says_it_in_tables_in_json_and_in_a_picture(tmp_path: Path) -> None:
     text = StringIO()
     pictures = draw_moves(MOVES, RESTARTS, tmp_path)
-    figures = compute_figures(MOVES, RESTARTS, 5)
-    report = MigrationReport({"name": "migration"}, figures, MOVES, RESTARTS, 7, ["busy"], pictures)
+    report = make_report(MOVES, notes=["busy"], pictures=pictures)
     print_report(report, Console(file=text, width=80))
     assert "Answers equal" in text.getvalue()
     assert "repartition 30.0" in text.getvalue()
@@ -215,7 +220,7 @@ def test_report_says_it_in_tables_in_json_and_in_a_picture(tmp_path: Path) -> No
 def test_a_wrong_answer_is_shown_instead_of_a_speed() -> None:
     text = StringIO()
     moves = [replace(MOVES[0], answer=WRONG)]
-    report = MigrationReport({}, compute_figures(moves, RESTARTS, 5), moves, RESTARTS, 7)
+    report = make_report(moves)
     print_report(report, Console(file=text, width=80))
     assert "3 rows missing" in text.getvalue()
 

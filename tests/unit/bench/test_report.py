@@ -13,10 +13,11 @@ from rich.console import Console
 from anabranch.bench import BENCHES, BenchError, BenchOptions
 from anabranch.bench.answers import AnswerCheck
 from anabranch.bench.figures import SystemRun, compute_figures
+from anabranch.bench.keyed_window_report import KeyedWindowReport, print_report
 from anabranch.bench.launch import FORMATS_BY_SYSTEM, count_files_per_batch, list_systems
 from anabranch.bench.picture import draw_comparison, draw_curves
 from anabranch.bench.process import run_measured
-from anabranch.bench.report import Report, print_report, write_json
+from anabranch.bench.report import write_json
 from anabranch.bench.workload import plan_workload
 
 
@@ -35,11 +36,12 @@ def _run(system: str, rate: float, equal: bool = True, other_cpu_share: float = 
     )
 
 
-def _report(runs: list[SystemRun]) -> Report:
-    return Report({"name": "keyed-window"}, compute_figures(runs, 1_000_000, None), runs, seed=7)
+def _report(runs: list[SystemRun]) -> KeyedWindowReport:
+    figures = compute_figures(runs, 1_000_000, None)
+    return KeyedWindowReport(workload={"name": "keyed-window"}, figures=figures, systems=runs, seed=7)
 
 
-def _print(report: Report) -> str:
+def _print(report: KeyedWindowReport) -> str:
     text = StringIO()
     print_report(report, Console(file=text, width=80))
     return text.getvalue()

@@ -1,14 +1,15 @@
-"""Jars that benches and tests fetch: where they lie, and what is said when they cannot be had."""
+"""Servers that benches and tests start: where their jars lie, their ports, what is said when they cannot be had."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from anabranch.bench.servers import jars
 from anabranch.bench.servers.jars import BROKER, FLINK_CONNECTOR, SPARK_CONNECTOR, ServerMissing
-from anabranch.bench.servers.kafka import free_ports
+from anabranch.bench.servers.processes import ServerError, ServerProcess, find_free_ports, find_program
 
 
 @pytest.fixture(autouse=True)
@@ -50,4 +51,47 @@ def test_a_maven_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: p
 
 
 def test_ports_are_free_and_different() -> None:
-    assert len(set(free_ports(5))) == 5
+    assert len(set(find_free_ports(5))) == 5
+
+
+def test_a_program_that_is_missing_is_said_with_its_package() -> None:
+    with pytest.raises(ServerMissing, match=r"no-such-server is not installed.*package is some-package"):
+        find_program(["no-such-server"], ["/usr/lib/nowhere/*/bin"], "some-package")
+
+
+class Listener(ServerProcess):
+    """A program that listens at its port, or ends with a complaint."""
+
+    works = True
+
+    def command(self) -> list[str]:
+        """Return the command."""
+        listen = f"import socket, time; kept = socket.create_server(('127.0.0.1', {self.port})); time.sleep(600)"
+        return [sys.executable, "-S", "-c", listen if self.works else "raise SystemExit('no mood to listen')"]
+
+
+def test_a_server_is_started_again_at_its_port_and_its_own_folder_is_gone_afterwards() -> None:
+    with Listener() as server:
+        folder, first = server.folder, server.process
+        server.stop()
+        assert not server.answers()
+        server.start()
+        assert server.answers() and server.process is not first and server.folder == folder
+        with pytest.raises(ServerError, match="runs already"):
+            server.start()
+    assert not folder.exists()
+
+
+def test_a_folder_of_the_callers_stays(tmp_path: Path) -> None:
+    with Listener(tmp_path / "mine"):
+        pass
+    assert (tmp_path / "mine" / "server.log").exists()
+
+
+def test_a_server_that_does_not_answer_is_said_with_what_it_printed() -> None:
+    server = Listener()
+    server.works = False
+    with pytest.raises(ServerError, match=r"does not answer; it printed:\nno mood to listen"), server:
+        pass
+    with pytest.raises(ServerError, match="does not run"):
+        server.pause()

@@ -221,7 +221,8 @@ def test_the_papers_strategies_decide_by_the_number_of_rows_alone() -> None:
 
 def make_report(**others: Any) -> SkewReport:
     figures = compute_figures(LOADS, BUSY, PAIRS, 5)
-    return replace(SkewReport({"name": "skew"}, figures, LOADS, BUSY, PAIRS, seed=7), **others)
+    report = SkewReport(workload={"name": "skew"}, figures=figures, loads=LOADS, busy=BUSY, pairs=PAIRS, seed=7)
+    return replace(report, **others)
 
 
 def test_report_says_it_in_tables_and_in_json(tmp_path: Path) -> None:

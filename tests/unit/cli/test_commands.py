@@ -15,6 +15,7 @@ from anabranch.cli.app import app
 from anabranch.cli.sessions import SessionOptions
 from anabranch.errors import EngineError
 from anabranch.model import BatchProgress
+from anabranch.model.waits import Wait
 from anabranch.spark.flow import Flow
 from anabranch.spark.settings import RunSettings
 from unit.cli.builders import batch
@@ -206,6 +207,24 @@ class FakeHandle:
     def exception(self) -> BaseException | None:
         return None
 
+    @property
+    def waits(self) -> tuple[Wait, ...]:
+        return (Wait("redis://cache", "refused", 0.0),)
+
+
+class FakeDisplay:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.announced = 0
+        self.waits: tuple[Wait, ...] = ()
+
+    def show_waits(self, waits: tuple[Wait, ...]) -> None:
+        self.waits = waits
+
+    def announce_end(self) -> None:
+        self.announced += 1
+
 
 class Asked:
     """An interrupt that has come already."""
@@ -261,16 +280,18 @@ def test_a_flow_that_fails_ends_with_1_and_its_own_words(monkeypatch: pytest.Mon
 )
 def test_ctrl_c_stops_the_flow_and_drains_only_endless_ones(settings: dict[str, Any], drains: bool) -> None:
     handle = FakeHandle(polls=100)
-    announced: list[bool] = []
-    run_command.watch(handle, Asked(True), settings, lambda: announced.append(True))  # type: ignore[arg-type]
+    display = FakeDisplay()
+    run_command.watch(handle, Asked(True), settings, display)  # type: ignore[arg-type]
     assert handle.stops == [drains]
-    assert announced == [True]
+    assert display.announced == 1
 
 
 def test_a_flow_that_ends_by_itself_is_not_stopped() -> None:
     handle = FakeHandle(polls=3)
-    run_command.watch(handle, Asked(False), {}, lambda: None)  # type: ignore[arg-type]
+    display = FakeDisplay()
+    run_command.watch(handle, Asked(False), {}, display)  # type: ignore[arg-type]
     assert handle.stops == []
+    assert display.waits == handle.waits
 
 
 def test_explain_draws_text_mermaid_and_svg(tmp_path: Path) -> None:

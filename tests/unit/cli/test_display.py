@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import sys
 import termios
@@ -9,6 +10,8 @@ import pytest
 from rich.console import Console
 
 from anabranch.cli.display import Display, silent_keys
+from anabranch.connectors.outages import ServerAway, insist
+from anabranch.connectors.waits import LOGGER
 from unit.cli.builders import batch
 
 
@@ -66,3 +69,22 @@ def test_without_a_terminal_a_reader_that_went_away_fails_nothing() -> None:
     with Display("low-voltage", Console(file=ClosedPipe()), live=False) as display:
         display.take(batch(3))
     assert display.history.batches == 1
+
+
+def test_without_a_terminal_lines_tell_of_a_server_that_is_away_and_comes_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answers = iter([ServerAway("refused"), None])
+
+    def attempt() -> None:
+        if (answer := next(answers)) is not None:
+            raise answer
+
+    paper = io.StringIO()
+    with Display("low-voltage", Console(file=paper), live=False):
+        insist("redis://cache", 60.0, attempt, monotonic=iter([0.0, 12.0]).__next__, sleep=lambda seconds: None)
+    first, second = paper.getvalue().splitlines()
+    assert first.startswith("server: 2") and first.endswith("redis://cache is out of reach (refused): waiting for it")
+    assert second.endswith("redis://cache is back after 12 s")
+    assert not caplog.records, "it was said twice"
+    assert logging.getLogger(LOGGER).propagate

@@ -7,11 +7,13 @@ from rich.console import Console
 
 from anabranch.cli.screen import ProgressPanel
 from anabranch.metrics import RunHistory
+from anabranch.model.waits import Wait
 from unit.cli.builders import batch, history_of
 
 
-def draw(history: RunHistory, width: int = 100) -> str:
+def draw(history: RunHistory, width: int = 100, waits: tuple[Wait, ...] = ()) -> str:
     panel = ProgressPanel("low-voltage", history, monotonic=lambda: 10.0, wall_clock=lambda: 1_760_000_003.0)
+    panel.waits = waits
     screen = io.StringIO()
     Console(file=screen, width=width, force_terminal=False).print(panel)
     return screen.getvalue()
@@ -60,6 +62,13 @@ def test_flows_without_time_or_state_have_their_panel_too() -> None:
 
 def test_problems_stand_below_with_brackets_as_they_are() -> None:
     assert "! [b]a.json[/b] grew" in draw(history_of(batch(problems=("[b]a.json[/b] grew",))))
+
+
+@pytest.mark.parametrize("history", [RunHistory(0.0), history_of(batch(1))])
+def test_servers_that_are_waited_for_are_shown_with_how_long(history: RunHistory) -> None:
+    wait = Wait("redis://cache", "connection refused", 1_760_000_003.0 - 72)
+    assert "… waiting for redis://cache, 1:12: connection refused" in draw(history, waits=(wait,))
+    assert "redis" not in draw(history)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.connectors import alike_lines, json_rows
-from anabranch.connectors.alike_lines import parse_alike_lines
+from anabranch.connectors.alike_lines import PlacedLines, parse_alike_lines, parse_placed_lines
 from anabranch.connectors.json_rows import parse_json_lines
 
 SCHEMA: dict[str, pl.DataType] = {
@@ -127,3 +128,38 @@ def test_large_texts_are_read_by_it_and_give_the_same(monkeypatch: pytest.Monkey
     assert fast.frame.equals(parse_json_lines(text, SCHEMA).frame)
     broken = text + b'{"name": 1\n'
     assert len(parse_json_lines(broken, SCHEMA).rejected) == 1
+
+
+def place(*lines: bytes, between: bytes = b"\xfe\x81\x00") -> PlacedLines:
+    """Put lines into memory with something between them, and their line ends behind them."""
+    memory, starts, ends = between, [], []
+    for line in lines:
+        starts.append(len(memory))
+        ends.append(len(memory) + len(line) - 1)
+        memory += line + between
+    return PlacedLines(np.frombuffer(bytearray(memory), np.uint8), np.array(starts), np.array(ends))
+
+
+def test_lines_with_other_things_between_them_are_read_where_they_lie() -> None:
+    lines = [line_of(f'"{"n" * length}"', f'"{10**length}"') for length in (0, 3, 4, 5, 11, 12, 13, 17, 5, 2)]
+    pieces = [place(*lines[:4]), place(*lines[4:5], between=b""), place(*lines[5:])]
+    frame = parse_placed_lines(pieces, lambda: pytest.fail("all is ASCII"), SCHEMA)
+    expected = parse_alike_lines(b"".join(lines), SCHEMA)
+    assert frame is not None
+    assert expected is not None
+    assert frame.equals(expected)
+
+
+def test_placed_lines_beyond_ascii_are_read_and_what_is_no_utf8_is_not() -> None:
+    line = line_of('"żółć ☃ 雪 und noch viel mehr"')
+    frame = parse_placed_lines([place(line_of(), line)], lambda: line_of() + line, SCHEMA)
+    assert frame is not None
+    assert frame.get_column("name").to_list()[1] == "żółć ☃ 雪 und noch viel mehr"
+    broken = line_of().replace(b'"x"', b'"\xff"')
+    assert parse_placed_lines([place(line_of(), broken)], lambda: line_of() + broken, SCHEMA) is None
+
+
+def test_a_placed_line_must_end_where_it_is_said_to_end() -> None:
+    twice = line_of() + line_of()
+    assert parse_placed_lines([place(line_of(), twice)], lambda: b"", SCHEMA) is None
+    assert parse_placed_lines([place(line_of(), line_of()[:-2] + b"\n")], lambda: b"", SCHEMA) is None

@@ -10,25 +10,23 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import numpy as np
 import polars as pl
 import pytest
+from google.protobuf import descriptor_pb2, timestamp_pb2
 
-fastavro = pytest.importorskip("fastavro", reason="Avro needs fastavro: pip install 'anabranch[kafka]'")
-
-from google.protobuf import descriptor_pb2, timestamp_pb2  # noqa: E402
-
-from anabranch.connectors.kafka.avro_values import AvroValues, columns_of  # noqa: E402
-from anabranch.connectors.kafka.connection import make_connection  # noqa: E402
-from anabranch.connectors.kafka.formats import make_format  # noqa: E402
-from anabranch.connectors.kafka.json_values import JsonValues  # noqa: E402
-from anabranch.connectors.kafka.messages import Messages, join_values  # noqa: E402
-from anabranch.connectors.kafka.protobuf_values import ProtobufValues, load_message  # noqa: E402
-from anabranch.connectors.kafka.reading import ReadSettings, make_rows  # noqa: E402
-from anabranch.connectors.kafka.registries import make_registry  # noqa: E402
-from anabranch.connectors.kafka.values import RawValues  # noqa: E402
-from anabranch.errors import FlowError, SourceError  # noqa: E402
-from servers.schema_registry import SchemaRegistry, schema_registry  # noqa: E402
+from anabranch.connectors.kafka.avro_values import AvroValues, columns_of
+from anabranch.connectors.kafka.connection import make_connection
+from anabranch.connectors.kafka.formats import make_format
+from anabranch.connectors.kafka.json_values import JsonValues
+from anabranch.connectors.kafka.messages import Messages, join_values
+from anabranch.connectors.kafka.protobuf_values import ProtobufValues, load_message
+from anabranch.connectors.kafka.reading import ReadSettings, make_rows
+from anabranch.connectors.kafka.registries import make_registry
+from anabranch.connectors.kafka.values import RawValues
+from anabranch.errors import FlowError, SourceError
+from servers.schema_registry import SchemaRegistry, schema_registry
 
 SCHEMA = {"sensor": pl.Int64(), "volts": pl.Float64()}
 READING: dict[str, Any] = {
@@ -65,7 +63,7 @@ def messages_of(*values: bytes | None, first: int = 40) -> Messages:
     return Messages(
         "plant",
         3,
-        *join_values([value or b"" for value in values]),
+        join_values([value or b"" for value in values]),
         np.arange(first, first + len(values)),
         is_null if is_null.any() else None,
         np.arange(len(values)) * 1000,

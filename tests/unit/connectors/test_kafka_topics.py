@@ -279,7 +279,6 @@ def test_a_login_is_passed_on_and_never_shown(kafka: KafkaBroker, topic: str, re
     ],
 )
 def test_settings_that_cannot_work_are_refused(servers: str, changed: dict[str, Any], words: str) -> None:
-    pytest.importorskip("confluent_kafka")
     with pytest.raises(FlowError, match=words) as refused:
         read_kafka(servers, "t", **({"schema": SCHEMA} | changed))
     assert "hunter2" not in str(refused.value)

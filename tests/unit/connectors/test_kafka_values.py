@@ -8,16 +8,13 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import polars as pl
 import pytest
+from google.protobuf import descriptor_pb2, timestamp_pb2
 
-fastavro = pytest.importorskip("fastavro")
-pytest.importorskip("google.protobuf")
-
-from google.protobuf import descriptor_pb2, timestamp_pb2  # noqa: E402
-
-from anabranch.connectors.kafka.protobuf_values import load_message  # noqa: E402
-from anabranch.connectors.kafka_values import (  # noqa: E402
+from anabranch.connectors.kafka.protobuf_values import load_message
+from anabranch.connectors.kafka_values import (
     AvroEncoder,
     JsonEncoder,
     MessageStaging,
@@ -25,7 +22,7 @@ from anabranch.connectors.kafka_values import (  # noqa: E402
     RawEncoder,
     ValueEncoder,
 )
-from anabranch.errors import SinkError  # noqa: E402
+from anabranch.errors import SinkError
 
 ROWS = pl.DataFrame(
     {

@@ -13,6 +13,7 @@ class MemoryState:
     def __init__(self) -> None:
         self._runs: list[pl.DataFrame] = []
         self.compactions = 0
+        self.changes_hands = False
 
     def live(self) -> list[pl.DataFrame]:
         return list(self._runs)

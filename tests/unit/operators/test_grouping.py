@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.operators.grouping import group_rows
+from anabranch.model.hash_order import WORTH_COMPILED_CODE_ROWS
+from anabranch.operators.grouping import count_and_add, group_rows
 
 TOTAL = [pl.col("x").sum().alias("total"), pl.len().cast(pl.Int64).alias("rows")]
 
@@ -67,3 +69,25 @@ def test_packed_grouping_equals_plain_grouping(rows: list[tuple[int, int, int]])
 def test_grouping_no_rows_gives_the_columns() -> None:
     frame = pl.DataFrame(schema={"key": pl.Int64, "x": pl.Int64})
     assert group_rows(frame, ["key"], TOTAL).schema == {"key": pl.Int64(), "total": pl.Int64(), "rows": pl.Int64()}
+
+
+@pytest.mark.parametrize("key_type", [pl.Int64, pl.Int16, pl.Date])
+def test_many_rows_are_counted_and_added_as_few_are(key_type: type[pl.DataType]) -> None:
+    rng = np.random.default_rng(3)
+    count = WORTH_COMPILED_CODE_ROWS + 5
+    frame = pl.DataFrame(
+        {
+            "pane": 1_700_000_003_000_000 - 7_000_000 * rng.integers(0, 9, count),
+            "key": pl.Series(rng.integers(-500, 500, count)).cast(pl.Int32).cast(key_type),
+            "x": rng.random(count),
+            "latest": rng.integers(-(2**62), 2**62, count),
+        }
+    )
+    by, strides = ["pane", "key"], {"pane": 7_000_000}
+    found = count_and_add(frame, by, ["rows"], {"total": "x"}, strides, ["latest"])
+    assert found is not None
+    expected = frame.group_by(by).agg(
+        pl.len().cast(pl.Int64).alias("rows"), pl.col("x").sum().alias("total"), pl.col("latest").max()
+    )
+    assert found.drop("total").equals(expected.drop("total").sort(by))
+    assert np.allclose(found["total"].to_numpy(), expected.sort(by)["total"].to_numpy(), rtol=1e-12)

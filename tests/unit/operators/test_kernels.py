@@ -140,6 +140,21 @@ def test_slots_that_began_together_do_not_merge_together() -> None:
     assert sorted(merging_batch(100 + more) for more in range(8)) == [7, 7, 8, 8, 9, 9, 10, 10]
 
 
+def test_a_slot_whose_state_changes_hands_merges_its_runs_later_but_not_for_ever() -> None:
+    kernel = make_kernel(AggregateSpec(("key",), COUNT, TUMBLING, "ts"))
+    state = MemoryState()
+    state.changes_hands = True
+    most = 0
+    for batch in range(3 * MOST_RUNS):
+        advance(kernel, state, [Row(key=1, seconds=1)], at_watermark(batch, 0, 0))
+        most = max(most, len(state.runs()))
+    assert MOST_RUNS < most < 2 * MOST_RUNS
+    state.changes_hands = False
+    for batch in range(3 * MOST_RUNS, 3 * MOST_RUNS + 5):
+        advance(kernel, state, [Row(key=1, seconds=1)], at_watermark(batch, 0, 0))
+    assert len(state.runs()) <= MOST_RUNS
+
+
 def test_equal_runs_are_all_merged() -> None:
     assert count_runs_to_merge([5] * (MOST_RUNS + 1)) == MOST_RUNS + 1
 

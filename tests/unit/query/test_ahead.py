@@ -109,7 +109,7 @@ def test_it_is_refused_behind_another_stateful_operator() -> None:
         return counted(rows.key_by("ts").agg(sensor=ab.max("sensor")).key_by("sensor", exchange="ahead"))
 
     with pytest.raises(FlowError, match="first operator behind a source"):
-        check_ahead(plan_of(build), [])
+        check_ahead(plan_of(build), [], None)
 
 
 def test_sources_that_were_partitioned_differently_are_refused() -> None:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.model import BucketMap
+from anabranch.model.hash_order import WORTH_COMPILED_CODE_ROWS
 from anabranch.routing import buckets_of, hash_keys, slots_of
 from anabranch.routing.hashing import mix, spread_over, unit_interval
 
@@ -143,3 +144,20 @@ def test_unit_interval_keeps_the_order_and_stays_below_1(hashes: list[int]) -> N
     points = unit_interval(np.array([*sorted(hashes), 2**64 - 1], np.uint64))
     assert np.all(np.diff(points) >= 0)
     assert points[0] >= 0 and points[-1] < 1
+
+
+def test_many_whole_numbers_have_the_hashes_that_few_have() -> None:
+    powers = [sign * 10**exponent + step for exponent in range(19) for step in (-1, 0, 1) for sign in (1, -1)]
+    ends = [-(2**63), 2**63 - 1, -(2**63) + 1, 0]
+    chance = np.random.default_rng(1).integers(-(2**63), 2**63 - 1, WORTH_COMPILED_CODE_ROWS)
+    numbers = pl.Series("key", np.concatenate((powers, ends, chance >> np.arange(len(chance)) % 63)), pl.Int64)
+    pieces = [numbers[start : start + 10_000].to_frame() for start in range(0, len(numbers), 10_000)]
+    few = pl.concat(hash_keys(piece, ["key"]) for piece in pieces)
+    many = hash_keys(numbers.to_frame(), ["key"])
+    assert many.dtype == few.dtype and many.to_list() == few.to_list()
+    narrow = numbers.filter(numbers.is_between(-100, 100)).cast(pl.Int8)
+    narrow = pl.concat([narrow] * (WORTH_COMPILED_CODE_ROWS // len(narrow) + 1))
+    assert (
+        hash_keys(narrow.to_frame(), ["key"]).to_list()
+        == hash_keys(narrow.cast(pl.String).to_frame(), ["key"]).to_list()
+    )

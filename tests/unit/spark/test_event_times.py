@@ -218,7 +218,7 @@ def test_silence_closes_the_last_window_of_windows(tmp_path: Path) -> None:
     before = advance_time(reading.plan, FlowTime(), reading.run(), now_us=NOW_US, since_us=0, drained=False)
     silent_us = NOW_US + 5 * SECOND_US
     assert before.wake_us(rules_of(reading.plan), now_us=NOW_US) == silent_us
-    nothing = BatchReport({}, {}, {}, {}, 0, (), (), None)
+    nothing = BatchReport({}, {}, {}, {}, 0, (), ())
     after = advance_time(reading.plan, before, nothing, now_us=silent_us, since_us=0, drained=False)
     assert after.current == {reading.watermark: START_US + 60 * SECOND_US}
 
@@ -234,7 +234,7 @@ def test_nothing_wakes_a_flow_that_has_nothing_open(tmp_path: Path) -> None:
     report = reading.run()
     after = advance_time(reading.plan, FlowTime(), report, now_us=NOW_US, since_us=0, drained=False)
     assert next_silence_us(reading.plan, after, report, now_us=NOW_US, since_us=0) == NOW_US + 5 * SECOND_US
-    nothing = BatchReport({}, {}, {}, {}, 0, (), (), None)
+    nothing = BatchReport({}, {}, {}, {}, 0, (), ())
     assert next_silence_us(reading.plan, after, nothing, now_us=NOW_US, since_us=0) is None
 
 

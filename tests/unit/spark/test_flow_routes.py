@@ -28,7 +28,7 @@ def windows(tmp_path: Path, routing: str = "auto") -> FlowProgram:
 
 def report(head: int, runs: tuple[tuple[RunRef, ...], ...], handoffs: tuple[tuple[RunRef, ...], ...]) -> BatchReport:
     operator = OperatorReport(runs, (0,) * len(runs), None, None, (), handoffs)
-    return BatchReport({}, {}, {}, {head: operator}, 0, (), (), None)
+    return BatchReport({}, {}, {}, {head: operator}, 0, (), ())
 
 
 def store(

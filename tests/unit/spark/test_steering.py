@@ -12,23 +12,15 @@ import pytest
 
 import anabranch as ab
 from anabranch.control.balancer import OperatorLoads, Proposal
-from anabranch.control.commands import Command, Reply
-from anabranch.eventtime.watermarks import SeenTimes
-from anabranch.model import HASH
+from anabranch.control.commands import Command
 from anabranch.model.balance import Balance
 from anabranch.query.streams import Stream
 from anabranch.routing import KeyBatch, KeySample, Routes, hash_keys
 from anabranch.routing.phases import Earlier, PhasedRoutes
-from anabranch.spark.flow_routes import Change, check_changes, load_routes, name_of, store_levels
-from anabranch.spark.flow_times import load_time, rules_of, store_time
-from anabranch.spark.reports import BatchReport, OperatorReport
-from anabranch.spark.steering import MOVED_AT_ONCE_BYTES, BalancingSteering
-from anabranch.spark.watching import Watch, watch_rows
-from anabranch.state.manifest import Manifest
-from unit.spark.programs import Build, make_program
+from anabranch.spark.flow_routes import Change, check_changes, name_of
+from anabranch.spark.steering import MOVED_AT_ONCE_BYTES
+from unit.spark.told_flows import BUCKETS, SECOND_US, Flow
 
-BUCKETS = 64
-SECOND_US = 1_000_000
 EAGER = Balance(fewest_rows_a_slot=100)
 
 
@@ -40,75 +32,6 @@ def two_operators(stream: Stream) -> None:
     keyed = stream.key_by("key", balance=EAGER)
     keyed.window("10s").agg(rows=ab.count(), name="windows")
     keyed.session("10s").agg(rows=ab.count(), name="sessions")
-
-
-class Flow:
-    """A flow whose batches are told, not run: everything around the steering as the batch runner does it."""
-
-    def __init__(self, build: Build, folder: Path, slots: int = 2, resizes: bool = False) -> None:
-        self.program = make_program(build, folder, slots)
-        self.plan = self.program.plan
-        self.steering = BalancingSteering(self.program, resizes)
-        self.manifest: Manifest | None = None
-        self.batch = -1
-        self._routes: dict[int, PhasedRoutes] = {}
-        self._changes: dict[int, Change] = {}
-
-    @property
-    def routes(self) -> PhasedRoutes:
-        """The routes of the first operator after the last batch."""
-        return load_routes(self.plan, self.manifest, BUCKETS)[self.plan.stateful[0].id]
-
-    def begin(self) -> dict[int, Change]:
-        """Begin a batch; return what is going to change at its end."""
-        self.batch += 1
-        self._routes = load_routes(self.plan, self.manifest, BUCKETS)
-        decided = self.steering.decide(self.batch, self._routes, self.manifest)
-        self._changes = check_changes(self.plan, self._routes, decided)
-        return self._changes
-
-    def end(self, keys: list[int], second: int = 0) -> None:
-        """End the batch: it had rows of these keys, in this second."""
-        watches = self.steering.watches(self._routes)
-        frame = pl.DataFrame({"key": pl.Series(keys, dtype=pl.Int64)})
-        frame = frame.with_columns(hash_keys(frame, ["key"]).alias(HASH))
-        operators = {}
-        for head, phases in self._routes.items():
-            slots = phases.routes.storage_slots(_keys(frame))
-            parts = [frame.filter(pl.Series(slots == slot)) for slot in range(phases.slots)]
-            watch: Watch | None = watches.get(head)
-            operators[head] = OperatorReport(
-                runs=((),) * phases.slots,
-                rows=tuple(part.height for part in parts),
-                next_due_us=None,
-                last_end_us=None,
-                sightings=() if watch is None else tuple(watch_rows([part], ["key"], watch) for part in parts),
-            )
-        latest = {node: second * SECOND_US for nodes in self.plan.watermarks.values() for node in nodes}
-        report = BatchReport({"rows_in": len(keys)}, latest, {}, operators, 0, (), (), None)
-        before = load_time(self.plan, self.manifest)
-        times = {
-            head: before.operator_time(self.batch, self.plan.watermarks[head], lagging=False, draining=False, now_us=0)
-            for head in self._routes
-        }
-        after = before.advanced(SeenTimes(latest), rules_of(self.plan), now_us=0)
-        levels = store_levels(self.plan, self._routes, self._changes, times, after, report)
-        self.manifest = Manifest(
-            "test", {}, self.batch, 1, "q", None, None, levels, watermarks=store_time(self.plan, after)
-        )
-        self.steering.observe(self.manifest, report, self._routes)
-
-    def run(self, keys: list[int], second: int = 0) -> dict[int, Change]:
-        changes = self.begin()
-        self.end(keys, second)
-        return changes
-
-    def tell(self, action: Any, operator: str | None = None, **arguments: Any) -> Reply:
-        return self.steering.submit(Command("id", action, operator, arguments))
-
-
-def _keys(frame: pl.DataFrame) -> KeyBatch:
-    return KeyBatch.of(frame, ["key"])
 
 
 def hash_of(key: int) -> int:
@@ -221,7 +144,7 @@ def test_a_command_for_all_operators_is_carried_out_for_all_or_for_none(tmp_path
 
 
 def test_a_key_moves_splits_and_goes_home(flow: Flow) -> None:
-    home = int(flow.routes.routes.storage_slots(_keys(pl.DataFrame({"key": [7]})))[0])
+    home = int(flow.routes.routes.storage_slots(KeyBatch.of(pl.DataFrame({"key": [7]}), ["key"]))[0])
     away = (home + 1) % 4
     assert flow.tell("move", key="7", slot=away).text == f"agg: key 7 goes to slot {away}; takes effect after batch 1"
     flow.run(FEW)

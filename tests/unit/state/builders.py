@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from anabranch.model import HASH, WINDOW, RunRef
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
-from anabranch.state import Checkpoint, LevelState, Manifest, RunFiles, Store, WriteName
+from anabranch.state import Checkpoint, LevelState, Manifest, RunFiles, RunsOfSlot, Store, WriteName
 
 # Children of this process would inherit the threads of its libraries in an unknown state; those of a server that
 # has loaded the modules and done nothing start clean, and fast.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["anabranch.state", "pytest", "hypothesis"])
+
+HERE = 0
+"""The slot that hands over."""
+Places = Callable[[pl.DataFrame], NDArray[np.int32]]
 
 
 def windowed(rows: Sequence[tuple[int, int, int]]) -> pl.DataFrame:
@@ -63,6 +69,17 @@ def commit_batches(checkpoint: Checkpoint, count: int, epoch: int = 1) -> list[M
         runs.append(run_files(checkpoint.store, batch, epoch).write(frame))
         committed.append(checkpoint.commit(manifest(batch, runs, epoch)))
     return committed
+
+
+def places(slot_of: dict[int, int]) -> Places:
+    """Return the function that puts hashes on slots; those that are not named stay."""
+    return lambda rows: np.array([slot_of.get(key, HERE) for key in rows[HASH].to_list()], np.int32)
+
+
+def slot_over(store: Store, refs: Sequence[RunRef] = (), batch: int = 0) -> RunsOfSlot:
+    """Return a slot with these runs, as a batch finds it."""
+    files = run_files(store, batch)
+    return RunsOfSlot(refs, files, files)
 
 
 class Clock:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -67,10 +66,3 @@ def _install_commands(folder: Path, python: Path) -> list[list[str]]:
 def _find_uv() -> str | None:
     beside = Path(sys.executable).parent / "uv"
     return str(beside) if beside.exists() else shutil.which("uv")
-
-
-def find_free_port() -> int:
-    """Return a port of this machine that nothing listens on now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

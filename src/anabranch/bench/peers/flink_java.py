@@ -27,6 +27,8 @@ _OPENED_PACKAGES = (
     "util.concurrent.atomic",
     "util.concurrent.locks",
 )
+# What jobs have in common: it is compiled together with each of them.
+_COMMON_SOURCE = Path(__file__).parent / "MeasuredJob.java"
 SETTINGS: Mapping[str, str] = {
     "execution.runtime-mode": "STREAMING",
     "parallelism.default": "2",
@@ -53,7 +55,7 @@ def prepare_job(
     flink = next(python.parent.parent.glob("lib/python*/site-packages/pyflink/lib"))
     java, javac = find_jdk(os.environ)
     jars = os.pathsep.join(f"{folder}/*" for folder in (flink, *connectors))
-    classes = _compile(name, sources, javac, jars, cache_dir)
+    classes = _compile(name, [*sources, _COMMON_SOURCE], javac, jars, cache_dir)
     return [
         str(java),
         f"-Xmx{memory}",

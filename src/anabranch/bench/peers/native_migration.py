@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anabranch.bench.migration_inputs import hand_out
-from anabranch.bench.peers.native_spark import configure, describe_batch
+from anabranch.bench.peers.native_spark import configure, describe_batch, start_spark
+from anabranch.bench.peers.options import read_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,29 +46,11 @@ def start(spark: SparkSession, watched: Path, output: Path, checkpoint: str) -> 
 
 def main() -> None:
     """Run the query in two parts and write commits and moments as JSON."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--input", required=True)
-    parser.add_argument("--output", required=True)
-    parser.add_argument("--checkpoint", required=True)
-    parser.add_argument("--result", required=True)
-    parser.add_argument("--memory", required=True)
-    parser.add_argument("--slots", type=int, required=True)
-    parser.add_argument("--slots-after", type=int, required=True)
-    parser.add_argument("--files", type=int, required=True)
-    parser.add_argument("--files-before", type=int, required=True)
-    arguments = parser.parse_args()
-
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession
+    arguments = read_options(input=str, memory=str, slots=int, slots_after=int, files=int, files_before=int)
 
     # Only this state store can be repartitioned.
     settings = configure("rocksdb", arguments.memory) | {"spark.sql.shuffle.partitions": str(arguments.slots)}
-    builder = SparkSession.builder.appName("migration-native").config("spark.ui.showConsoleProgress", "false")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = start_spark("migration-native", {**settings, "spark.ui.showConsoleProgress": "false"})
 
     watched, output = Path(arguments.checkpoint).with_name("watched"), Path(arguments.output)
     hand_out(Path(arguments.input), watched, 0, arguments.files_before)

@@ -6,9 +6,15 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from anabranch.bench.peers.options import read_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 STATE_STORES = {
     "memory": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
@@ -34,65 +40,60 @@ def configure(state_store: str, memory: str) -> dict[str, str]:
     }
 
 
-def main() -> None:
-    """Run the query over all files and write samples, batches and settings as JSON."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--input", required=True)
-    parser.add_argument("--format", choices=("json", "csv", "parquet"), required=True)
-    parser.add_argument("--output", required=True)
-    parser.add_argument("--checkpoint", required=True)
-    parser.add_argument("--result", required=True)
-    parser.add_argument("--state-store", choices=sorted(STATE_STORES), required=True)
-    parser.add_argument("--files-per-batch", type=int, required=True)
-    parser.add_argument("--memory", default="4g")
-    arguments = parser.parse_args()
-
+def start_spark(name: str, settings: Mapping[str, str]) -> SparkSession:
+    """Return a session with these settings that says nothing but errors."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    import pyspark
     from pyspark.sql import SparkSession
-    from pyspark.sql import functions as F
 
-    settings = configure(arguments.state_store, arguments.memory)
-    builder = SparkSession.builder.appName("keyed-window-native")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
+    builder = SparkSession.builder.appName(name)
+    for setting, value in settings.items():
+        builder = builder.config(setting, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def run_windows(spark: SparkSession, given: argparse.Namespace, delay: str, window: str) -> list[dict[str, Any]]:
+    """Count and sum the readings of each sensor in windows, to the end of all files; return Spark's reports."""
+    from pyspark.sql import functions as F
 
     readings = (
-        spark.readStream.format(arguments.format)
+        spark.readStream.format(given.format)
         .schema("sensor long, ts long, value double")
         .option("header", "true")
-        .option("maxFilesPerTrigger", arguments.files_per_batch)
-        .load(arguments.input)
+        .option("maxFilesPerTrigger", given.files_per_batch)
+        .load(given.input)
     )
     totals = (
         readings.withColumn("event_time", F.timestamp_millis("ts"))
-        .withWatermark("event_time", "2 seconds")
-        .groupBy(F.window("event_time", "10 seconds"), "sensor")
+        .withWatermark("event_time", delay)
+        .groupBy(F.window("event_time", window), "sensor")
         .agg(F.count("*").alias("readings"), F.sum("value").alias("total"))
         .select(F.unix_millis("window.start").alias("window_start"), "sensor", "readings", "total")
     )
     query = (
         totals.writeStream.format("parquet")
         .outputMode("append")
-        .option("path", arguments.output)
-        .option("checkpointLocation", arguments.checkpoint)
+        .option("path", given.output)
+        .option("checkpointLocation", given.checkpoint)
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination()
-    batches = [describe_batch(json.loads(progress.json)) for progress in query.recentProgress]
-    spark.stop()
+    return [json.loads(progress.json) for progress in query.recentProgress]
 
-    outcome = {
-        "samples": _sample_commits(batches),
-        "batches": batches,
-        "settings": {**settings, "maxFilesPerTrigger": str(arguments.files_per_batch)},
-        "versions": {"pyspark": pyspark.__version__},
-    }
-    Path(arguments.result).write_text(json.dumps(outcome))
+
+def main() -> None:
+    """Run the query over all files and write samples, batches and settings as JSON."""
+    arguments = read_options(input=str, format=str, state_store=str, files_per_batch=int, memory=str)
+
+    settings = configure(arguments.state_store, arguments.memory)
+    spark = start_spark("keyed-window-native", settings)
+    reports = run_windows(spark, arguments, "2 seconds", "10 seconds")
+    spark.stop()
+    batches = [describe_batch(report) for report in reports]
+    write_outcome(arguments.result, batches, {**settings, "maxFilesPerTrigger": str(arguments.files_per_batch)})
 
 
 def describe_batch(progress: dict[str, Any]) -> dict[str, float]:
@@ -102,7 +103,20 @@ def describe_batch(progress: dict[str, Any]) -> dict[str, float]:
     return {"rows": progress["numInputRows"], "seconds": seconds, "committed_at": started + seconds}
 
 
-def _sample_commits(batches: list[dict[str, float]]) -> list[tuple[float, int]]:
+def write_outcome(path: str, batches: Sequence[Mapping[str, float]], settings: Mapping[str, str]) -> None:
+    """Write commits, batches and settings as JSON."""
+    import pyspark
+
+    outcome = {
+        "samples": _sample_commits(batches),
+        "batches": batches,
+        "settings": settings,
+        "versions": {"pyspark": pyspark.__version__},
+    }
+    Path(path).write_text(json.dumps(outcome))
+
+
+def _sample_commits(batches: Sequence[Mapping[str, float]]) -> list[tuple[float, int]]:
     """Return (seconds, rows committed so far) for every batch with rows; the last, empty one only closes windows."""
     samples: list[tuple[float, int]] = []
     rows = 0

@@ -5,7 +5,6 @@ The ads are a broadcast table, read from Redis once: the best case of a streamâ€
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from pathlib import Path
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from anabranch.bench.peers.native_spark import configure, describe_batch
+from anabranch.bench.peers.native_spark import configure, describe_batch, start_spark, write_outcome
+from anabranch.bench.peers.options import read_options
 from anabranch.bench.ysb_redis import open_redis, write_windows
 
 if TYPE_CHECKING:
@@ -22,33 +22,22 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run the query and write samples, batches and settings as JSON."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--servers", required=True)
-    parser.add_argument("--topic", required=True)
-    parser.add_argument("--redis", required=True)
-    parser.add_argument("--jars", required=True)
-    parser.add_argument("--output", required=True)
-    parser.add_argument("--checkpoint", required=True)
-    parser.add_argument("--result", required=True)
-    parser.add_argument("--max-rows", type=int, required=True)
-    parser.add_argument("--memory", required=True)
-    parser.add_argument("--delay-ms", type=int, required=True)
-    parser.add_argument("--window-ms", type=int, required=True)
-    parser.add_argument("--seconds", type=float, required=True)
-    given = parser.parse_args()
-
-    import pyspark
-    from pyspark.sql import SparkSession
+    given = read_options(
+        servers=str,
+        topic=str,
+        redis=str,
+        jars=str,
+        max_rows=int,
+        memory=str,
+        delay_ms=int,
+        window_ms=int,
+        seconds=float,
+    )
 
     # A few hundred keys: the state store that keeps them in memory is the faster one.
     settings = configure("memory", given.memory)
     settings["spark.jars"] = ",".join(str(jar) for jar in sorted(Path(given.jars).glob("*.jar")))
-    builder = SparkSession.builder.appName("ysb-native")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-
+    spark = start_spark("ysb-native", settings)
     client = open_redis(given.redis)
 
     def write(batch: DataFrame, number: int) -> None:
@@ -72,19 +61,7 @@ def main() -> None:
         query.awaitTermination()
     batches = [describe_batch(json.loads(progress.json)) for progress in query.recentProgress]
     spark.stop()
-
-    samples, done = [], 0
-    for batch in batches:
-        if batch["rows"]:
-            done += int(batch["rows"])
-            samples.append((batch["committed_at"] - batches[0]["committed_at"], done))
-    outcome = {
-        "samples": samples,
-        "batches": batches,
-        "settings": {name: value for name, value in settings.items() if name != "spark.jars"},
-        "versions": {"pyspark": pyspark.__version__},
-    }
-    Path(given.result).write_text(json.dumps(outcome))
+    write_outcome(given.result, batches, {name: value for name, value in settings.items() if name != "spark.jars"})
 
 
 def _count_views(spark: SparkSession, given: Any) -> DataFrame:

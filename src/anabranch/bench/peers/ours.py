@@ -2,49 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
-from importlib.metadata import version
-from pathlib import Path
-
 import polars as pl
 
 import anabranch as ab
-from anabranch.model import BatchProgress
-
-
-class CommitClock:
-    """Note by the wall clock when each batch with rows was committed."""
-
-    def __init__(self) -> None:
-        self.samples: list[tuple[float, int]] = []
-        self._started = time.monotonic()
-
-    def note(self, batch: BatchProgress) -> None:
-        """Take one committed batch."""
-        if batch.rows_in:
-            done = self.samples[-1][1] if self.samples else 0
-            self.samples.append((time.monotonic() - self._started, done + batch.rows_in))
+from anabranch.bench.peers.options import read_options
+from anabranch.bench.peers.our_outcome import CommitClock, describe_batch, write_outcome
+from anabranch.bench.workload import SCHEMA
 
 
 def main() -> None:
     """Run the flow over all files and write samples and batches as JSON."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--input", required=True)
-    parser.add_argument("--format", choices=("json", "csv", "parquet"), required=True)
-    parser.add_argument("--output", required=True)
-    parser.add_argument("--checkpoint", required=True)
-    parser.add_argument("--result", required=True)
-    parser.add_argument("--files-per-batch", type=int, required=True)
-    parser.add_argument("--slots", type=int, required=True)
-    parser.add_argument("--memory", required=True)
-    arguments = parser.parse_args()
+    arguments = read_options(input=str, format=str, files_per_batch=int, slots=int, memory=str)
 
     source = ab.files(
         arguments.input,
         format=arguments.format,
-        schema={"sensor": pl.Int64, "ts": pl.Int64, "value": pl.Float64},
+        schema=SCHEMA,
         max_files=arguments.files_per_batch,
         max_bytes=None,
     )
@@ -65,22 +38,9 @@ def main() -> None:
     )
     spark.stop()
 
-    outcome = {
-        "samples": clock.samples,
-        "batches": [
-            {
-                "rows": batch.rows_in,
-                "seconds": batch.batch_seconds,
-                "state_bytes": batch.state_bytes,
-                "exchanged_bytes": batch.exchanged_bytes,
-                "phase_seconds": batch.phase_seconds,
-            }
-            for batch in progress
-        ],
-        "settings": {"slots": arguments.slots, "max_files": arguments.files_per_batch, "memory": arguments.memory},
-        "versions": {name: version(name) for name in ("anabranch", "pyspark", "polars", "pyarrow")},
-    }
-    Path(arguments.result).write_text(json.dumps(outcome))
+    batches = [describe_batch(batch, "state_bytes", "exchanged_bytes") for batch in progress]
+    settings = {"slots": arguments.slots, "max_files": arguments.files_per_batch, "memory": arguments.memory}
+    write_outcome(arguments.result, clock, batches, settings)
 
 
 if __name__ == "__main__":

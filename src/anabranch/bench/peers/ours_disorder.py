@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-from importlib.metadata import version
-from pathlib import Path
-
 import polars as pl
 
 import anabranch as ab
-from anabranch.bench.peers.ours import CommitClock
+from anabranch.bench.peers.options import read_options
+from anabranch.bench.peers.our_outcome import CommitClock, describe_batch, write_outcome
 from anabranch.bench.workload import SCHEMA
 
 
 def main() -> None:
     """Run the flow over all files and write samples and batches as JSON."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--input", required=True)
-    parser.add_argument("--format", required=True)
-    parser.add_argument("--output", required=True)
-    parser.add_argument("--checkpoint", required=True)
-    parser.add_argument("--result", required=True)
-    parser.add_argument("--files-per-batch", type=int, required=True)
-    parser.add_argument("--slots", type=int, required=True)
-    parser.add_argument("--memory", required=True)
-    parser.add_argument("--per", choices=("key", "slot"), required=True)
-    parser.add_argument("--delay-ms", type=int, required=True)
-    parser.add_argument("--window-ms", type=int, required=True)
-    parser.add_argument("--lateness-ms", type=int, required=True)
-    arguments = parser.parse_args()
+    arguments = read_options(
+        input=str,
+        format=str,
+        files_per_batch=int,
+        slots=int,
+        memory=str,
+        per=str,
+        delay_ms=int,
+        window_ms=int,
+        lateness_ms=int,
+        local_merge=str,
+    )
 
     source = ab.files(
         arguments.input,
@@ -57,27 +51,20 @@ def main() -> None:
         trigger="available-now",
         drain=True,
         slots=arguments.slots,
+        local_merge=arguments.local_merge == "on",
     )
     spark.stop()
 
-    outcome = {
-        "samples": clock.samples,
-        "batches": [
-            {
-                "rows": batch.rows_in,
-                "seconds": batch.batch_seconds,
-                "late_rows": batch.late_rows,
-                "slot_late_rows": batch.slot_late_rows,
-                "state_bytes": batch.state_bytes,
-                "exchanged_bytes": batch.exchanged_bytes,
-                "phase_seconds": batch.phase_seconds,
-            }
-            for batch in progress
-        ],
-        "settings": {"slots": arguments.slots, "max_files": arguments.files_per_batch, "memory": arguments.memory},
-        "versions": {name: version(name) for name in ("anabranch", "pyspark", "polars", "pyarrow")},
+    batches = [
+        describe_batch(batch, "late_rows", "slot_late_rows", "state_bytes", "exchanged_bytes") for batch in progress
+    ]
+    settings = {
+        "slots": arguments.slots,
+        "max_files": arguments.files_per_batch,
+        "memory": arguments.memory,
+        "local_merge": arguments.local_merge,
     }
-    Path(arguments.result).write_text(json.dumps(outcome))
+    write_outcome(arguments.result, clock, batches, settings)
 
 
 if __name__ == "__main__":

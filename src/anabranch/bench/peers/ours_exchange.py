@@ -7,7 +7,6 @@ import json
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from anabranch.bench.exchange_answers import STORE_TABLE
 from anabranch.bench.exchange_figures import AHEAD, GLOBAL, HELD, LOCAL, PLAIN
 from anabranch.bench.exchange_inputs import DELAY_MS, FILE_FORMAT, MIXED, PARTITIONED, PARTITIONS, WINDOW_MS
 from anabranch.bench.namespaces import read_link
-from anabranch.bench.peers.ours import CommitClock
+from anabranch.bench.peers.our_outcome import CommitClock, describe_batch, list_versions
 from anabranch.bench.registry import BenchError
 from anabranch.bench.workload import SCHEMA
 from anabranch.spark.anchors import executor_locations
@@ -76,16 +75,7 @@ def run_way(
         "shuffle_bytes": shuffled,
         "crossed_bytes": crossed,
         "batches": [
-            {
-                "rows": batch.rows_in,
-                "seconds": batch.batch_seconds,
-                "exchanged_bytes": batch.exchanged_bytes,
-                "state_bytes": batch.state_bytes,
-                "slot_rows": list(batch.slot_rows),
-                "late_rows": batch.late_rows,
-                "phase_seconds": batch.phase_seconds,
-            }
-            for batch in progress
+            describe_batch(batch, "exchanged_bytes", "state_bytes", "slot_rows", "late_rows") for batch in progress
         ],
     }
 
@@ -143,8 +133,7 @@ def main() -> None:
         checkpoint = Path(arguments.checkpoint) / str(number)
         seen.append(run_way(spark, given, output, checkpoint, arguments.slots, links))
     spark.stop()
-    versions = {name: version(name) for name in ("anabranch", "pyspark", "polars", "pyarrow")}
-    Path(arguments.result).write_text(json.dumps({"runs": seen, "versions": versions}))
+    Path(arguments.result).write_text(json.dumps({"runs": seen, "versions": list_versions()}))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,9 @@ from pyspark.sql import SparkSession
 
 import anabranch as ab
 from anabranch.bench.competitors import Competitor
+from anabranch.bench.peers.options import read_options
 from anabranch.bench.peers.steerings import RecordingSteering
+from anabranch.bench.workload import SCHEMA
 from anabranch.spark.driver import Driver
 from anabranch.spark.settings import make_settings
 from anabranch.spark.spec import FlowProgram
@@ -27,7 +28,7 @@ def run_case(
     source = ab.files(
         folder,
         format="parquet",
-        schema={"sensor": pl.Int64, "ts": pl.Int64, "value": pl.Float64},
+        schema=SCHEMA,
         max_files=1,
         max_bytes=None,
     )
@@ -61,14 +62,7 @@ def run_case(
 
 def main() -> None:
     """Run all cases of a JSON file and write what was seen as JSON."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--cases", required=True)
-    parser.add_argument("--output", required=True)
-    parser.add_argument("--checkpoint", required=True)
-    parser.add_argument("--result", required=True)
-    parser.add_argument("--slots", type=int, required=True)
-    parser.add_argument("--memory", required=True)
-    arguments = parser.parse_args()
+    arguments = read_options(cases=str, slots=int, memory=str)
     cases: list[Mapping[str, Any]] = json.loads(Path(arguments.cases).read_text())
     spark = ab.local_session(master="local[2]", memory=arguments.memory)
     seen = {}

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 import anabranch as ab
 from anabranch.bench.migration_inputs import SCHEMA, hand_out
+from anabranch.bench.peers.our_outcome import describe_commit
 from anabranch.bench.peers.steerings import ScriptedSteering, Step
 from anabranch.model import BatchProgress
 from anabranch.routing import hash_keys
@@ -41,19 +42,8 @@ class CommitLog:
 
     def note(self, batch: BatchProgress) -> None:
         """Take one committed batch."""
-        self.batches.append(
-            {
-                "batch": batch.batch,
-                "rows": batch.rows_in,
-                "seconds": batch.batch_seconds,
-                "committed_at": time.time(),
-                "moved_bytes": batch.moved_bytes,
-                "state_bytes": batch.state_bytes,
-                "slots": len(batch.slot_rows),
-                "change": "; ".join(batch.changes),
-                "phase_seconds": batch.phase_seconds,
-            }
-        )
+        described = describe_commit(batch, "batch", "moved_bytes", "state_bytes")
+        self.batches.append({**described, "slots": len(batch.slot_rows)})
 
 
 def build_flow(folder: Path, output: Path, window: str) -> ab.Flow:

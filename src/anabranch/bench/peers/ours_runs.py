@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,8 @@ import anabranch as ab
 from anabranch.bench.competitors import Competitor
 from anabranch.bench.peers.core_shares import CoreShares
 from anabranch.bench.peers.lehmer import LehmerSum
+from anabranch.bench.peers.our_outcome import describe_commit
+from anabranch.bench.workload import SCHEMA
 from anabranch.model import BatchProgress
 
 
@@ -34,7 +35,7 @@ def run_flow(
     source = ab.files(
         given["folder"],
         format="parquet",
-        schema={"sensor": pl.Int64, "ts": pl.Int64, "value": pl.Float64},
+        schema=SCHEMA,
         max_files=given["files_per_batch"],
         max_bytes=None,
     )
@@ -53,17 +54,7 @@ def run_flow(
     batches: list[dict[str, Any]] = []
 
     def note(batch: BatchProgress) -> None:
-        batches.append(
-            {
-                "rows": batch.rows_in,
-                "seconds": batch.batch_seconds,
-                "committed_at": time.time(),
-                "slot_rows": list(batch.slot_rows),
-                "phase_seconds": batch.phase_seconds,
-                "moved_bytes": batch.moved_bytes,
-                "change": "; ".join(batch.changes),
-            }
-        )
+        batches.append(describe_commit(batch, "slot_rows", "moved_bytes"))
 
     before = measure_processor_seconds()
     flow.run(

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-from importlib.metadata import version
-from pathlib import Path
-
 import polars as pl
 
 import anabranch as ab
-from anabranch.bench.peers.ours import CommitClock
+from anabranch.bench.peers.options import read_options
+from anabranch.bench.peers.our_outcome import CommitClock, describe_batch, write_outcome
 from anabranch.bench.ysb_redis import CampaignWindows
 
 
@@ -37,20 +33,17 @@ def build_flow(servers: str, topic: str, redis_url: str, max_rows: int, delay_ms
 
 def main() -> None:
     """Run the flow and write samples and batches as JSON."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--servers", required=True)
-    parser.add_argument("--topic", required=True)
-    parser.add_argument("--redis", required=True)
-    parser.add_argument("--output", required=True)
-    parser.add_argument("--checkpoint", required=True)
-    parser.add_argument("--result", required=True)
-    parser.add_argument("--max-rows", type=int, required=True)
-    parser.add_argument("--slots", type=int, required=True)
-    parser.add_argument("--memory", required=True)
-    parser.add_argument("--delay-ms", type=int, required=True)
-    parser.add_argument("--window-ms", type=int, required=True)
-    parser.add_argument("--seconds", type=float, required=True)
-    given = parser.parse_args()
+    given = read_options(
+        servers=str,
+        topic=str,
+        redis=str,
+        max_rows=int,
+        slots=int,
+        memory=str,
+        delay_ms=int,
+        window_ms=int,
+        seconds=float,
+    )
 
     flow = build_flow(given.servers, given.topic, given.redis, given.max_rows, given.delay_ms, given.window_ms)
     spark = ab.local_session(master=f"local[{given.slots}]", memory=given.memory)
@@ -71,23 +64,9 @@ def main() -> None:
         )
     spark.stop()
 
-    outcome = {
-        "samples": clock.samples,
-        "batches": [
-            {
-                "rows": batch.rows_in,
-                "seconds": batch.batch_seconds,
-                "dead_rows": batch.dead_rows,
-                "late_rows": batch.late_rows,
-                "exchanged_bytes": batch.exchanged_bytes,
-                "phase_seconds": batch.phase_seconds,
-            }
-            for batch in progress
-        ],
-        "settings": {"slots": given.slots, "max_rows": given.max_rows, "memory": given.memory},
-        "versions": {name: version(name) for name in ("anabranch", "pyspark", "polars", "confluent-kafka")},
-    }
-    Path(given.result).write_text(json.dumps(outcome))
+    batches = [describe_batch(batch, "dead_rows", "late_rows", "exchanged_bytes") for batch in progress]
+    settings = {"slots": given.slots, "max_rows": given.max_rows, "memory": given.memory}
+    write_outcome(given.result, clock, batches, settings, "confluent-kafka")
 
 
 if __name__ == "__main__":

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import socket
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from anabranch.bench.servers.jars import BROKER, ServerMissing
-from anabranch.errors import AnabranchError
+from anabranch.bench.servers.processes import LOOPBACK, ServerError, ServerProcess, find_free_ports
 
-START_SECONDS = 90.0
-STOP_SECONDS = 20.0
 CLUSTER_ID = "QW5hYnJhbmNoVGVzdHMwMQ"
 SASL_USER, SASL_PASSWORD = "reader", "a-secret-of-the-tests"
 SMALL_HEAP_MB = 256
@@ -58,92 +52,59 @@ background.threads=2
 """
 
 
-class BrokerError(AnabranchError):
-    """A broker of one's own does not do what it was asked for."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens to at the moment."""
-    taken = [socket.socket() for _ in range(count)]
-    try:
-        for one in taken:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in taken]
-    finally:
-        for one in taken:
-            one.close()
-
-
 @dataclass
-class KafkaServer:
-    """A broker process that can be stopped, killed, paused, and started again at the same ports with its data.
+class KafkaServer(ServerProcess):
+    """A broker; a folder that another process made before is used with its topics, at new ports."""
 
-    A folder that another process made before is used with its topics, at new ports.
-    """
+    start_seconds: ClassVar[float] = 90.0
 
-    folder: Path
     heap_mb: int = SMALL_HEAP_MB
-    ports: list[int] = field(default_factory=lambda: free_ports(3))
-    process: subprocess.Popen[bytes] | None = None
+    ports: list[int] = field(default_factory=lambda: find_free_ports(3), kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.port = self.ports[0]
 
     @property
     def servers(self) -> str:
         """``host:port`` without security."""
-        return f"127.0.0.1:{self.ports[0]}"
+        return f"{LOOPBACK}:{self.port}"
 
     @property
     def sasl_servers(self) -> str:
         """``host:port`` that wants ``SASL_USER`` and ``SASL_PASSWORD`` (SASL_PLAINTEXT, mechanism PLAIN)."""
-        return f"127.0.0.1:{self.ports[1]}"
+        return f"{LOOPBACK}:{self.ports[1]}"
 
-    @property
-    def log(self) -> str:
-        """What the broker printed."""
-        return (self.folder / "broker.log").read_text(errors="replace")
+    def command(self) -> list[str]:
+        """Return the command that runs the broker."""
+        return self._java("kafka.Kafka", str(self.folder / "server.properties"))
 
-    def start(self) -> None:
-        """Start it, formatting its folder the first time, and wait until it answers."""
-        if self.process is not None:
-            msg = "the broker runs already"
-            raise BrokerError(msg)
-        properties = self._configure()
-        with (self.folder / "broker.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                self._java("kafka.Kafka", str(properties)), stdout=log, stderr=log, cwd=self.folder
-            )
-        deadline = time.monotonic() + START_SECONDS
-        while not self._answers():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                msg = f"the Kafka broker does not answer; it printed:\n{self.log[-4000:]}"
-                raise BrokerError(msg)
-            time.sleep(0.1)
+    def prepare(self) -> None:
+        """Write the settings anew, since ports may have changed; format the folder if that was not done yet."""
+        properties = self.folder / "server.properties"
+        properties.write_text(self.properties())
+        if not (self.folder / "data" / "meta.properties").exists():
+            format_it = ("format", "--cluster-id", CLUSTER_ID, "--config", str(properties))
+            self.run(*self._java("kafka.tools.StorageTool", *format_it))
 
-    def stop(self) -> None:
-        """End it in order; at once if that takes too long."""
-        if self.process is not None:
-            self.process.terminate()
-            try:
-                self.process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-            self.process = None
+    def properties(self) -> str:
+        """Return the broker's settings; of two lines for one setting, the later counts."""
+        return _PROPERTIES.format(
+            port=self.port,
+            sasl_port=self.ports[1],
+            controller_port=self.ports[2],
+            folder=self.folder,
+            user=SASL_USER,
+            password=SASL_PASSWORD,
+        )
 
-    def kill(self) -> None:
-        """End it at once, as a crash would."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
-
-    def pause(self) -> None:
-        """Stop its clock: connections stay open, nothing answers."""
-        self._running().send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let a paused broker go on."""
-        self._running().send_signal(signal.SIGCONT)
+    def answers(self) -> bool:
+        """Say whether the broker takes requests."""
+        if not super().answers():
+            return False
+        try:
+            return bool(self.admin().list_topics(timeout=2).brokers)
+        except Exception:  # confluent_kafka is imported where it is used, and so is its exception
+            return False
 
     def admin(self) -> Any:
         """Return a ``confluent_kafka.admin.AdminClient``."""
@@ -166,37 +127,6 @@ class KafkaServer:
         admin.delete_topics([topic])[topic].result(30)
         wait_for(lambda: topic not in admin.list_topics(timeout=10).topics)
 
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self.process is None:
-            msg = "the broker does not run"
-            raise BrokerError(msg)
-        return self.process
-
-    def _configure(self) -> Path:
-        """Write the settings anew, since ports may have changed; format the folder if that was not done yet."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        properties = self.folder / "server.properties"
-        properties.write_text(
-            _PROPERTIES.format(
-                port=self.ports[0],
-                sasl_port=self.ports[1],
-                controller_port=self.ports[2],
-                folder=self.folder,
-                user=SASL_USER,
-                password=SASL_PASSWORD,
-            )
-        )
-        if (self.folder / "data" / "meta.properties").exists():
-            return properties
-        command = self._java(
-            "kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", str(properties)
-        )
-        outcome = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
-        if outcome.returncode != 0:
-            msg = f"formatting the broker's folder failed:\n{outcome.stdout}{outcome.stderr}"
-            raise BrokerError(msg)
-        return properties
-
     def _java(self, main: str, *arguments: str) -> list[str]:
         java = shutil.which("java") if "JAVA_HOME" not in os.environ else f"{os.environ['JAVA_HOME']}/bin/java"
         if java is None:
@@ -215,15 +145,6 @@ class KafkaServer:
             *arguments,
         ]
 
-    def _answers(self) -> bool:
-        with socket.socket() as client:
-            if client.connect_ex(("127.0.0.1", self.ports[0])) != 0:
-                return False
-        try:
-            return bool(self.admin().list_topics(timeout=2).brokers)
-        except Exception:  # confluent_kafka is imported where it is used, and so is its exception
-            return False
-
 
 def wait_for(condition: Callable[[], bool]) -> None:
     """Wait until the broker has done what it was asked for."""
@@ -231,5 +152,5 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         if time.monotonic() > deadline:
             msg = "the broker does not do what it was asked for"
-            raise BrokerError(msg)
+            raise ServerError(msg)
         time.sleep(0.05)

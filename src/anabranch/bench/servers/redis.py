@@ -1,56 +1,67 @@
-"""A Redis server of a bench's own, without files."""
+"""A Redis server of one's own."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from anabranch.bench.servers.jars import ServerMissing
-from anabranch.bench.servers.kafka import free_ports
-from anabranch.errors import AnabranchError
-
-START_SECONDS = 20.0
+from anabranch.bench.servers.processes import LOOPBACK, ServerProcess, find_program
 
 
-class RedisError(AnabranchError):
-    """A Redis server of one's own does not answer."""
+@dataclass
+class RedisServer(ServerProcess):
+    """A server without files, unless it is to keep its data over a restart."""
+
+    password: str | None = None
+    keeps_data: bool = False
+    """Write every change to a file before it is answered, as a careful user sets it."""
+
+    @property
+    def url(self) -> str:
+        """How clients reach it, the password included."""
+        secret = f":{self.password}@" if self.password else ""
+        return f"redis://{secret}{LOOPBACK}:{self.port}/0"
+
+    def command(self) -> list[str]:
+        """Return the command that runs the server."""
+        binary = find_program(["redis-server"], [], "redis-server")
+        options = ["--port", str(self.port), "--bind", LOOPBACK, "--save", "", "--dir", str(self.folder)]
+        options += ["--appendonly", "yes", "--appendfsync", "always"] if self.keeps_data else ["--appendonly", "no"]
+        if self.password:
+            options += ["--requirepass", self.password]
+        return [binary, *options]
+
+    def client(self) -> Any:
+        """Return a client that answers in text."""
+        return _import_client().Redis.from_url(self.url, decode_responses=True)
+
+    def answers(self) -> bool:
+        """Say whether the server takes requests."""
+        if not super().answers():
+            return False
+        try:
+            with self.client() as client:
+                return bool(client.ping())
+        except _import_client().RedisError:
+            return False
 
 
 @contextmanager
 def run_redis(folder: Path) -> Iterator[str]:
-    """Run a server while the block runs, and give its URL."""
-    program = shutil.which("redis-server")
-    if program is None:
-        msg = "redis-server is not installed (Debian: apt-get install redis-server)"
-        raise ServerMissing(msg)
+    """Run a server without files while the block runs, and give its URL; its log lies in the folder."""
+    _import_client()
+    with RedisServer(folder) as server:
+        yield server.url
+
+
+def _import_client() -> Any:
     try:
         import redis
     except ImportError as error:
-        msg = "the bench needs Redis' client: pip install 'anabranch[redis]'"
+        msg = "a server of one's own is asked by Redis' client: pip install 'anabranch[redis]'"
         raise ServerMissing(msg) from error
-    folder.mkdir(parents=True, exist_ok=True)
-    (port,) = free_ports(1)
-    options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(folder)]
-    with (folder / "redis.log").open("ab") as log:
-        process = subprocess.Popen([program, *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    url = f"redis://127.0.0.1:{port}/0"
-    try:
-        deadline = time.monotonic() + START_SECONDS
-        with redis.Redis.from_url(url) as client:
-            while True:
-                try:
-                    client.ping()
-                    break
-                except redis.RedisError as error:
-                    if process.poll() is not None or time.monotonic() > deadline:
-                        msg = f"the Redis server does not answer: {error}; its log: {folder / 'redis.log'}"
-                        raise RedisError(msg) from error
-                    time.sleep(0.05)
-        yield url
-    finally:
-        process.terminate()
-        process.wait()
+    return redis

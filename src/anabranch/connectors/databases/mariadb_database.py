@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar
 
 import polars as pl
 
 from anabranch.connectors.databases.addresses import Address, read_address
 from anabranch.connectors.databases.marks import Mark
+from anabranch.connectors.databases.quoting import BACKTICKS, Quoting
+from anabranch.connectors.databases.sql_database import Form, SqlDatabase
 from anabranch.connectors.databases.staged_rows import is_nested, json_texts
-from anabranch.connectors.databases.tables import MARKS, FoundColumn, Table, check_found_columns, check_unique_keys
+from anabranch.connectors.databases.tables import FoundColumn, Table
+from anabranch.connectors.extras import import_extra
 from anabranch.connectors.outages import ServerAway
 from anabranch.errors import SinkError
 
@@ -25,7 +28,7 @@ LONGEST_KEY_LETTERS = 255
 _TEXTS = ("varchar", "char", "text", "mediumtext", "longtext", "tinytext", "enum", "json", "uuid")
 _BYTES = ("varbinary", "binary", "blob", "mediumblob", "longblob", "tinyblob")
 _WHOLE = ("tinyint", "smallint", "mediumint", "int", "bigint", "decimal")
-_FORMS: dict[type[pl.DataType], tuple[str, tuple[str, ...]]] = {
+_FORMS: dict[type[pl.DataType], Form] = {
     pl.Boolean: ("boolean", ("tinyint", "bit")),
     pl.Int8: ("tinyint", _WHOLE),
     pl.Int16: ("smallint", _WHOLE[1:]),
@@ -48,14 +51,20 @@ _FORMS: dict[type[pl.DataType], tuple[str, tuple[str, ...]]] = {
     pl.Datetime: ("datetime(6)", ("datetime", "timestamp")),
     pl.Duration: ("bigint", ("bigint",)),
 }
-_NESTED = ("longtext", ("longtext", "json", "text", "mediumtext"))
 _AWAY = (1040, 1053, 1152, 1158, 1159, 1160, 1161, 1180, 1205, 1213, 1290, 1836, 1927, 2002, 2003, 2006, 2013, 2055)
 """Too many connections, shutdown, broken connections, lock waits, deadlocks, read-only while roles change."""
 _DENIED = (1044, 1045, 1142, 1143, 1227, 1370)
 
 
-class MariadbDatabase:
+class MariadbDatabase(SqlDatabase):
     """One connection to MariaDB or MySQL."""
+
+    product: ClassVar[str] = "MariaDB"
+    home: ClassVar[str] = "database"
+    quoting: ClassVar[Quoting] = BACKTICKS
+    forms: ClassVar[Mapping[type[pl.DataType], Form]] = _FORMS
+    decimal: ClassVar[str] = "decimal"
+    nested: ClassVar[Form] = ("longtext", ("longtext", "json", "text", "mediumtext"))
 
     def __init__(self, url: str) -> None:
         pymysql = _import_driver()
@@ -64,11 +73,10 @@ class MariadbDatabase:
             self._connection = pymysql.connect(**_settings_of(self._address))
         except (pymysql.err.MySQLError, OSError) as error:
             reason = self._address.scrub(_text_of(error))
-            if isinstance(error, OSError) or self.is_away(error):
+            # A certificate that is not trusted now will not be later: waiting does not help.
+            if "certificate" not in reason.lower() and (isinstance(error, OSError) or self.is_away(error)):
                 raise ServerAway(reason) from None
-            where = f"{self._address.host}/{self._address.database}"
-            msg = f"MariaDB at {where} refuses to connect: {reason}; correct the user, password or database in the URL"
-            raise SinkError(msg) from None
+            raise self._refused(reason) from None
 
     @classmethod
     def check_url(cls, url: str) -> None:
@@ -78,111 +86,47 @@ class MariadbDatabase:
             msg = f"the URL names no database; write it as {EXAMPLE}"
             raise SinkError(msg)
 
-    @classmethod
-    def check_schema(cls, schema: Mapping[str, pl.DataType]) -> None:
-        """Raise ``SinkError`` for a column that has no form here."""
-        for column, kind in schema.items():
-            _form_of(column, kind)
-
-    def marks_table(self, table: str) -> str:
-        """Return the name of the table of marks, in the same database as the table."""
-        database = table.rpartition(".")[0]
-        return f"{database}.{MARKS}" if database else MARKS
-
     def prepare_marks(self, table: str) -> None:
         """Make the table of marks unless it is there."""
         marks = self.marks_table(table)
         if self._exists(marks):
             return
         self._run(
-            f"CREATE TABLE IF NOT EXISTS {_quote_path(marks)} (target varchar(190) COLLATE utf8mb4_bin PRIMARY KEY, "
-            "flow varchar(255) COLLATE utf8mb4_bin NOT NULL, batch bigint NOT NULL, epoch bigint NOT NULL, "
-            "store varchar(64) NOT NULL, published_at timestamp NOT NULL DEFAULT current_timestamp "
+            f"CREATE TABLE IF NOT EXISTS {self.quoting.path(marks)} ("
+            "target varchar(190) COLLATE utf8mb4_bin PRIMARY KEY, flow varchar(255) COLLATE utf8mb4_bin NOT NULL, "
+            "batch bigint NOT NULL, epoch bigint NOT NULL, store varchar(64) NOT NULL, "
+            "published_at timestamp NOT NULL DEFAULT current_timestamp "
             "ON UPDATE current_timestamp) ENGINE=InnoDB CHARACTER SET utf8mb4"
         )
-
-    def prepare_table(self, table: Table) -> None:
-        """Make the table if it is absent; raise ``SinkError`` if the one that is there does not fit."""
-        forms = {column: _form_of(column, kind) for column, kind in table.columns.items()}
-        wanted = {column: form for column, (form, _) in forms.items()}
-        for key in table.keys:
-            wanted[key] = _as_key(wanted[key])
-        if not self._exists(table.name):
-            columns = ", ".join(f"{_quote(column)} {form} NULL" for column, form in wanted.items())
-            # No primary key: that would refuse nulls, which may stand in a key all the same.
-            unique = f", UNIQUE KEY ({_names(table.keys)})" if table.keys else ""
-            # The default ways to compare texts take 'a' and 'A' for the same key.
-            collation = "utf8mb4_nopad_bin" if self._is_mariadb() else "utf8mb4_0900_bin"
-            self._run(
-                f"CREATE TABLE {_quote_path(table.name)} ({columns}{unique}) "
-                f"ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE {collation}"
-            )
-            return
-        schema, name = self._locate(table.name)
-        engines = self._run(
-            "SELECT engine FROM information_schema.tables WHERE table_schema = %s AND table_name = %s", schema, name
-        )
-        if engines and engines[0][0] not in ("InnoDB", None):
-            engine = engines[0][0]
-            msg = f"the table {table.name} has the engine {engine}, without transactions; ALTER TABLE … ENGINE=InnoDB"
-            raise SinkError(msg)
-        found = [
-            FoundColumn(column, kind.lower(), nullable == "NO" and default is None and not extra)
-            for column, kind, nullable, default, extra in self._run(
-                "SELECT column_name, data_type, is_nullable, column_default, extra FROM information_schema.columns "
-                "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
-                *(schema, name),
-            )
-        ]
-        check_found_columns(table, found, {column: held for column, (_, held) in forms.items()}, wanted)
-        unique_sets = self._run(
-            "SELECT group_concat(column_name SEPARATOR '\\n') FROM information_schema.statistics "
-            "WHERE table_schema = %s AND table_name = %s AND non_unique = 0 GROUP BY index_name",
-            *(schema, name),
-        )
-        check_unique_keys(table, [str(columns).split("\n") for (columns,) in unique_sets])
-
-    def lock_mark(self, table: str) -> Mark | None:
-        """Return a table's mark and keep others from changing it until the commit."""
-        marks = _quote_path(self.marks_table(table))
-        rows = self._run(f"SELECT flow, batch, epoch, store FROM {marks} WHERE target = %s FOR UPDATE", table)
-        return Mark(*rows[0]) if rows else None
 
     def write_mark(self, table: str, mark: Mark) -> None:
         """Write a table's mark."""
         self._run(
-            f"REPLACE INTO {_quote_path(self.marks_table(table))} (target, flow, batch, epoch, store) "
+            f"REPLACE INTO {self.quoting.path(self.marks_table(table))} (target, flow, batch, epoch, store) "
             "VALUES (%s, %s, %s, %s, %s)",
             *(table, mark.flow, mark.batch, mark.epoch, mark.store),
         )
 
     def write_rows(self, table: Table, rows: pl.DataFrame) -> None:
         """Add rows, or replace those of the same keys."""
-        target, names = _quote_path(table.name), _names(rows.columns).replace("%", "%%")
+        quote, target = self.quoting.name, self.quoting.path(table.name)
+        names = self.quoting.names(rows.columns).replace("%", "%%")
         holes = ", ".join(["%s"] * rows.width)
         statement = f"INSERT INTO {target} ({names}) VALUES ({holes})"
         if not table.keys:
             self._insert(statement, rows)
             return
         columns = table.values or list(table.keys)
-        changes = ", ".join(f"{_quote(column)} = VALUES({_quote(column)})" for column in columns).replace("%", "%%")
+        changes = ", ".join(f"{quote(column)} = VALUES({quote(column)})" for column in columns).replace("%", "%%")
         has_null = pl.any_horizontal(pl.col(*table.keys).is_null())
         self._insert(f"{statement} ON DUPLICATE KEY UPDATE {changes}", rows.filter(~has_null))
         nameless = rows.filter(has_null)
         if nameless.height:
             # A null equals nothing in a unique index: such rows are replaced by hand.
-            same = " AND ".join(f"{_quote(key)} <=> %s" for key in table.keys)
+            same = " AND ".join(f"{quote(key)} <=> %s" for key in table.keys)
             with self._connection.cursor() as cursor:
                 cursor.executemany(f"DELETE FROM {target} WHERE {same}", _as_values(nameless.select(table.keys)))
             self._insert(statement, nameless)
-
-    def delete_after(self, table: str, batch_column: str, after_batch: int) -> None:
-        """Delete the rows that later batches wrote last."""
-        self._run(f"DELETE FROM {_quote_path(table)} WHERE {_quote(batch_column)} > %s", after_batch)
-
-    def commit(self) -> None:
-        """Make it last."""
-        self._connection.commit()
 
     def close(self) -> None:
         """Close it; what was not committed is undone."""
@@ -200,15 +144,6 @@ class MariadbDatabase:
         err = _import_driver().err
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
         return isinstance(error, OSError | err.InterfaceError) or (isinstance(error, err.MySQLError) and code in _AWAY)
-
-    def advise(self, error: BaseException, table: str) -> str:
-        """Say what a user can do about an error."""
-        if error.args and error.args[0] in _DENIED:
-            return (
-                f"grant the user SELECT, INSERT, UPDATE and DELETE on {table} and {self.marks_table(table)}, "
-                "and CREATE on their database if they are to be made"
-            )
-        return f"change the table {table} so that it takes these rows, and start again: the batch is committed"
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -230,17 +165,55 @@ class MariadbDatabase:
         query = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
         return bool(self._run(query, *self._locate(table)))
 
+    def _create(self, table: Table, wanted: Mapping[str, str]) -> None:
+        columns = ", ".join(f"{self.quoting.name(column)} {form} NULL" for column, form in wanted.items())
+        unique = f", UNIQUE KEY ({self.quoting.names(table.keys)})" if table.keys else ""
+        # The default ways to compare texts take 'a' and 'A' for the same key.
+        collation = "utf8mb4_nopad_bin" if self._is_mariadb() else "utf8mb4_0900_bin"
+        self._run(
+            f"CREATE TABLE {self.quoting.path(table.name)} ({columns}{unique}) "
+            f"ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE {collation}"
+        )
+
+    def _find_columns(self, table: str) -> list[FoundColumn]:
+        place = self._locate(table)
+        engines = self._run(
+            "SELECT engine FROM information_schema.tables WHERE table_schema = %s AND table_name = %s", *place
+        )
+        if engines and engines[0][0] not in ("InnoDB", None):
+            engine = engines[0][0]
+            msg = f"the table {table} has the engine {engine}, without transactions; ALTER TABLE … ENGINE=InnoDB"
+            raise SinkError(msg)
+        return [
+            FoundColumn(column, kind.lower(), nullable == "NO" and default is None and not extra)
+            for column, kind, nullable, default, extra in self._run(
+                "SELECT column_name, data_type, is_nullable, column_default, extra FROM information_schema.columns "
+                "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+                *place,
+            )
+        ]
+
+    def _find_unique_keys(self, table: str) -> Sequence[Collection[str]]:
+        unique_sets = self._run(
+            "SELECT group_concat(column_name SEPARATOR '\\n') FROM information_schema.statistics "
+            "WHERE table_schema = %s AND table_name = %s AND non_unique = 0 GROUP BY index_name",
+            *self._locate(table),
+        )
+        return [str(columns).split("\n") for (columns,) in unique_sets]
+
+    def _as_key(self, form: str) -> str:
+        sizes = {"longtext": f"varchar({LONGEST_KEY_LETTERS})", "longblob": f"varbinary({LONGEST_KEY_LETTERS})"}
+        return sizes.get(form, form)
+
+    def _is_denied(self, error: BaseException) -> bool:
+        return bool(error.args) and error.args[0] in _DENIED
+
     def _is_mariadb(self) -> bool:
         return "mariadb" in str(self._run("SELECT version()")[0][0]).lower()
 
 
 def _import_driver() -> Any:
-    try:
-        import pymysql
-    except ImportError as error:
-        msg = "MariaDB and MySQL need their driver: pip install 'anabranch[mariadb]'"
-        raise SinkError(msg) from error
-    return pymysql
+    return import_extra("pymysql", "mariadb", "MariaDB and MySQL need their driver", SinkError)
 
 
 def _settings_of(address: Address) -> dict[str, Any]:
@@ -272,26 +245,6 @@ def _text_of(error: BaseException) -> str:
     return str(error.args[1]) if len(error.args) > 1 else str(error) or type(error).__name__
 
 
-def _form_of(column: str, kind: pl.DataType) -> tuple[str, tuple[str, ...]]:
-    """Return the type that a column is made with, and those that may hold it."""
-    if isinstance(kind, pl.Decimal):
-        return f"decimal({kind.precision}, {kind.scale})", ("decimal",)
-    if is_nested(kind):
-        return _NESTED
-    form = _FORMS.get(kind.base_type())
-    if form is None:
-        msg = f"column {column!r} is {kind}, which MariaDB has no type for; cast it before the sink"
-        raise SinkError(msg)
-    return form
-
-
-def _as_key(form: str) -> str:
-    """Return a type that an index can hold."""
-    return {"longtext": f"varchar({LONGEST_KEY_LETTERS})", "longblob": f"varbinary({LONGEST_KEY_LETTERS})"}.get(
-        form, form
-    )
-
-
 def _as_values(rows: pl.DataFrame) -> Sequence[tuple[Any, ...]]:
     return rows.select(_as_value(column, kind) for column, kind in rows.schema.items()).rows()
 
@@ -309,16 +262,3 @@ def _as_value(column: str, kind: pl.DataType) -> pl.Expr:
     if is_nested(kind):
         return json_texts(column, kind)
     return value
-
-
-def _quote(name: str) -> str:
-    doubled = name.replace("`", "``")
-    return f"`{doubled}`"
-
-
-def _quote_path(table: str) -> str:
-    return ".".join(_quote(part) for part in table.split("."))
-
-
-def _names(columns: Any) -> str:
-    return ", ".join(_quote(column) for column in columns)

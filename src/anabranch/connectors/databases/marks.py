@@ -75,7 +75,7 @@ def claim(mark: Mark | None, place: Place, last_batch: int | None, *, absence_is
     if mark is None:
         if known > NOTHING:
             if absence_is_loss and place.on_loss != "ignore":
-                _refuse_loss(place, f"has no mark of it, though batches up to {known} were committed")
+                _refuse_absence(place, known)
                 return None
             logger.warning(
                 "%s has no mark of the flow %r: it is taken as new, without what batches up to %d gave",
@@ -149,6 +149,19 @@ def is_due(mark: Mark | None, place: Place, given: Publication, store: str | Non
 def next_mark(mark: Mark | None, place: Place, given: Publication) -> Mark:
     """Return the mark that goes with a batch's rows."""
     return Mark(place.flow, given.batch, given.epoch, mark.store if mark else secrets.token_hex(8))
+
+
+def _refuse_absence(place: Place, known: int) -> None:
+    what = f"has no mark of the flow {place.flow!r}, though batches up to {known} were committed"
+    if place.on_loss == "republish":
+        _refuse_loss(place, what)
+        return
+    msg = (
+        f"{place.name} {what}. If this sink is new in the flow, start once with on_loss='ignore': it begins with the "
+        f"next batch, and the option may go again. If it held results before, it was emptied, or is another server: "
+        f"restore it. With on_loss='republish' it gets what the checkpoint keeps (kept_batches), in both cases"
+    )
+    raise SinkError(msg)
 
 
 def _refuse_loss(place: Place, what: str) -> None:

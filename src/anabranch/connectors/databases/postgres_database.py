@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar
 
 import polars as pl
 
 from anabranch.connectors.databases.addresses import read_address
 from anabranch.connectors.databases.marks import Mark
+from anabranch.connectors.databases.quoting import DOUBLE_QUOTES, Quoting
+from anabranch.connectors.databases.sql_database import Form, SqlDatabase
 from anabranch.connectors.databases.staged_rows import is_nested, json_texts
-from anabranch.connectors.databases.tables import MARKS, FoundColumn, Table, check_found_columns, check_unique_keys
+from anabranch.connectors.databases.tables import FoundColumn, Table
+from anabranch.connectors.extras import import_extra
 from anabranch.connectors.outages import ServerAway
 from anabranch.errors import SinkError
 
@@ -22,7 +25,7 @@ COPY_CHUNK_BYTES = 1 << 20
 
 _TEXTS = ("text", "character varying", "character", "citext", "uuid", "json", "jsonb", "inet", "USER-DEFINED")
 _WHOLE = ("smallint", "integer", "bigint", "numeric")
-_FORMS: dict[type[pl.DataType], tuple[str, tuple[str, ...]]] = {
+_FORMS: dict[type[pl.DataType], Form] = {
     pl.Boolean: ("boolean", ("boolean",)),
     pl.Int8: ("smallint", _WHOLE),
     pl.Int16: ("smallint", _WHOLE),
@@ -44,7 +47,6 @@ _FORMS: dict[type[pl.DataType], tuple[str, tuple[str, ...]]] = {
     pl.Time: ("time", ("time without time zone",)),
     pl.Duration: ("interval", ("interval",)),
 }
-_NESTED = ("jsonb", ("jsonb", "json", "text"))
 _AWAY_STATES = ("08", "40", "53", "55", "57")
 """Connection lost, conflict with another transaction, out of resources, locked, server shutting down or starting."""
 _READ_ONLY = "25006"
@@ -55,11 +57,20 @@ _WRONG_AT_CONNECT = (
     "no pg_hba.conf entry",
     "permission denied",
     "no password",
+    "certificate",
+    "does not support SSL",
 )
 
 
-class PostgresDatabase:
+class PostgresDatabase(SqlDatabase):
     """One connection to PostgreSQL."""
+
+    product: ClassVar[str] = "PostgreSQL"
+    home: ClassVar[str] = "schema"
+    quoting: ClassVar[Quoting] = DOUBLE_QUOTES
+    forms: ClassVar[Mapping[type[pl.DataType], Form]] = _FORMS
+    decimal: ClassVar[str] = "numeric"
+    nested: ClassVar[Form] = ("jsonb", ("jsonb", "json", "text"))
 
     def __init__(self, url: str) -> None:
         psycopg = _import_driver()
@@ -81,11 +92,7 @@ class PostgresDatabase:
             reason = self._address.scrub(error)
             if isinstance(error, psycopg.OperationalError) and not any(word in reason for word in _WRONG_AT_CONNECT):
                 raise ServerAway(reason) from None
-            where = f"{self._address.host}/{self._address.database}"
-            msg = (
-                f"PostgreSQL at {where} refuses to connect: {reason}; correct the user, password or database in the URL"
-            )
-            raise SinkError(msg) from None
+            raise self._refused(reason) from None
 
     @classmethod
     def check_url(cls, url: str) -> None:
@@ -94,15 +101,12 @@ class PostgresDatabase:
         read_address(url, ("postgresql", "postgres"), EXAMPLE)
 
     @classmethod
-    def check_schema(cls, schema: Mapping[str, pl.DataType]) -> None:
-        """Raise ``SinkError`` for a column that has no form here."""
-        for column, kind in schema.items():
-            _form_of(column, kind)
-
-    def marks_table(self, table: str) -> str:
-        """Return the name of the table of marks, in the same schema as the table."""
-        schema = table.rpartition(".")[0]
-        return f"{schema}.{MARKS}" if schema else MARKS
+    def form_of(cls, column: str, kind: pl.DataType) -> Form:
+        """Return the type that a column is made with, and those that may hold it."""
+        if isinstance(kind, pl.Datetime):
+            zone = "without" if kind.time_zone is None else "with"
+            return f"timestamp {zone} time zone", (f"timestamp {zone} time zone",)
+        return super().form_of(column, kind)
 
     def prepare_marks(self, table: str) -> None:
         """Make the table of marks unless it is there."""
@@ -112,49 +116,15 @@ class PostgresDatabase:
         # Two sinks may come here at the same moment; IF NOT EXISTS alone would let one of them fail.
         self._run("SELECT pg_advisory_xact_lock(hashtext('anabranch_commits'))")
         self._run(
-            f"CREATE TABLE IF NOT EXISTS {_quote_path(marks)} (target text PRIMARY KEY, flow text NOT NULL, "
+            f"CREATE TABLE IF NOT EXISTS {self.quoting.path(marks)} (target text PRIMARY KEY, flow text NOT NULL, "
             "batch bigint NOT NULL, epoch bigint NOT NULL, store text NOT NULL, "
             "published_at timestamptz NOT NULL DEFAULT now())"
         )
 
-    def prepare_table(self, table: Table) -> None:
-        """Make the table if it is absent; raise ``SinkError`` if the one that is there does not fit."""
-        forms = {column: _form_of(column, kind) for column, kind in table.columns.items()}
-        wanted = {column: form for column, (form, _) in forms.items()}
-        if not self._exists(table.name):
-            columns = ", ".join(f"{_quote(column)} {form}" for column, form in wanted.items())
-            # No primary key: that would refuse nulls, which may stand in a key all the same.
-            unique = f", UNIQUE ({_names(table.keys)})" if table.keys else ""
-            self._run(f"CREATE TABLE {_quote_path(table.name)} ({columns}{unique})")
-            return
-        found = [
-            FoundColumn(name, kind, nullable == "NO" and default is None and identity == "NO" and generated == "NEVER")
-            for name, kind, nullable, default, identity, generated in self._run(
-                "SELECT column_name, data_type, is_nullable, column_default, is_identity, is_generated "
-                "FROM information_schema.columns WHERE (quote_ident(table_schema) || '.' || quote_ident(table_name))"
-                "::regclass = to_regclass(%s) ORDER BY ordinal_position",
-                _quote_path(table.name),
-            )
-        ]
-        check_found_columns(table, found, {column: held for column, (_, held) in forms.items()}, wanted)
-        unique_sets = self._run(
-            "SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid "
-            "AND a.attnum = ANY(i.indkey) WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indpred IS NULL "
-            "GROUP BY i.indexrelid",
-            _quote_path(table.name),
-        )
-        check_unique_keys(table, [columns for (columns,) in unique_sets])
-
-    def lock_mark(self, table: str) -> Mark | None:
-        """Return a table's mark and keep others from changing it until the commit."""
-        marks = _quote_path(self.marks_table(table))
-        rows = self._run(f"SELECT flow, batch, epoch, store FROM {marks} WHERE target = %s FOR UPDATE", table)
-        return Mark(*rows[0]) if rows else None
-
     def write_mark(self, table: str, mark: Mark) -> None:
         """Write a table's mark."""
         self._run(
-            f"INSERT INTO {_quote_path(self.marks_table(table))} (target, flow, batch, epoch, store) "
+            f"INSERT INTO {self.quoting.path(self.marks_table(table))} (target, flow, batch, epoch, store) "
             "VALUES (%s, %s, %s, %s, %s) ON CONFLICT (target) DO UPDATE SET flow = EXCLUDED.flow, "
             "batch = EXCLUDED.batch, epoch = EXCLUDED.epoch, store = EXCLUDED.store, published_at = now()",
             *(table, mark.flow, mark.batch, mark.epoch, mark.store),
@@ -162,31 +132,23 @@ class PostgresDatabase:
 
     def write_rows(self, table: Table, rows: pl.DataFrame) -> None:
         """Add rows, or replace those of the same keys."""
-        target, names = _quote_path(table.name), _names(rows.columns)
+        quote, target, names = self.quoting.name, self.quoting.path(table.name), self.quoting.names(rows.columns)
         if not table.keys:
             self._copy(target, names, rows)
             return
         self._run(f"CREATE TEMPORARY TABLE {STAGED} ON COMMIT DROP AS SELECT {names} FROM {target} WITH NO DATA")
         self._copy(STAGED, names, rows)
-        whole = " AND ".join(f"{_quote(key)} IS NOT NULL" for key in table.keys)
-        changes = ", ".join(f"{_quote(column)} = EXCLUDED.{_quote(column)}" for column in table.values)
+        whole = " AND ".join(f"{quote(key)} IS NOT NULL" for key in table.keys)
+        changes = ", ".join(f"{quote(column)} = EXCLUDED.{quote(column)}" for column in table.values)
         self._run(
             f"INSERT INTO {target} ({names}) SELECT {names} FROM {STAGED} WHERE {whole} "
-            f"ON CONFLICT ({_names(table.keys)}) DO " + (f"UPDATE SET {changes}" if changes else "NOTHING")
+            f"ON CONFLICT ({self.quoting.names(table.keys)}) DO " + (f"UPDATE SET {changes}" if changes else "NOTHING")
         )
         if rows.select(pl.any_horizontal(pl.col(*table.keys).is_null().any())).item():
             # A null equals nothing in a unique index: such rows are replaced by hand.
-            same = " AND ".join(f"t.{_quote(key)} IS NOT DISTINCT FROM s.{_quote(key)}" for key in table.keys)
+            same = " AND ".join(f"t.{quote(key)} IS NOT DISTINCT FROM s.{quote(key)}" for key in table.keys)
             self._run(f"DELETE FROM {target} t USING (SELECT * FROM {STAGED} WHERE NOT ({whole})) s WHERE {same}")
             self._run(f"INSERT INTO {target} ({names}) SELECT {names} FROM {STAGED} WHERE NOT ({whole})")
-
-    def delete_after(self, table: str, batch_column: str, after_batch: int) -> None:
-        """Delete the rows that later batches wrote last."""
-        self._run(f"DELETE FROM {_quote_path(table)} WHERE {_quote(batch_column)} > %s", after_batch)
-
-    def commit(self) -> None:
-        """Make it last."""
-        self._connection.commit()
 
     def close(self) -> None:
         """Close it; what was not committed is undone."""
@@ -204,15 +166,6 @@ class PostgresDatabase:
             return str(state)[:2] in _AWAY_STATES or state == _READ_ONLY
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
 
-    def advise(self, error: BaseException, table: str) -> str:
-        """Say what a user can do about an error."""
-        if getattr(error, "sqlstate", None) == "42501":
-            return (
-                f"grant the user SELECT, INSERT, UPDATE and DELETE on {table} and {self.marks_table(table)}, "
-                "and CREATE on their schema if they are to be made"
-            )
-        return f"change the table {table} so that it takes these rows, and start again: the batch is committed"
-
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -220,7 +173,35 @@ class PostgresDatabase:
         return cursor.fetchall() if cursor.description else []
 
     def _exists(self, table: str) -> bool:
-        return self._run("SELECT to_regclass(%s) IS NOT NULL", _quote_path(table))[0][0] is True
+        return self._run("SELECT to_regclass(%s) IS NOT NULL", self.quoting.path(table))[0][0] is True
+
+    def _create(self, table: Table, wanted: Mapping[str, str]) -> None:
+        columns = ", ".join(f"{self.quoting.name(column)} {form}" for column, form in wanted.items())
+        unique = f", UNIQUE ({self.quoting.names(table.keys)})" if table.keys else ""
+        self._run(f"CREATE TABLE {self.quoting.path(table.name)} ({columns}{unique})")
+
+    def _find_columns(self, table: str) -> list[FoundColumn]:
+        return [
+            FoundColumn(name, kind, nullable == "NO" and default is None and identity == "NO" and generated == "NEVER")
+            for name, kind, nullable, default, identity, generated in self._run(
+                "SELECT column_name, data_type, is_nullable, column_default, is_identity, is_generated "
+                "FROM information_schema.columns WHERE (quote_ident(table_schema) || '.' || quote_ident(table_name))"
+                "::regclass = to_regclass(%s) ORDER BY ordinal_position",
+                self.quoting.path(table),
+            )
+        ]
+
+    def _find_unique_keys(self, table: str) -> Sequence[Collection[str]]:
+        unique_sets = self._run(
+            "SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid "
+            "AND a.attnum = ANY(i.indkey) WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indpred IS NULL "
+            "GROUP BY i.indexrelid",
+            self.quoting.path(table),
+        )
+        return [columns for (columns,) in unique_sets]
+
+    def _is_denied(self, error: BaseException) -> bool:
+        return getattr(error, "sqlstate", None) == "42501"
 
     def _copy(self, target: str, names: str, rows: pl.DataFrame) -> None:
         text = memoryview(_as_csv(rows))
@@ -233,28 +214,7 @@ class PostgresDatabase:
 
 
 def _import_driver() -> Any:
-    try:
-        import psycopg
-    except ImportError as error:
-        msg = "PostgreSQL needs its driver: pip install 'anabranch[postgres]'"
-        raise SinkError(msg) from error
-    return psycopg
-
-
-def _form_of(column: str, kind: pl.DataType) -> tuple[str, tuple[str, ...]]:
-    """Return the type that a column is made with, and those that may hold it."""
-    if isinstance(kind, pl.Datetime):
-        zone = "without" if kind.time_zone is None else "with"
-        return f"timestamp {zone} time zone", (f"timestamp {zone} time zone",)
-    if isinstance(kind, pl.Decimal):
-        return f"numeric({kind.precision}, {kind.scale})", ("numeric",)
-    if is_nested(kind):
-        return _NESTED
-    form = _FORMS.get(kind.base_type())
-    if form is None:
-        msg = f"column {column!r} is {kind}, which PostgreSQL has no type for; cast it before the sink"
-        raise SinkError(msg)
-    return form
+    return import_extra("psycopg", "postgres", "PostgreSQL needs its driver", SinkError)
 
 
 def _as_csv(rows: pl.DataFrame) -> bytes:
@@ -281,16 +241,3 @@ def _as_text(column: str, kind: pl.DataType) -> pl.Expr:
         # PostgreSQL's texts cannot hold the letter with the number 0.
         return value.cast(pl.String).str.replace_all("\0", "\ufffd", literal=True)
     return value
-
-
-def _quote(name: str) -> str:
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
-
-
-def _quote_path(table: str) -> str:
-    return ".".join(_quote(part) for part in table.split("."))
-
-
-def _names(columns: Any) -> str:
-    return ", ".join(_quote(column) for column in columns)

@@ -23,8 +23,8 @@ from anabranch.connectors.databases.marks import (
     is_due,
     next_mark,
 )
-from anabranch.connectors.databases.staged_rows import SUFFIX, TaskSide, last_of_each_key
-from anabranch.connectors.encodings import encode_arrow
+from anabranch.connectors.databases.staged_rows import SUFFIX, StagedByTasks, last_of_each_key
+from anabranch.connectors.extras import import_extra
 from anabranch.connectors.outages import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
 from anabranch.connectors.staged_frames import read_staged
 from anabranch.errors import SinkError
@@ -35,6 +35,7 @@ SCHEMES = ("redis", "rediss", "unix")
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 120.0
 _KEY = "__anabranch_key"
+_DISTRUST = "CERTIFICATE_VERIFY_FAILED"
 T = TypeVar("T")
 
 
@@ -47,7 +48,7 @@ class _Session:
 
 
 @dataclass(frozen=True, slots=True)
-class RedisHashSink:
+class RedisHashSink(StagedByTasks):
     """A hash a row; made by ``redis_hashes``."""
 
     url: str = field(repr=False)
@@ -60,10 +61,6 @@ class RedisHashSink:
     patience_seconds: float
     suffix: str = SUFFIX
     _session: _Session = field(default_factory=_Session, repr=False, compare=False)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Tasks only stage rows: address and password stay on the driver.
-        return TaskSide, (self.label,)
 
     @property
     def label(self) -> str:
@@ -95,10 +92,6 @@ class RedisHashSink:
     def claim(self, flow: str, last_batch: int | None) -> None:
         """Take the keys for this flow; a store that lost its mark is noticed."""
         insist(self.place, at_start(self.patience_seconds), lambda: self._ask(self._claim, flow, last_batch))
-
-    def encode(self, frame: pl.DataFrame) -> bytes:
-        """Return an Arrow file."""
-        return encode_arrow(frame)
 
     def publish(self, batch: int, staged: Sequence[tuple[StagedFile, str]], context: Mapping[str, Any]) -> None:
         """Write the batch's hashes and its number at once; a batch that is there already is left alone."""
@@ -239,12 +232,7 @@ def redis_hashes(
 
 
 def _import_driver() -> Any:
-    try:
-        import redis
-    except ImportError as error:
-        msg = "Redis needs its driver: pip install 'anabranch[redis]'"
-        raise SinkError(msg) from error
-    return redis
+    return import_extra("redis", "redis", "Redis needs its driver", SinkError)
 
 
 def _connect(url: str) -> Any:
@@ -265,6 +253,8 @@ def _connect(url: str) -> Any:
 def _is_away(redis: Any, error: Exception) -> bool:
     if isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError):
         return False
+    if _DISTRUST in str(error):
+        return False
     kinds = redis.ConnectionError | redis.TimeoutError | redis.WatchError | redis.exceptions.ReadOnlyError | OSError
     return isinstance(error, kinds) or str(error).startswith(("LOADING", "MASTERDOWN", "TRYAGAIN", "OOM", "MISCONF"))
 
@@ -272,6 +262,8 @@ def _is_away(redis: Any, error: Exception) -> bool:
 def _advise(reason: str) -> str:
     if "WRONGTYPE" in reason:
         return "a key of that pattern holds something else: choose another pattern, or delete it"
+    if _DISTRUST in reason:
+        return "name the certificate of the authority that signed the server's: rediss://…?ssl_ca_certs=/path/of/it"
     return "see that user and password are right and may use HSET, HDEL, DEL, EXPIRE, GET, SET, WATCH, MULTI and EXEC"
 
 

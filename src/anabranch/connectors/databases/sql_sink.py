@@ -23,17 +23,18 @@ from anabranch.connectors.databases.marks import (
     next_mark,
 )
 from anabranch.connectors.databases.postgres_database import PostgresDatabase
-from anabranch.connectors.databases.staged_rows import SUFFIX, TaskSide, check_columns, last_of_each_key
-from anabranch.connectors.databases.tables import Database, Table
-from anabranch.connectors.encodings import encode_arrow
-from anabranch.connectors.outages import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
+from anabranch.connectors.databases.sql_database import SqlDatabase
+from anabranch.connectors.databases.staged_rows import SUFFIX, StagedByTasks, check_columns, last_of_each_key
+from anabranch.connectors.databases.tables import Table
+from anabranch.connectors.databases.transactions import HeldConnection
+from anabranch.connectors.outages import DEFAULT_PATIENCE_SECONDS, at_start, insist
 from anabranch.connectors.staged_frames import read_staged
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile
 
 Mode = Literal["upsert", "append"]
 
-_DATABASES: dict[str, Callable[[str], Database]] = {"postgres": PostgresDatabase, "mariadb": MariadbDatabase}
+_DATABASES: dict[str, type[SqlDatabase]] = {"postgres": PostgresDatabase, "mariadb": MariadbDatabase}
 _NAME = re.compile(r"[\w$-]+")
 T = TypeVar("T")
 
@@ -43,12 +44,12 @@ class _Session:
     """What the driver holds of a sink: its connection, and what it has seen."""
 
     schema: Mapping[str, pl.DataType] | None = None
-    database: Database | None = None
+    held: HeldConnection[SqlDatabase] = field(default_factory=HeldConnection)
     store: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class SqlSink:
+class SqlSink(StagedByTasks):
     """Rows in a table of a database; made by ``postgres`` and ``mariadb``."""
 
     kind: str
@@ -61,10 +62,6 @@ class SqlSink:
     patience_seconds: float
     suffix: str = SUFFIX
     _session: _Session = field(default_factory=_Session, repr=False, compare=False)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Tasks only stage rows: address and password stay on the driver.
-        return TaskSide, (self.label,)
 
     @property
     def label(self) -> str:
@@ -85,16 +82,12 @@ class SqlSink:
                 f"batch_column of {self.label} is {self.batch_column!r}, which the results have already; choose another"
             )
             raise SinkError(msg)
-        _DATABASES[self.kind].check_schema(schema)  # type: ignore[attr-defined]
+        _DATABASES[self.kind].check_schema(schema)
         self._session.schema = dict(schema)
 
     def claim(self, flow: str, last_batch: int | None) -> None:
         """Take the table for this flow: make it if it is absent, compare it if it is there."""
         insist(self.place, at_start(self.patience_seconds), lambda: self._in_transaction(self._claim, flow, last_batch))
-
-    def encode(self, frame: pl.DataFrame) -> bytes:
-        """Return an Arrow file."""
-        return encode_arrow(frame)
 
     def publish(self, batch: int, staged: Sequence[tuple[StagedFile, str]], context: Mapping[str, Any]) -> None:
         """Write the batch's rows and its number in one transaction; a batch that is there already is left alone."""
@@ -113,9 +106,7 @@ class SqlSink:
 
     def close(self) -> None:
         """Give the connection back."""
-        if self._session.database is not None:
-            self._session.database.close()
-            self._session.database = None
+        self._session.held.close()
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -127,25 +118,14 @@ class SqlSink:
         return Table(self.table, {**schema, **extra}, self.keys if self.mode == "upsert" else ())
 
     def _in_transaction(self, act: Callable[..., T], *arguments: Any) -> T:
-        """Do something with the open database, and close it if anything goes wrong: the next try begins anew."""
-        if self._session.database is None:
-            self._session.database = _DATABASES[self.kind](fill_in(self.url))
-        database = self._session.database
-        try:
-            result = act(database, *arguments)
-            database.commit()
-        except BaseException as error:
-            self.close()
-            reason = database.explain(error)
-            if reason is None:
-                raise
-            if database.is_away(error):
-                raise ServerAway(reason) from None
-            msg = f"{self.place} refuses it: {reason}; {database.advise(error, self.table)}"
-            raise SinkError(msg) from None
-        return result
+        return self._session.held.run(
+            lambda: _DATABASES[self.kind](fill_in(self.url)),
+            lambda database: act(database, *arguments),
+            self.place,
+            self.table,
+        )
 
-    def _claim(self, database: Database, flow: str, last_batch: int | None) -> None:
+    def _claim(self, database: SqlDatabase, flow: str, last_batch: int | None) -> None:
         database.prepare_marks(self.table)
         if self._session.schema is not None:
             database.prepare_table(self._described(self._session.schema))
@@ -156,7 +136,7 @@ class SqlSink:
         self._session.store = (wanted or mark or _NO_MARK).store
 
     def _publish(
-        self, database: Database, place: Place, given: Publication, staged: Sequence[tuple[StagedFile, str]]
+        self, database: SqlDatabase, place: Place, given: Publication, staged: Sequence[tuple[StagedFile, str]]
     ) -> None:
         mark = database.lock_mark(self.table)
         if not is_due(mark, place, given, self._session.store):
@@ -171,7 +151,7 @@ class SqlSink:
         database.write_mark(self.table, wanted)
         self._session.store = wanted.store
 
-    def _retract(self, database: Database, after_batch: int) -> None:
+    def _retract(self, database: SqlDatabase, after_batch: int) -> None:
         if self.batch_column is None and self.mode == "append":
             msg = (
                 f"{self.label} does not say which rows batches after {after_batch} wrote: give it a batch_column next "
@@ -250,5 +230,5 @@ def _make(
     if batch_column is not None and not _NAME.fullmatch(batch_column):
         msg = f"{batch_column!r} is no name for a batch_column; use letters, digits and _"
         raise SinkError(msg)
-    _DATABASES[kind].check_url(url)  # type: ignore[attr-defined]
+    _DATABASES[kind].check_url(url)
     return SqlSink(kind, url, table, names, chosen, batch_column, check_on_loss(on_loss), patience_seconds)

@@ -40,6 +40,24 @@ class TaskSide:
         raise SinkError(msg)
 
 
+class StagedByTasks:
+    """What sinks have in common that the driver publishes: tasks get a ``TaskSide``, so that secrets stay here."""
+
+    __slots__ = ()
+
+    @property
+    def label(self) -> str:
+        """Name where the rows go, without secrets."""
+        raise NotImplementedError
+
+    def __reduce__(self) -> tuple[type[TaskSide], tuple[str]]:
+        return TaskSide, (self.label,)
+
+    def encode(self, frame: pl.DataFrame) -> bytes:
+        """Return an Arrow file."""
+        return encode_arrow(frame)
+
+
 def last_of_each_key(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     """Return the last row of every key, in their order; all rows if there are no keys."""
     return frame.unique(subset=list(keys), keep="last", maintain_order=True) if keys else frame

@@ -1,14 +1,12 @@
-"""What a SQL database must offer to be a sink, and how its tables are compared with results."""
+"""Tables of SQL databases: as a sink wants them, as they are found, and how both are compared."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import polars as pl
 
-from anabranch.connectors.databases.marks import Mark
 from anabranch.errors import SinkError
 
 MARKS = "anabranch_commits"
@@ -39,64 +37,6 @@ class FoundColumn:
     """As the database calls it."""
     required: bool
     """Whether a row cannot do without a value for it."""
-
-
-class Database(Protocol):
-    """An open connection; what is done since the last ``commit`` is one transaction."""
-
-    def __init__(self, url: str) -> None: ...
-
-    @classmethod
-    def check_url(cls, url: str) -> None:
-        """Raise ``SinkError`` for a URL that cannot be one; asks no server."""
-        ...
-
-    @classmethod
-    def check_schema(cls, schema: Mapping[str, pl.DataType]) -> None:
-        """Raise ``SinkError`` for a column that has no form here."""
-        ...
-
-    def marks_table(self, table: str) -> str:
-        """Return the name of the table of marks beside a table."""
-        ...
-
-    def prepare_marks(self, table: str) -> None:
-        """Make the table of marks unless it is there."""
-        ...
-
-    def prepare_table(self, table: Table) -> None:
-        """Make the table if it is absent; raise ``SinkError`` if the one that is there does not fit."""
-        ...
-
-    def lock_mark(self, table: str) -> Mark | None:
-        """Return a table's mark and keep others from changing it until the commit."""
-        ...
-
-    def write_mark(self, table: str, mark: Mark) -> None: ...
-
-    def write_rows(self, table: Table, rows: pl.DataFrame) -> None:
-        """Add rows, or replace those of the same keys."""
-        ...
-
-    def delete_after(self, table: str, batch_column: str, after_batch: int) -> None: ...
-
-    def commit(self) -> None: ...
-
-    def close(self) -> None:
-        """Close it; what was not committed is undone."""
-        ...
-
-    def explain(self, error: BaseException) -> str | None:
-        """Return what the database said, without secrets; None if the error is none of its own."""
-        ...
-
-    def is_away(self, error: BaseException) -> bool:
-        """Say whether the same may work later."""
-        ...
-
-    def advise(self, error: BaseException, table: str) -> str:
-        """Say what a user can do about an error."""
-        ...
 
 
 def check_found_columns(

@@ -12,6 +12,7 @@ import polars as pl
 from anabranch.connectors.databases.addresses import read_address
 from anabranch.connectors.databases.marks import Mark
 from anabranch.connectors.databases.tables import Table
+from anabranch.connectors.extras import import_extra
 from anabranch.connectors.global_stores.shown_values import as_meant, as_shown, form_of
 from anabranch.connectors.global_stores.stores import ID, PARTIALS
 from anabranch.errors import SinkError
@@ -151,9 +152,4 @@ def _read_field(name: str, form: str) -> pl.Expr:
 
 
 def _import_driver() -> Any:
-    try:
-        import redis
-    except ImportError as error:
-        msg = "a store in Redis needs the package redis; install it: pip install 'anabranch[redis]'"
-        raise SinkError(msg) from error
-    return redis
+    return import_extra("redis", "redis", "a store in Redis needs the package redis; install it", SinkError)

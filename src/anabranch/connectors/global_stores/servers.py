@@ -20,14 +20,14 @@ class PostgresStore(PostgresDatabase):
 
     def fetch_partials(self, table: Table, ids: Sequence[str]) -> Mapping[str, bytes]:
         """Return the partial results of those of the rows that there are, by ID."""
-        statement = f"SELECT {ID}, {PARTIALS} FROM {_quote_path(table.name)} WHERE {ID} = ANY(%s)"
+        statement = f"SELECT {ID}, {PARTIALS} FROM {self.quoting.path(table.name)} WHERE {ID} = ANY(%s)"
         return {name: bytes(partials) for name, partials in self._run(statement, list(ids))}
 
     def read_rows(self, table: str) -> pl.DataFrame:
         """Return all rows, without ID and PARTIALS; no columns if there is no such table."""
         if not self._exists(table):
             return pl.DataFrame()
-        cursor = self._connection.execute(f"SELECT * FROM {_quote_path(table)}")
+        cursor = self._connection.execute(f"SELECT * FROM {self.quoting.path(table)}")
         return _as_frame([column.name for column in cursor.description or ()], cursor.fetchall())
 
 
@@ -37,7 +37,7 @@ class MariadbStore(MariadbDatabase):
     def fetch_partials(self, table: Table, ids: Sequence[str]) -> Mapping[str, bytes]:
         """Return the partial results of those of the rows that there are, by ID."""
         found: dict[str, bytes] = {}
-        name = ".".join(f"`{part}`" for part in table.name.split("."))
+        name = self.quoting.path(table.name)
         for start in range(0, len(ids), _IDS_A_STATEMENT):
             some = ids[start : start + _IDS_A_STATEMENT]
             holes = ", ".join(["%s"] * len(some))
@@ -48,16 +48,11 @@ class MariadbStore(MariadbDatabase):
         """Return all rows, without ID and PARTIALS; no columns if there is no such table."""
         if not self._exists(table):
             return pl.DataFrame()
-        name = ".".join(f"`{part}`" for part in table.split("."))
         with self._connection.cursor() as cursor:
-            cursor.execute(f"SELECT * FROM {name}")
+            cursor.execute(f"SELECT * FROM {self.quoting.path(table)}")
             return _as_frame([column[0] for column in cursor.description], list(cursor.fetchall()))
 
 
 def _as_frame(names: list[str], rows: Sequence[Sequence[Any]]) -> pl.DataFrame:
     frame = pl.DataFrame(rows, schema=names, orient="row", infer_schema_length=None)
     return frame.drop(ID, PARTIALS, strict=False)
-
-
-def _quote_path(table: str) -> str:
-    return ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
@@ -13,15 +14,15 @@ import polars as pl
 from anabranch.connectors.addresses import show_address
 from anabranch.connectors.databases.addresses import fill_in
 from anabranch.connectors.databases.marks import Mark, Place, Publication, claim, is_due, next_mark
-from anabranch.connectors.databases.staged_rows import SUFFIX, TaskSide
+from anabranch.connectors.databases.staged_rows import SUFFIX, StagedByTasks
 from anabranch.connectors.databases.tables import Table
-from anabranch.connectors.encodings import encode_arrow
+from anabranch.connectors.databases.transactions import HeldConnection, explained
 from anabranch.connectors.global_stores.packed_rows import name_rows, pack_rows, unpack_rows
 from anabranch.connectors.global_stores.redis_hashes import RedisStore
 from anabranch.connectors.global_stores.servers import MariadbStore, PostgresStore
 from anabranch.connectors.global_stores.sqlite import SCHEME, SqliteStore, path_of
 from anabranch.connectors.global_stores.stores import ID, PARTIALS, GlobalStore
-from anabranch.connectors.outages import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
+from anabranch.connectors.outages import DEFAULT_PATIENCE_SECONDS, at_start, insist
 from anabranch.connectors.staged_frames import read_staged
 from anabranch.errors import SinkError
 from anabranch.model import HASH, WINDOW, Kernel, StagedFile
@@ -56,13 +57,13 @@ class _Session:
     """What the driver holds of a sink: its connection, and what it has seen."""
 
     schema: Mapping[str, pl.DataType] | None = None
-    store: GlobalStore | None = None
+    held: HeldConnection[GlobalStore] = field(default_factory=HeldConnection)
     seen: str | None = None
     """The mark's own text: another one means that this is not the store it was."""
 
 
 @dataclass(frozen=True, slots=True)
-class GlobalStoreSink:
+class GlobalStoreSink(StagedByTasks):
     """A table of results that grow by merging; made by ``global_store``."""
 
     url: str = field(repr=False)
@@ -71,10 +72,6 @@ class GlobalStoreSink:
     operator: _Operator | None = None
     suffix: str = SUFFIX
     _session: _Session = field(default_factory=_Session, repr=False, compare=False)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Tasks only stage rows: address and password stay on the driver.
-        return TaskSide, (self.label,)
 
     def bound(self, operator: str, keys: tuple[str, ...], kernel: Kernel, windowed: bool) -> GlobalStoreSink:
         """Return the sink of one operator, whose partial results it merges by its kernel."""
@@ -103,10 +100,6 @@ class GlobalStoreSink:
         """Take the table for this flow: make it if it is absent; notice if it lost what it held."""
         insist(self.place, at_start(self.patience_seconds), lambda: self._in_transaction(self._claim, flow, last_batch))
 
-    def encode(self, frame: pl.DataFrame) -> bytes:
-        """Return an Arrow file."""
-        return encode_arrow(frame)
-
     def publish(self, batch: int, staged: Sequence[tuple[StagedFile, str]], context: Mapping[str, Any]) -> None:
         """Merge the batch's partial results and its number in one transaction; a batch that is in is left alone."""
         flow, given = str(context["flow"]), Publication.of(batch, context)
@@ -127,30 +120,14 @@ class GlobalStoreSink:
 
     def close(self) -> None:
         """Give the connection back."""
-        if self._session.store is not None:
-            self._session.store.close()
-            self._session.store = None
+        self._session.held.close()
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _in_transaction(self, act: Callable[..., T], *arguments: Any) -> T:
-        """Do something with the open store, and close it if anything goes wrong: the next try begins anew."""
-        if self._session.store is None:
-            self._session.store = _open(self.url)
-        store = self._session.store
-        try:
-            result = act(store, *arguments)
-            store.commit()
-        except BaseException as error:
-            self.close()
-            reason = store.explain(error)
-            if reason is None:
-                raise
-            if store.is_away(error):
-                raise ServerAway(reason) from None
-            msg = f"{self.place} refuses it: {reason}; {store.advise(error, self.table)}"
-            raise SinkError(msg) from None
-        return result
+        return self._session.held.run(
+            lambda: _open(self.url), lambda store: act(store, *arguments), self.place, self.table
+        )
 
     def _claim(self, store: GlobalStore, flow: str, last_batch: int | None) -> None:
         store.prepare_marks(self.table)
@@ -237,23 +214,14 @@ def global_store(
 def read_global_store(url: str | os.PathLike[str], table: str) -> pl.DataFrame:
     """Return the rows of a table that ``global_store`` made: keys, windows and values, in no order."""
     checked = _checked_url(url)
+    place = show_address(checked)
 
     def read() -> pl.DataFrame:
         store = _open(checked)
-        try:
+        with closing(store), explained(store, lambda _, reason: f"{place} {table} cannot be read: {reason}"):
             return store.read_rows(table)
-        except Exception as error:
-            reason = store.explain(error)
-            if reason is None:
-                raise
-            if store.is_away(error):
-                raise ServerAway(reason) from None
-            msg = f"{show_address(checked)} {table} cannot be read: {reason}"
-            raise SinkError(msg) from None
-        finally:
-            store.close()
 
-    return insist(show_address(checked), at_start(DEFAULT_PATIENCE_SECONDS), read)
+    return insist(place, at_start(DEFAULT_PATIENCE_SECONDS), read)
 
 
 def _checked_url(url: str | os.PathLike[str]) -> str:

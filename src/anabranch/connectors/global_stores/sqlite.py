@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from anabranch.connectors.databases.marks import Mark
+from anabranch.connectors.databases.quoting import DOUBLE_QUOTES
 from anabranch.connectors.databases.tables import MARKS, Table
 from anabranch.connectors.global_stores.shown_values import as_meant, as_shown, form_of
 from anabranch.connectors.global_stores.stores import ID, PARTIALS
@@ -17,6 +18,7 @@ from anabranch.errors import SinkError
 SCHEME = "sqlite:///"
 BUSY_SECONDS = 30.0
 _IDS_A_STATEMENT = 500
+_quote = DOUBLE_QUOTES.name
 
 
 class SqliteStore:
@@ -78,7 +80,7 @@ class SqliteStore:
 
     def write_rows(self, table: Table, rows: pl.DataFrame) -> None:
         """Add rows, or replace those of the same ID."""
-        names = ", ".join(_quote(column) for column in rows.columns)
+        names = DOUBLE_QUOTES.names(rows.columns)
         holes = ", ".join("?" * rows.width)
         statement = f"INSERT OR REPLACE INTO {_quote(table.name)} ({names}) VALUES ({holes})"
         shown = rows.select(as_shown(name, dtype) for name, dtype in rows.schema.items())
@@ -89,7 +91,7 @@ class SqliteStore:
         columns = {name: form for name, form in self._columns_of(table).items() if name not in (ID, PARTIALS)}
         if not columns:
             return pl.DataFrame()
-        names = ", ".join(_quote(column) for column in columns)
+        names = DOUBLE_QUOTES.names(columns)
         found = self._connection.execute(f"SELECT {names} FROM {_quote(table)}").fetchall()
         rows = pl.DataFrame(found, schema=list(columns), orient="row", infer_schema_length=None)
         return rows.select(as_meant(name, form) for name, form in columns.items())
@@ -127,8 +129,3 @@ class SqliteStore:
 def path_of(url: str) -> str:
     """Return the file of a ``sqlite:///`` URL, or of a plain path."""
     return os.path.abspath(url.removeprefix(SCHEME) if url.startswith(SCHEME) else url)
-
-
-def _quote(name: str) -> str:
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'

@@ -9,6 +9,7 @@ import polars as pl
 
 from anabranch.connectors.databases.marks import Mark
 from anabranch.connectors.databases.tables import Table
+from anabranch.connectors.databases.transactions import Connection
 
 ID = "anabranch_id"
 """A short name of the row's key and window: rows are found and replaced by it, whatever the store compares texts by."""
@@ -16,8 +17,8 @@ PARTIALS = "anabranch_partials"
 """The partial results as bytes: what the values are made from, and what later ones are merged with."""
 
 
-class GlobalStore(Protocol):
-    """An open connection; what is done since the last ``commit`` is one transaction."""
+class GlobalStore(Connection, Protocol):
+    """An open connection, with what is asked of it beside its transactions."""
 
     def prepare_marks(self, table: str) -> None:
         """Make what holds the marks unless it is there."""
@@ -43,24 +44,4 @@ class GlobalStore(Protocol):
 
     def read_rows(self, table: str) -> pl.DataFrame:
         """Return all rows, without ID and PARTIALS; no columns if there is no such table."""
-        ...
-
-    def commit(self) -> None:
-        """Make it last; raise what ``is_away`` knows if another writer came between."""
-        ...
-
-    def close(self) -> None:
-        """Close it; what was not committed is undone."""
-        ...
-
-    def explain(self, error: BaseException) -> str | None:
-        """Return what the store said, without secrets; None if the error is none of its own."""
-        ...
-
-    def is_away(self, error: BaseException) -> bool:
-        """Say whether the same may work later."""
-        ...
-
-    def advise(self, error: BaseException, table: str) -> str:
-        """Say what a user can do about an error."""
         ...

@@ -57,7 +57,7 @@ def without_times(schema: Any) -> Any:
     return stripped
 
 
-def column_from_wire(values: list[Any], schema: Any) -> pl.Series:
+def column_from_wire(values: list[Any] | pl.Series, schema: Any) -> pl.Series:
     """Return a field's values, as ``without_times`` leaves them, as a column of the field's own type."""
     kind = _column_type(schema)
     inner = _without_null(schema)

@@ -14,6 +14,7 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from anabranch.connectors.extras import import_extra
+from anabranch.connectors.kafka.avro_blocks import decode_block
 from anabranch.connectors.kafka.avro_types import column_from_wire, columns_of_record, field_types, without_times
 from anabranch.connectors.kafka.messages import Messages
 from anabranch.connectors.kafka.registries import HEADER_BYTES, Registry, find_header_fault
@@ -76,6 +77,16 @@ class AvroValues:
         return self._known[number]
 
     def _decode_group(self, writer: str, group: list[tuple[int, bytes]]) -> tuple[pl.DataFrame, dict[int, str]]:
+        if self.value_schema in (None, writer):
+            fields = field_types(json.loads(writer))
+            block = decode_block(fields, [value for _, value in group])
+            if block is not None:
+                frame = _make_frame(block, fields, self.schema)
+                return frame.with_columns(pl.Series(_PLACE, [index for index, _ in group], dtype=pl.Int64)), {}
+        return self._decode_each(writer, group)
+
+    def _decode_each(self, writer: str, group: list[tuple[int, bytes]]) -> tuple[pl.DataFrame, dict[int, str]]:
+        """Do the same for any schema, and say of messages that are broken what is wrong with them."""
         read = _load_fastavro().schemaless_reader
         written = _parse(writer)
         wanted = _parse(self.value_schema) if self.value_schema is not None and self.value_schema != writer else None
@@ -123,7 +134,7 @@ def columns_of(value_schema: str) -> dict[str, pl.DataType]:
 
 
 def _make_frame(
-    rows: list[dict[str, Any]], fields: Mapping[str, Any], schema: Mapping[str, pl.DataType]
+    rows: list[dict[str, Any]] | pl.DataFrame, fields: Mapping[str, Any], schema: Mapping[str, pl.DataType]
 ) -> pl.DataFrame:
     columns = []
     for name, kind in schema.items():
@@ -131,7 +142,7 @@ def _make_frame(
             columns.append(pl.repeat(None, len(rows), dtype=kind, eager=True).alias(name))
             continue
         try:
-            values = [row[name] for row in rows]
+            values = rows.get_column(name) if isinstance(rows, pl.DataFrame) else [row[name] for row in rows]
             columns.append(column_from_wire(values, fields[name]).cast(kind, strict=True).alias(name))
         except (PolarsError, TypeError, OverflowError) as error:
             msg = (

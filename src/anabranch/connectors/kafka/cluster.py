@@ -176,8 +176,8 @@ class _KeptClient:
         from confluent_kafka.admin import AdminClient
 
         self._refusal: str | None = None
-        settings = _without_consumer_settings(connection.client())
-        self.client = AdminClient({**settings, "error_cb": self._note})
+        settings: dict[str, Any] = {**_without_consumer_settings(connection.client()), "error_cb": self._note}
+        self.client = AdminClient(settings)
 
     def take_refusal(self) -> str | None:
         """Return why brokers refused the client since this was last asked, None if they did not."""

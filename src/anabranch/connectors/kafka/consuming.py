@@ -203,7 +203,7 @@ def _gather(part: TopicPart, kept: list[Any], include: Sequence[str]) -> Message
     return Messages(
         part.topic,
         part.number,
-        *join_values(values),
+        join_values(values),
         np.fromiter((message.offset() for message in kept), np.int64, len(kept)),
         is_null,
         times,

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from anabranch.connectors.alike_lines import parse_alike_lines
+from anabranch.connectors.alike_lines import parse_alike_lines, parse_placed_lines
 from anabranch.connectors.json_rows import check_json_schema, parse_each_line, parse_intact_lines
-from anabranch.connectors.kafka.messages import Messages
+from anabranch.connectors.kafka.messages import Messages, ScatteredValues
 from anabranch.connectors.kafka.registries import strip_headers
 from anabranch.connectors.kafka.values import Decoded
 from anabranch.connectors.number_lines import WORTH_COMPILED_CODE_BYTES
@@ -33,7 +33,12 @@ class JsonValues:
         if self.has_registry:
             stripped, faults = strip_headers(messages)
             return _decode_lines([_make_line(value) for value in stripped], self.schema, faults)
-        if len(messages.text) >= WORTH_COMPILED_CODE_BYTES:
+        values = messages.values_in
+        if isinstance(values, ScatteredValues):
+            frame = parse_placed_lines(values.pieces, lambda: values.text, self.schema)
+            if frame is not None:
+                return Decoded(frame)
+        elif len(messages.text) >= WORTH_COMPILED_CODE_BYTES:
             frame = parse_alike_lines(messages.text, self.schema)
             if frame is not None and frame.height == len(messages):
                 return Decoded(frame)

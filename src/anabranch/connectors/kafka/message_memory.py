@@ -15,7 +15,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from anabranch.connectors.compiled_loops import compile_loop
+from anabranch.model.compiled_loops import compile_loop
 
 _WORDS = 9
 _VALUE, _VALUE_BYTES, _KEY, _KEY_BYTES, _OFFSET = 3, 4, 5, 6, 7

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+
+from anabranch.connectors.alike_lines import PlacedLines
 
 Ints = NDArray[np.int64]
 Headers = list[dict[str, Any]]
@@ -26,16 +29,56 @@ METADATA_TYPES: dict[str, pl.DataType] = {
 NO_TIMESTAMP = -1
 
 
+class Values(Protocol):
+    """The values of some messages."""
+
+    @property
+    def text(self) -> bytes:
+        """The values, each followed by a line end (a null has no bytes)."""
+        ...
+
+    @property
+    def ends(self) -> Ints:
+        """Where each value ends in the text; the next one begins behind the line end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedValues:
+    """Values that are one text already."""
+
+    text: bytes
+    ends: Ints
+
+
+@dataclass(frozen=True)
+class ScatteredValues:
+    """Values that lie where a broker's batches were unpacked; they are put into one text when somebody asks for it."""
+
+    pieces: tuple[PlacedLines, ...]
+
+    @property
+    def text(self) -> bytes:
+        return self._joined.text
+
+    @property
+    def ends(self) -> Ints:
+        return self._joined.ends
+
+    @cached_property
+    def _joined(self) -> JoinedValues:
+        from anabranch.connectors.kafka.record_memory import gather_pieces
+
+        return JoinedValues(*gather_pieces(self.pieces))
+
+
 @dataclass(frozen=True, slots=True)
 class Messages:
     """Some messages of one partition, in order."""
 
     topic: str
     number: int
-    text: bytes
-    """The values, each followed by a line end (a null has no bytes)."""
-    ends: Ints
-    """Where each value ends in the text; the next one begins behind the line end."""
+    values_in: Values
     offsets: Ints
     is_null: NDArray[np.bool_] | None = None
     """Which values are null; None if none is."""
@@ -45,6 +88,16 @@ class Messages:
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+    @property
+    def text(self) -> bytes:
+        """The values, each followed by a line end (a null has no bytes)."""
+        return self.values_in.text
+
+    @property
+    def ends(self) -> Ints:
+        """Where each value ends in the text; the next one begins behind the line end."""
+        return self.values_in.ends
 
     def value(self, index: int) -> bytes:
         """Return one value; empty for a null."""
@@ -65,7 +118,7 @@ class Messages:
         return Messages(
             self.topic,
             self.number,
-            *join_values(values),
+            join_values(values),
             self.offsets[chosen],
             None if self.is_null is None else self.is_null[chosen],
             None if self.timestamps_ms is None else self.timestamps_ms[chosen],
@@ -95,7 +148,7 @@ class Messages:
                 return pl.Series(name, list(self.headers), dtype=kind)
 
 
-def join_values(values: Sequence[bytes]) -> tuple[bytes, Ints]:
-    """Return the values as ``text`` and ``ends`` of ``Messages``."""
+def join_values(values: Sequence[bytes]) -> JoinedValues:
+    """Return the values in one text."""
     ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)) + 1) - 1
-    return (b"\n".join(values) + b"\n" if values else b""), ends
+    return JoinedValues(b"\n".join(values) + b"\n" if values else b"", ends)

@@ -16,7 +16,7 @@ from anabranch.connectors.kafka.cluster import TopicPart
 from anabranch.connectors.kafka.connection import REQUEST_SECONDS, KafkaConnection
 from anabranch.connectors.kafka.consuming import FETCH_SETTINGS, OffsetRange, Patience, lost_offsets
 from anabranch.connectors.kafka.librdkafka import Client, address_of
-from anabranch.connectors.kafka.messages import NO_TIMESTAMP, Ints, Messages
+from anabranch.connectors.kafka.messages import NO_TIMESTAMP, Ints, JoinedValues, Messages
 
 _POLL_MS = 100
 _NO_ERROR = 0
@@ -113,8 +113,7 @@ class NativeReader:
         messages = Messages(
             wanted.part.topic,
             wanted.part.number,
-            values,
-            ends,
+            JoinedValues(values, ends),
             offsets[:kept],
             is_null if nulls else None,
             self._times(count, sizes) if "timestamp" in include else None,

@@ -1,4 +1,4 @@
-"""Records inside of decompressed batches, found and copied by compiled code. Importing this takes as long as Numba.
+"""Records inside of unpacked batches, found and copied by compiled code. Importing this takes as long as Numba.
 
 A record is: length, attributes (a byte), time, offset less the batch's, key length, key, value length, value, headers;
 all numbers but the attributes are variable-length and zigzag-coded.
@@ -6,18 +6,23 @@ all numbers but the attributes are variable-length and zigzag-coded.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch.connectors.compiled_loops import compile_loop
+from anabranch.connectors.alike_lines import PlacedLines
 from anabranch.connectors.kafka.message_memory import copy_memory
+from anabranch.connectors.kafka.messages import Ints
+from anabranch.connectors.kafka.native import make_bytes, open_bytes
+from anabranch.model.compiled_loops import compile_loop
 
 MALFORMED, HAS_NULL = -1, -2
 _MORE = np.uint8(0x80)
 _BITS = np.uint8(0x7F)
 _LONGEST_BYTES = 10
+_LINE_END = ord("\n")
 
 
 def _find(
@@ -26,11 +31,14 @@ def _find(
     base_offset: int,
     first: int,
     last: int,
-    starts: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    offsets: NDArray[np.int64],
+    starts: Ints,
+    ends: Ints,
+    offsets: Ints,
 ) -> Any:
-    """Note where the values of offsets from first to before last lie; return how many there are, or what is wrong."""
+    """Note where the values of offsets from first to before last lie; return how many there are, or what is wrong.
+
+    Behind each value a line end is written over the number of its headers, which nobody reads.
+    """
     at = kept = 0
     numbers = np.zeros(5, np.int64)
     for _ in range(count):
@@ -57,38 +65,46 @@ def _find(
                 at += max(0, numbers[3])
             place += 1
         size = numbers[4]
-        if record_end > len(batch) or at + max(0, size) > record_end:
+        if record_end > len(batch) or at + max(0, size) >= record_end:
             return MALFORMED
         offset = base_offset + numbers[2]
         if first <= offset < last:
             if size < 0:
                 return HAS_NULL
             starts[kept] = at
-            sizes[kept] = size
+            ends[kept] = at + size
+            batch[at + size] = _LINE_END
             offsets[kept] = offset
             kept += 1
         at = record_end
     return kept
 
 
-def _gather(
-    address: Any,
-    count: int,
-    starts: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    text: NDArray[np.uint8],
-    place: int,
-    ends: NDArray[np.int64],
-) -> Any:
+def _gather(address: Any, starts: Ints, ends: Ints, text: NDArray[np.uint8], place: int, new_ends: Ints) -> Any:
     """Copy values from behind an address, each followed by a line end; return where the next one goes."""
-    for index in range(count):
-        copy_memory(text, place, address + np.uint64(starts[index]), sizes[index])
-        place += sizes[index]
-        ends[index] = place
-        text[place] = 10
+    for index in range(len(starts)):
+        size = ends[index] - starts[index]
+        copy_memory(text, place, address + np.uint64(starts[index]), size)
+        place += size
+        new_ends[index] = place
+        text[place] = _LINE_END
         place += 1
     return place
 
 
 find_values = compile_loop(_find)
-gather_values = compile_loop(_gather)
+_gather_values = compile_loop(_gather)
+
+
+def gather_pieces(pieces: Sequence[PlacedLines]) -> tuple[bytes, Ints]:
+    """Return all values in one text, each followed by a line end, and where they end in it."""
+    rows = sum(len(piece.starts) for piece in pieces)
+    values = make_bytes(sum(int((piece.ends - piece.starts).sum()) for piece in pieces) + rows)
+    text, ends = open_bytes(values), np.empty(rows, np.int64)
+    place = row = 0
+    for piece in pieces:
+        count = len(piece.starts)
+        address = np.uint64(piece.memory.ctypes.data)
+        place = _gather_values(address, piece.starts, piece.ends, text, place, ends[row : row + count])
+        row += count
+    return values, ends

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 import polars as pl
 
 from anabranch.connectors.addresses import show_address
+from anabranch.connectors.extras import import_extra
 from anabranch.connectors.lookups.waiting import Patience
 from anabranch.errors import FlowError, SourceError
 
@@ -157,11 +158,7 @@ def _close(connection: Any) -> None:
 
 
 def _connect_postgres(url: str) -> Any:
-    try:
-        import psycopg
-    except ImportError as error:
-        msg = "lookups in PostgreSQL need its driver: pip install 'anabranch[postgres]'"
-        raise FlowError(msg) from error
+    psycopg = import_extra("psycopg", "postgres", "lookups in PostgreSQL need its driver", FlowError)
     return psycopg.connect(url, autocommit=True, connect_timeout=ANSWER_SECONDS)
 
 
@@ -178,11 +175,7 @@ def _is_postgres_away(error: Exception) -> bool:
 
 
 def _connect_mariadb(url: str) -> Any:
-    try:
-        import pymysql
-    except ImportError as error:
-        msg = "lookups in MariaDB and MySQL need their driver: pip install 'anabranch[mariadb]'"
-        raise FlowError(msg) from error
+    pymysql = import_extra("pymysql", "mariadb", "lookups in MariaDB and MySQL need their driver", FlowError)
     parts = urlsplit(url)
     return pymysql.connect(
         host=parts.hostname or "localhost",

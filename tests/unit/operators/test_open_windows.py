@@ -1,0 +1,144 @@
+"""Keys whose windows all stay open take a short way, and nobody sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from unittest.mock import patch
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anabranch.model import HASH, Clock, OperatorTime, WindowSpec
+from anabranch.operators import aggregates as agg
+from anabranch.operators.arrivals import Merged
+from anabranch.operators.clocked_windows import ClockedWindows
+from anabranch.operators.open_windows import OpenWindows
+from unit.operators import clocked_streams
+from unit.operators.clocked_streams import AGGREGATES, check, key_times
+from unit.operators.key_time_oracle import KeyTimeOracle
+from unit.operators.memory_state import MemoryState
+from unit.operators.streams import SECOND_US, Batch, batches_strategy
+from unit.operators.test_clocked_windows import windows
+
+HOUR = WindowSpec("tumbling", 3600 * SECOND_US, 3600 * SECOND_US)
+CLOCK = Clock("key", delay_us=2 * SECOND_US)
+BEGINNING_US = 1_700_000_000 * SECOND_US // HOUR.size_us * HOUR.size_us
+
+
+@contextmanager
+def compiled_for_few_rows() -> Iterator[None]:
+    with (
+        patch("anabranch.operators.open_windows.WORTH_COMPILED_CODE_ROWS", 1),
+        patch("anabranch.model.hash_order.WORTH_COMPILED_CODE_ROWS", 1),
+    ):
+        yield
+
+
+def without_nulls(batch: Batch) -> Batch:
+    rows = ((row if row.whole is not None else replace(row, whole=7) for row in split) for split in batch.splits)
+    return replace(batch, splits=tuple(tuple(split) for split in rows))
+
+
+@settings(deadline=None, max_examples=200)
+@given(window=windows, batches=batches_strategy, data=st.data(), hashes=st.sampled_from([3, 1000]))
+def test_the_short_way_equals_the_oracle(
+    window: WindowSpec, batches: list[Batch], data: st.DataObject, hashes: int
+) -> None:
+    clock, times = data.draw(key_times(len(batches)))
+    clock = replace(clock, idle_us=None)
+    whole = [without_nulls(batch) for batch in batches]
+    with compiled_for_few_rows(), patch.object(clocked_streams, "HASHES", hashes):
+        check(
+            lambda: ClockedWindows(["key"], AGGREGATES, window, "ts", clock),
+            KeyTimeOracle(window, clock),
+            whole,
+            times,
+        )
+
+
+def make_rows(kernel: ClockedWindows, count: int, second: int, key: pl.Expr, combined: bool) -> list[pl.DataFrame]:
+    """Return a row a key, in two frames, as a slot gets them."""
+    rows = pl.select(pl.int_range(count).alias("number")).select(
+        key.alias("key"),
+        pl.lit(BEGINNING_US + second * SECOND_US).cast(pl.Datetime("us")).alias("ts"),
+        (pl.col("number") % 5).cast(pl.Float64).alias("real"),
+        (pl.col("number") % 7).alias("whole"),
+        pl.col("number"),
+    )
+    received = []
+    for part in (rows[::2], rows[1::2]):
+        prepared = kernel.prepare(part, OperatorTime(0)).frame
+        sent = kernel.combine(prepared) if combined else prepared
+        received.append(sent.with_columns(sent.get_column("key").hash(7).alias(HASH)))
+    return received
+
+
+def make_kernel() -> ClockedWindows:
+    aggregates = {"rows": agg.count(), "total": agg.sum("real"), "whole": agg.sum("whole")}
+    return ClockedWindows(["key"], aggregates, HOUR, "ts", CLOCK)
+
+
+@pytest.mark.parametrize("combined", [True, False])
+@pytest.mark.parametrize("dtype", [pl.Int64, pl.String])
+def test_many_keys_are_merged_the_short_way(dtype: type[pl.DataType], combined: bool) -> None:
+    seen: list[Merged | None] = []
+    merge = OpenWindows.merge
+
+    def watch(*arguments: object) -> Merged | None:
+        seen.append(merge(*arguments))  # type: ignore[arg-type]
+        return seen[-1]
+
+    states = []
+    for short in (True, False):
+        kernel, state = make_kernel(), MemoryState()
+        with patch.object(OpenWindows, "merge", watch if short else lambda *_: None):
+            for second in range(3):
+                key = (pl.col("number") + 1000 * second).cast(dtype)
+                kernel.advance(make_rows(kernel, 70_000, second, key, combined), combined, state, OperatorTime(second))
+        states.append(kernel.stored(state.live(), 0).sort("key"))
+    assert all(merged is not None and merged.advanced is not None and merged.arrived is None for merged in seen)
+    assert len(seen) == 3
+    assert states[0].equals(states[1].select(states[0].columns))
+
+
+def test_keys_of_which_a_window_ends_go_the_long_way() -> None:
+    kernel, state = make_kernel(), MemoryState()
+    key = pl.col("number")
+    kernel.advance(make_rows(kernel, 70_000, 0, key, False), False, state, OperatorTime(0))
+    few = make_rows(kernel, 500, 3603, key, False)
+    most = make_rows(kernel, 69_500, 1, key + 500, False)
+    fired = kernel.advance([*few, *most], False, state, OperatorTime(1))
+    assert fired.frame.height == 500
+    assert fired.frame.get_column("rows").to_list() == [1] * 500
+    stored = kernel.stored(state.live(), 0)
+    assert stored.filter(pl.col("key") >= 500).get_column("__rows.n").to_list() == [2] * 69_500
+
+
+def test_sums_that_might_not_fit_are_left_to_who_finds_out() -> None:
+    kernel, state = make_kernel(), MemoryState()
+    received = [
+        frame.with_columns(pl.lit(2**62, pl.Int64).alias("__in1"))
+        for frame in make_rows(kernel, 70_000, 0, pl.col("number"), False)
+    ]
+    kernel.advance(received, False, state, OperatorTime(0))
+    assert kernel.stored(state.live(), 0).get_column("__whole.sum").unique().to_list() == [2**62]
+
+
+def test_rows_that_would_be_late_for_their_slot_are_counted() -> None:
+    kernel, state = make_kernel(), MemoryState()
+    time = OperatorTime(0, slot_closed_us=BEGINNING_US + 2 * HOUR.size_us)
+    fired = kernel.advance(make_rows(kernel, 70_000, 0, pl.col("number"), True), True, state, time)
+    assert (fired.late_rows, fired.slot_late_rows) == (0, 70_000)
+    assert fired.latest_us == BEGINNING_US
+
+
+def test_hashes_are_those_of_the_rows() -> None:
+    kernel, state = make_kernel(), MemoryState()
+    kernel.advance(make_rows(kernel, 70_000, 0, pl.col("number"), False), False, state, OperatorTime(0))
+    stored = kernel.stored(state.live(), 0)
+    assert np.array_equal(stored.get_column(HASH).to_numpy(), stored.get_column("key").hash(7).to_numpy())

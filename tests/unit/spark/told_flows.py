@@ -1,0 +1,89 @@
+"""Flows whose batches are told, not run, around a steering that decides for real."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from anabranch.control.commands import Command, Reply
+from anabranch.eventtime.watermarks import SeenTimes
+from anabranch.model import HASH
+from anabranch.routing import KeyBatch, hash_keys
+from anabranch.routing.phases import PhasedRoutes
+from anabranch.spark.flow_routes import Change, check_changes, load_routes, store_levels
+from anabranch.spark.flow_times import load_time, rules_of, store_time
+from anabranch.spark.reports import BatchReport, OperatorReport
+from anabranch.spark.steering import BalancingSteering
+from anabranch.spark.watching import Watch, watch_rows
+from anabranch.state.manifest import Manifest
+from unit.spark.programs import Build, make_program
+
+BUCKETS = 64
+SECOND_US = 1_000_000
+
+
+class Flow:
+    """A flow whose batches are told, not run: everything around the steering as the batch runner does it."""
+
+    def __init__(self, build: Build, folder: Path, slots: int = 2, resizes: bool = False) -> None:
+        self.program = make_program(build, folder, slots)
+        self.plan = self.program.plan
+        self.steering = BalancingSteering(self.program, resizes)
+        self.manifest: Manifest | None = None
+        self.batch = -1
+        self._routes: dict[int, PhasedRoutes] = {}
+        self._changes: dict[int, Change] = {}
+
+    @property
+    def routes(self) -> PhasedRoutes:
+        """The routes of the first operator after the last batch."""
+        return load_routes(self.plan, self.manifest, BUCKETS)[self.plan.stateful[0].id]
+
+    def begin(self) -> dict[int, Change]:
+        """Begin a batch; return what is going to change at its end."""
+        self.batch += 1
+        self._routes = load_routes(self.plan, self.manifest, BUCKETS)
+        decided = self.steering.decide(self.batch, self._routes, self.manifest)
+        self._changes = check_changes(self.plan, self._routes, decided)
+        return self._changes
+
+    def end(self, keys: list[int], second: int = 0) -> None:
+        """End the batch: it had rows of these keys, in this second."""
+        watches = self.steering.watches(self._routes)
+        frame = pl.DataFrame({"key": pl.Series(keys, dtype=pl.Int64)})
+        frame = frame.with_columns(hash_keys(frame, ["key"]).alias(HASH))
+        operators = {}
+        for head, phases in self._routes.items():
+            slots = phases.routes.storage_slots(KeyBatch.of(frame, ["key"]))
+            parts = [frame.filter(pl.Series(slots == slot)) for slot in range(phases.slots)]
+            watch: Watch | None = watches.get(head)
+            operators[head] = OperatorReport(
+                runs=((),) * phases.slots,
+                rows=tuple(part.height for part in parts),
+                next_due_us=None,
+                last_end_us=None,
+                sightings=() if watch is None else tuple(watch_rows([part], ["key"], watch) for part in parts),
+            )
+        latest = {node: second * SECOND_US for nodes in self.plan.watermarks.values() for node in nodes}
+        report = BatchReport({"rows_in": len(keys)}, latest, {}, operators, 0, (), ())
+        before = load_time(self.plan, self.manifest)
+        times = {
+            head: before.operator_time(self.batch, self.plan.watermarks[head], lagging=False, draining=False, now_us=0)
+            for head in self._routes
+        }
+        after = before.advanced(SeenTimes(latest), rules_of(self.plan), now_us=0)
+        levels = store_levels(self.plan, self._routes, self._changes, times, after, report)
+        self.manifest = Manifest(
+            "test", {}, self.batch, 1, "q", None, None, levels, watermarks=store_time(self.plan, after)
+        )
+        self.steering.observe(self.manifest, report, self._routes)
+
+    def run(self, keys: list[int], second: int = 0) -> dict[int, Change]:
+        changes = self.begin()
+        self.end(keys, second)
+        return changes
+
+    def tell(self, action: Any, operator: str | None = None, **arguments: Any) -> Reply:
+        return self.steering.submit(Command("id", action, operator, arguments))
