@@ -294,10 +294,10 @@ class TestBeforeTheFirstBatch:
         assert not Path(checkpoint).exists()
 
     def test_a_real_spark_connect_session_is_refused(self, bench: FlowBench) -> None:
-        pytest.importorskip("grpc", reason="pyspark[connect] is not installed")
-        connect = pytest.importorskip("pyspark.sql.connect.session")
+        from pyspark.sql.connect.session import SparkSession as ConnectSession
+
         flow = ab.Flow("test")
         flow.read(ab.memory(*frames_of([[reading(1, 0)]]))).write(ab.to_memory())
         # Made without a server: what refuses it must not need one either.
         with pytest.raises(EngineError, match="Spark Connect session"):
-            flow.start(bench.new_checkpoint(), spark=object.__new__(connect.SparkSession))
+            flow.start(bench.new_checkpoint(), spark=object.__new__(ConnectSession))

@@ -42,9 +42,9 @@ from anabranch.bench.ysb_redis import fill_redis, read_windows
 from anabranch.bench.ysb_report import NAMES, YsbReport, print_report
 from anabranch.bench.ysb_topic import ensure_topic
 
-DEFAULT_ROWS = 20_000_000
+DEFAULT_ROWS = 30_000_000
 PEERS = (FLINK, SPARK)
-ROWS_PER_BATCH = {OURS: 5_000_000, SPARK: 5_000_000}
+ROWS_PER_BATCH = {OURS: 7_500_000, SPARK: 5_000_000}
 """Of ours, below 3 s on two cores, the checkpoint interval that Flink gets; and of native Spark, its best."""
 _FEWEST_BATCHES = 4
 _BROKER_HEAP_MB = 1_024

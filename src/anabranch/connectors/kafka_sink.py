@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -174,7 +173,9 @@ class KafkaSink:
         name = f"anabranch-{flow}-{self.topic}"
         session.flow, session.problem, session.lost_a_broker = flow, None, False
         if self.registry is not None and not session.header:
-            session.header = self._register()
+            encoder = self.staging.encoder
+            assert isinstance(encoder, AvroEncoder) and session.schema is not None, "check() comes before claim()"
+            session.header = self.registry.register(f"{self.topic}-value", encoder.schema_of(session.schema))
         session.producer = kafka.Producer(
             self.connection.client(
                 transactional_id=name,
@@ -299,24 +300,6 @@ class KafkaSink:
     @property
     def _answer_seconds(self) -> float:
         return max(1.0, min(ANSWER_SECONDS, self.patience_seconds))
-
-    def _register(self) -> bytes:
-        """Return the header that says which schema of the registry the values have."""
-        from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
-
-        assert self.registry is not None and isinstance(self.staging.encoder, AvroEncoder)
-        assert self._session.schema is not None, "check() comes before claim()"
-        schema = Schema(json.dumps(self.staging.encoder.schema_of(self._session.schema)), "AVRO")
-        try:
-            number = SchemaRegistryClient(dict(self.registry.settings)).register_schema(f"{self.topic}-value", schema)
-        except Exception as error:  # the client's own errors and those of its HTTP library, whichever that is
-            reason = getattr(error, "error_message", None) or type(error).__name__
-            status = getattr(error, "http_status_code", 0)
-            if not 400 <= status < 500:
-                raise ServerAway(f"the schema registry {self.registry.place}: {reason}") from None
-            msg = f"the schema registry {self.registry.place} refuses the schema of {self.topic}-value: {reason}"
-            raise SinkError(msg) from None
-        return b"\0" + int(number).to_bytes(4, "big")
 
     def _note_problem(self, error: Any) -> None:
         """Hear what the library says in the background: wrong passwords and lost connections show nowhere else."""

@@ -126,6 +126,7 @@ class BatchRunner:
         self._merging = MergeWatch(program)
         self._ahead = AheadLevel(program)
         self._anchors: tuple[tuple[SparkSession, int, tuple[str, ...]], DataFrame] | None = None
+        self._silent: dict[int, DataFrame] = {}
         self._pickled: bytes = cloudpickle.dumps(program)  # type: ignore[no-untyped-call]
         self._digest = hashlib.blake2b(self._pickled, digest_size=16).hexdigest()
 
@@ -287,7 +288,7 @@ class BatchRunner:
         # One partition a task: what it reads is in its task, found by the partition's number. Each has a row,
         # which says nothing, because Spark does not run tasks for a range that is empty.
         tasks = spec.slots[0] if self._ahead.active else max(1, len(given.packs))
-        rows = spark.range(0, tasks, 1, tasks).selectExpr(*SILENT_ROW)
+        rows = self._silent_rows(tasks)
         if given.frame is not None:
             rows = rows.union(given.frame)
         locations = self._locations(spark)
@@ -318,6 +319,12 @@ class BatchRunner:
                     meeting = MeetTask(self._digest, self._pickled, spec, level)
                     blocks = blocks.repartitionById(slots, "slot").mapInArrow(meeting, EXCHANGE_SCHEMA)
         return blocks
+
+    def _silent_rows(self, tasks: int) -> DataFrame:
+        # Made once for each number of tasks: Spark looks at every frame that is made.
+        if tasks not in self._silent:
+            self._silent[tasks] = self._spark.range(0, tasks, 1, tasks).selectExpr(*SILENT_ROW)
+        return self._silent[tasks]
 
     def _anchor_frame(self, spark: SparkSession, slots: int, locations: tuple[str, ...]) -> DataFrame:
         wanted = (spark, slots, locations)

@@ -11,11 +11,19 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
+from pyspark.sql.types import BinaryType, BooleanType, IntegerType, LongType, StructType
 
 from anabranch.model.hash_order import order_by_number
 from anabranch.spark.packing import pack, unpack
 
-EXCHANGE_SCHEMA = "slot int, head int, seq long, combined boolean, block binary"
+EXCHANGE_SCHEMA = (
+    StructType()
+    .add("slot", IntegerType())
+    .add("head", IntegerType())
+    .add("seq", LongType())
+    .add("combined", BooleanType())
+    .add("block", BinaryType())
+)
 _ARROW_SCHEMA = pa.schema(
     [
         ("slot", pa.int32()),

@@ -11,7 +11,7 @@ from typing import Any
 
 from anabranch.connectors.kafka.messages import Messages
 from anabranch.connectors.outages import ServerAway, insist
-from anabranch.errors import FlowError, SourceError
+from anabranch.errors import FlowError, SinkError, SourceError
 
 HEADER_BYTES = 5
 """A zero, and the number of the schema in four bytes."""
@@ -38,6 +38,24 @@ class Registry:
     def check(self) -> None:
         """Raise ``SourceError`` if it does not answer."""
         self._insist(lambda client: client.get_subjects(), "its subjects", patience_seconds=10.0)
+
+    def register(self, subject: str, schema: Mapping[str, Any]) -> bytes:
+        """Return the header of values with this Avro schema, which is made known if it is new.
+
+        Raise ``SinkError`` if it is refused, ``ServerAway`` if there is no answer.
+        """
+        client = _client(self.settings)
+        from confluent_kafka.schema_registry import Schema
+
+        try:
+            number = client.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
+        except Exception as error:  # the client's own errors and those of its HTTP library, whichever that is
+            reason = getattr(error, "error_message", None) or type(error).__name__
+            if not 400 <= getattr(error, "http_status_code", 0) < 500:
+                raise ServerAway(f"the schema registry {self.place}: {reason}") from None
+            msg = f"the schema registry {self.place} refuses the schema of {subject}: {reason}"
+            raise SinkError(msg) from None
+        return b"\0" + int(number).to_bytes(4, "big")
 
     def _complete(self, schema: Any) -> dict[str, Any]:
         if schema.schema_type != "AVRO":
