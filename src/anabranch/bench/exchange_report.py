@@ -181,7 +181,8 @@ def draw_curves(curves: Sequence[ExchangeRun], folder: Path) -> list[Path]:
     volume.set_title("bytes exchanged a row (none: not shown)", loc="left", fontsize=9.5, color=_INK)
     speed.set_ylim(bottom=0)
     speed.set_title("million rows a second", loc="left", fontsize=9.5, color=_INK)
-    speed.legend(frameon=False, fontsize=7.5)
+    handles, labels = speed.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=7.5)
     for panel in (volume, speed):
         panel.set_xscale("log")
         panel.set_xlabel("sensors", fontsize=8, color=_INK)
