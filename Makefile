@@ -18,10 +18,9 @@ BENCH_ARGS ?=
 SOAK_ARGS ?=
 LOCK_ARGS ?=
 
-# Tests with Spark mostly wait for one another's small jobs: two of them at a time, a whole file on one Spark, the
-# longest files first.
+# Tests with Spark mostly wait for one another's small jobs: two of them at a time, a whole file on one Spark.
 QUICK_TESTS := tests/test_architecture.py tests/unit tests/contracts
-SPARK_TESTS := tests/cluster tests/docs tests/spark
+SPARK_TESTS := tests/docs tests/spark tests/cluster
 
 .PHONY: help setup demo test check lint bench soak format lock clean java servers kafka
 
