@@ -47,7 +47,7 @@ from anabranch.bench.peer_process import our_script, run_peer, scratch_places, s
 from anabranch.bench.peers import flink_disorder
 from anabranch.bench.process import ProcessOutcome
 from anabranch.bench.registry import BenchError, BenchOptions
-from anabranch.bench.report import write_json
+from anabranch.bench.report import deliver
 from anabranch.bench.workload import read_through
 
 DEFAULT_ROWS = 108_000_000
@@ -86,10 +86,7 @@ def run(options: BenchOptions, console: Console | None = None, systems: Sequence
     report = DisorderReport(
         workload=bench.describe(), figures=figures, runs=runs, seed=options.seed, curves=curves, pictures=pictures
     )
-    if options.json_path is not None:
-        write_json(report, options.json_path)
-    print_report(report, console)
-    return report
+    return deliver(report, options.json_path, print_report, console)
 
 
 class _Disorder:

@@ -33,7 +33,7 @@ from anabranch.bench.launch import CORES, JVM_MEMORY, Places
 from anabranch.bench.namespaces import HostNetwork, host_network
 from anabranch.bench.peer_process import our_script, run_peer, scratch_places, show_activity
 from anabranch.bench.registry import BenchError, BenchOptions
-from anabranch.bench.report import BUSY_NEIGHBOUR_SHARE, write_json
+from anabranch.bench.report import BUSY_NEIGHBOUR_SHARE, deliver
 from anabranch.bench.standalone import SparkHost, standalone_cluster
 from anabranch.bench.workload import read_through
 
@@ -94,10 +94,7 @@ def run(options: BenchOptions, console: Console | None = None, extent: Extent = 
         pictures=pictures,
         notes=tuple(bench.notes),
     )
-    if options.json_path is not None:
-        write_json(report, options.json_path)
-    print_report(report, console)
-    return report
+    return deliver(report, options.json_path, print_report, console)
 
 
 class _Exchange:

@@ -32,7 +32,7 @@ from anabranch.bench.launch import (
 )
 from anabranch.bench.picture import draw_comparison, draw_curves
 from anabranch.bench.registry import BenchOptions
-from anabranch.bench.report import write_json
+from anabranch.bench.report import deliver
 from anabranch.bench.workload import (
     FORMATS,
     WATERMARK_DELAY_MS,
@@ -91,10 +91,7 @@ def run(
         curves=curves,
         pictures=pictures,
     )
-    if options.json_path is not None:
-        write_json(report, options.json_path)
-    print_report(report, console)
-    return report
+    return deliver(report, options.json_path, print_report, console)
 
 
 class _KeyedWindow:

@@ -17,7 +17,7 @@ from anabranch.bench.migration_report import NAMES, MigrationReport, draw_moves,
 from anabranch.bench.peer_process import our_script, run_peer, scratch_places, show_activity
 from anabranch.bench.process import ProcessOutcome
 from anabranch.bench.registry import BenchError, BenchOptions
-from anabranch.bench.report import BUSY_NEIGHBOUR_SHARE, write_json
+from anabranch.bench.report import BUSY_NEIGHBOUR_SHARE, deliver
 
 DEFAULT_KEYS = 4_000_000
 DEFAULT_SLOTS = 16
@@ -59,10 +59,7 @@ def run(options: BenchOptions, console: Console | None = None) -> MigrationRepor
         notes=bench.notes,
         pictures=pictures,
     )
-    if options.json_path is not None:
-        write_json(report, options.json_path)
-    print_report(report, console)
-    return report
+    return deliver(report, options.json_path, print_report, console)
 
 
 class _Migration:

@@ -19,7 +19,7 @@ from anabranch.bench.planner_checks import check_bucket_plan, check_key_plan
 from anabranch.bench.planner_inputs import STATE_BYTES_A_KEY, PlannerInput, make_zipf, read_weibo
 from anabranch.bench.planner_picture import draw_planners
 from anabranch.bench.registry import BenchError, BenchOptions
-from anabranch.bench.report import BenchReport, format_figure, print_figures, write_json
+from anabranch.bench.report import BenchReport, deliver, format_figure, print_figures
 from anabranch.model.loads import BucketLoads
 from anabranch.model.moves import Plan
 from anabranch.model.routes import BucketMap, RoutingTable
@@ -121,10 +121,7 @@ def run(options: BenchOptions, console: Console | None = None) -> PlannersReport
         curves=curves,
         pictures=pictures,
     )
-    if options.json_path is not None:
-        write_json(report, options.json_path)
-    print_report(report, console)
-    return report
+    return deliver(report, options.json_path, print_report, console)
 
 
 def _run_keys(planner: Planner, given: PlannerInput, goal: Goal, table: RoutingTable | None = None) -> PlannerRun:

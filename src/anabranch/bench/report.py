@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import psutil
 from rich.console import Console
@@ -18,6 +18,7 @@ from rich.console import Console
 from anabranch.bench.registry import Outcome
 from anabranch.bench.workload import write_atomically
 
+T = TypeVar("T", bound=Outcome)
 BUSY_NEIGHBOUR_SHARE = 0.1
 """Above this, figures of the same commit differ by more than commits do."""
 
@@ -65,6 +66,14 @@ def stamp(seed: int) -> dict[str, Any]:
         "machine": describe_machine(),
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def deliver(report: T, json_path: Path | None, show: Callable[[T, Console], None], console: Console) -> T:
+    """Write the report as JSON if that is wanted, print it, and return it: how every bench ends."""
+    if json_path is not None:
+        write_json(report, json_path)
+    show(report, console)
+    return report
 
 
 def write_json(report: Outcome, path: Path) -> None:

@@ -29,7 +29,7 @@ from anabranch.bench.peers.flink import ensure_flink
 from anabranch.bench.planner_inputs import WEIBO_FILE
 from anabranch.bench.process import ProcessOutcome
 from anabranch.bench.registry import BenchError, BenchOptions
-from anabranch.bench.report import BUSY_NEIGHBOUR_SHARE, write_json
+from anabranch.bench.report import BUSY_NEIGHBOUR_SHARE, deliver
 from anabranch.bench.servers.processes import find_free_port
 from anabranch.bench.skew_answers import ask_busy_oracle
 from anabranch.bench.skew_figures import BusyRun, OverheadPair, compute_figures, evaluate_busy
@@ -117,10 +117,7 @@ def run(options: BenchOptions, console: Console | None = None) -> SkewReport:
         notes=bench.notes,
         pictures=pictures,
     )
-    if options.json_path is not None:
-        write_json(report, options.json_path)
-    print_report(report, console)
-    return report
+    return deliver(report, options.json_path, print_report, console)
 
 
 class _Skew:

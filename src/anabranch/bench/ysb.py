@@ -21,7 +21,7 @@ from anabranch.bench.peer_process import our_script, run_peer, scratch_places, s
 from anabranch.bench.peers import flink_ysb
 from anabranch.bench.process import ProcessOutcome
 from anabranch.bench.registry import BenchError, BenchOptions
-from anabranch.bench.report import write_json
+from anabranch.bench.report import deliver
 from anabranch.bench.servers.jars import BROKER, SPARK_CONNECTOR
 from anabranch.bench.servers.kafka import KafkaServer
 from anabranch.bench.servers.redis import run_redis
@@ -80,10 +80,7 @@ def run(options: BenchOptions, console: Console | None = None, modes: tuple[str,
         runs = [bench.run_system(system, mode) for mode in modes or (CATCH_UP, SUSTAINED) for system in bench.systems]
         figures = compute_figures(runs, bench.rows)
         report = YsbReport(workload=bench.describe(), figures=figures, runs=runs, seed=options.seed)
-    if options.json_path is not None:
-        write_json(report, options.json_path)
-    print_report(report, console)
-    return report
+    return deliver(report, options.json_path, print_report, console)
 
 
 class _Ysb:
