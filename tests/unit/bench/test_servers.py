@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from anabranch.bench.servers import jars
+from anabranch.bench.servers import jars, processes
 from anabranch.bench.servers.jars import BROKER, FLINK_CONNECTOR, SPARK_CONNECTOR, ServerMissing
-from anabranch.bench.servers.processes import ServerError, ServerProcess, find_free_ports, find_program
+from anabranch.bench.servers.processes import (
+    ServerError,
+    ServerProcess,
+    find_free_port,
+    find_free_ports,
+    find_program,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -50,8 +58,24 @@ def test_a_maven_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: p
     assert [path.name for path in tmp_path.iterdir()] == ["bin"]
 
 
-def test_ports_are_free_and_different() -> None:
-    assert len(set(find_free_ports(5))) == 5
+def test_ports_are_different_and_never_those_of_outgoing_connections() -> None:
+    ports = find_free_ports(5)
+    assert len(set(ports)) == 5
+    assert max(ports) < 32_768
+
+
+def test_a_port_is_given_to_one_process_only_and_not_while_somebody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = find_free_port()
+    monkeypatch.setattr(processes, "_SERVER_PORTS", range(first, first + 1))
+    ask = f"from anabranch.bench.servers import processes as p; p._SERVER_PORTS = range({first}, {first + 1})"
+    asked = [sys.executable, "-c", f"{ask}; p.find_free_port()"]
+    refused = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert f"no port from {first} to {first} is free at 127.0.0.1" in refused.stderr
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        monkeypatch.setattr(processes, "_SERVER_PORTS", range(port, port + 1))
+        with pytest.raises(ServerError, match="is free at"):
+            find_free_port()
 
 
 def test_a_program_that_is_missing_is_said_with_its_package() -> None:
