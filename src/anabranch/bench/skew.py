@@ -74,6 +74,7 @@ WHY_NO_CORE_SHARES = (
     "control groups cannot be made here (root can, where the kernel has cpu quotas), so slots of the costly operator "
     "shared all cores: two of them hide a slot with nearly half of the rows"
 )
+WHY_NO_FLINK_LOADS = "Flink's job was over before its subtasks could be asked for their loads: give more --rows"
 WHY_NOT_FLINK_BUSY = "Flink has the loads only: its own aggregates from Python run row by row, not on arrays"
 
 
@@ -216,6 +217,9 @@ class _Skew:
             reported, took = run_peer("Flink", script, options, places)
             answer = check_answer(ANSWER_READERS["flink"](places.output), ask_oracle(folder, "csv"))
         self._note_neighbours("Flink", took)
+        if not sum(reported["rows"]):
+            self.notes.append(WHY_NO_FLINK_LOADS)
+            return []
         run = evaluate_whole_run("flink", stream.name, reported["rows"], answer)
         self._console.print(f"{stream.name}: max/mean {run.settled_max_over_mean:.2f} by Flink")
         return [run]
