@@ -18,15 +18,14 @@ from anabranch.connectors.claims import claim_places, close_sinks, name_sinks, r
 from anabranch.connectors.private_folders import PrivateFolder
 from anabranch.control.commands import Submits
 from anabranch.errors import AnabranchError, EngineError, Fenced
-from anabranch.eventtime.durations import parse_duration
-from anabranch.model import BatchProgress, Sink, Source, Split
+from anabranch.model import BatchProgress, Sink, Split
 from anabranch.query.graph import FlowGraph
 from anabranch.query.plan import Plan, make_plan
 from anabranch.spark.ahead import check_ahead, heads_ahead, pack_by_partition
 from anabranch.spark.anchors import warn_of_missing_settings
 from anabranch.spark.batch import BatchInput, BatchRunner, FlowIdentity
 from anabranch.spark.clocks import is_due
-from anabranch.spark.dataframes import SparkSource, rebind
+from anabranch.spark.flow_query import FlowQuery
 from anabranch.spark.flow_routes import Steering
 from anabranch.spark.flow_waits import FlowWaits
 from anabranch.spark.lanes import check_lanes
@@ -34,11 +33,11 @@ from anabranch.spark.listening import CommandListener, open_channels
 from anabranch.spark.offsets import read_offset, read_trigger_time
 from anabranch.spark.pipeline import DEAD_LETTER_SCHEMA
 from anabranch.spark.publishing import Publisher
-from anabranch.spark.session import active_session, flow_session, runs_locally
-from anabranch.spark.settings import AVAILABLE_NOW, CONTINUOUS, ONCE, RunSettings
+from anabranch.spark.session import flow_session, runs_locally
+from anabranch.spark.settings import AVAILABLE_NOW, ONCE, RunSettings
 from anabranch.spark.spec import DEAD_LETTER, FlowProgram
 from anabranch.spark.split_log import BEFORE_FIRST, LogEntry, SplitLog, digest_of, pack
-from anabranch.spark.split_source import FORMAT, ControlFolder, NoSplits, register
+from anabranch.spark.split_source import ControlFolder
 from anabranch.spark.steering import BalancingSteering
 from anabranch.spark.step_requests import StepRequests
 from anabranch.spark.structure import describe_flow, refuse_changed_flow
@@ -98,6 +97,7 @@ class Driver:
         self.checkpoint = Checkpoint(self.store, settings.kept_batches)
         self._control_folder = PrivateFolder("control")
         self.control = ControlFolder(self._control_folder.path)
+        self._flow_query = FlowQuery(self.spark, self.program.sources, settings, self.store, self.control)
         self.waits = FlowWaits(self.spark.sparkContext, self.control)
         with self._released_on_error(), self.waits.noted():
             self._claim_sinks()
@@ -139,22 +139,15 @@ class Driver:
     def _begin(self, initial_state: Mapping[str, pl.DataFrame] | None) -> None:
         if initial_state and self.checkpoint.latest() is None:
             self._runner.commit_initial_state(initial_state)
-        with active_session(self.spark):
-            register(self.spark)
-        split_sources: list[Source] = [
-            NoSplits() if isinstance(source, SparkSource) else source  # type: ignore[misc]
-            for source in self.graph.sources
-        ]
-        self.control.put_sources(split_sources)
+        self._flow_query.put_sources()
         latest = self.checkpoint.latest()
         if latest is not None and latest.end_offset is not None:
             self._last_entry = latest.end_offset["entry"]
         untouched = self.checkpoint.batches() in ([], [INITIAL_BATCH])
-        if untouched and any(self._is_static(source) for source in self.graph.sources):
+        if untouched and self._flow_query.reads_static_frames:
             # A static frame belongs to the first batch, which must come even if no other source has data.
             self._steps.ask(tick_after=BEFORE_FIRST)
-        with active_session(self.spark):
-            self._query = self._start_query()
+        self._query = self._start_query()
         if latest is not None:
             self._steps.set_alarm(self._wake_us(latest), self._last_entry)
 
@@ -203,15 +196,9 @@ class Driver:
         entries = self._log.between(start["entry"], end["entry"])
         # The numbers alone would not tell a log that was planned anew from the old one.
         end = {**end, "splits": digest_of(entries)}
-        rows = rebind(frame, self.spark) if self._spark_streams else None
-        if batch == 0:
-            for index, source in enumerate(self.graph.sources):
-                if isinstance(source, SparkSource) and self._is_static(source):
-                    static = rebind(source.packed(index), self.spark)
-                    rows = static if rows is None else rows.union(static)
         given = BatchInput(
             batch=batch,
-            frame=rows,
+            frame=self._flow_query.find_spark_rows(frame, batch),
             packs=tuple(self._pack(entries)),
             triggered_at=self._triggered_at(batch),
             waits=self.waits.in_tasks,
@@ -247,20 +234,8 @@ class Driver:
         return pack(entries, self.settings.read_tasks or self.spark.sparkContext.defaultParallelism)
 
     def _start_query(self, only_drain: bool = False) -> StreamingQuery:
-        rows = self._read_splits(only_drain)
-        for index, source in enumerate(self.graph.sources):
-            if isinstance(source, SparkSource) and source.streaming:
-                rows = rows.union(rebind(source.packed(index), self.spark))
-        writer = (
-            rows.writeStream.foreachBatch(self._on_batch)
-            .option("checkpointLocation", self._spark_checkpoint())
-            .queryName(f"anabranch-{self.graph.name}-{self._lease.epoch}")
-        )
-        trigger = self.settings.trigger
-        if trigger in (AVAILABLE_NOW, ONCE):
-            return writer.trigger(availableNow=True).start()
-        interval = "0 seconds" if trigger == CONTINUOUS else f"{parse_duration(trigger) // 1000} milliseconds"
-        return writer.trigger(processingTime=interval).start()
+        name = f"anabranch-{self.graph.name}-{self._lease.epoch}"
+        return self._flow_query.start(name, self._on_batch, only_drain=only_drain)
 
     def _see_through(self) -> None:
         try:
@@ -269,11 +244,10 @@ class Driver:
             if not self._stopping:
                 # Spark ends a query without a word when another one takes its checkpoint over.
                 self._lease.check()
-            if self._drains_at_end and self._spark_streams and not self._stopping:
+            if self._drains_at_end and self._flow_query.reads_spark_streams and not self._stopping:
                 # Only the end of the query says that Spark's own sources have no more: the drain comes after it.
                 self._steps.ask(drain=True)
-                with active_session(self.spark):
-                    self._query = self._start_query(only_drain=True)
+                self._query = self._start_query(only_drain=True)
                 self._query.awaitTermination()
         except Exception as error:
             if self.error is None and not self._stopping:
@@ -331,34 +305,10 @@ class Driver:
                 raise EngineError(msg)
             time.sleep(0.02)
 
-    def _read_splits(self, only_drain: bool) -> DataFrame:
-        settings = self.settings
-        most_entries = "0" if only_drain else "1" if settings.trigger == ONCE else ""
-        return (
-            self.spark.readStream.format(FORMAT)
-            .option("checkpoint", self.store.url)
-            .option("control", self.control.path)
-            .option("drain", "true" if settings.drain and not self._spark_streams else "false")
-            .option("most_entries", most_entries)
-            .load()
-        )
-
-    @property
-    def _spark_streams(self) -> bool:
-        return any(isinstance(source, SparkSource) and source.streaming for source in self.graph.sources)
-
-    @staticmethod
-    def _is_static(source: object) -> bool:
-        return isinstance(source, SparkSource) and not source.streaming
-
     @property
     def _drains_at_end(self) -> bool:
         """Whether a drain will follow anyway, so that windows which are due need no batch of their own."""
         return self.settings.drain and self.settings.trigger in (AVAILABLE_NOW, ONCE)
-
-    def _spark_checkpoint(self) -> str:
-        path = self.store.local_path("spark")
-        return str(path) if path is not None else f"{self.store.url.replace('s3://', 's3a://')}/spark"
 
     def _slots(self, latest: Manifest | None) -> int:
         wanted = self.settings.slots or max(2, self.spark.sparkContext.defaultParallelism)

@@ -1,0 +1,95 @@
+"""The streaming query that makes a flow's batches: its rows, its trigger, its part of the checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from anabranch.eventtime.durations import parse_duration
+from anabranch.model import Source
+from anabranch.query.nodes import Readable
+from anabranch.spark.dataframes import SparkSource, rebind
+from anabranch.spark.session import active_session
+from anabranch.spark.settings import AVAILABLE_NOW, CONTINUOUS, ONCE, RunSettings
+from anabranch.spark.split_source import FORMAT, ControlFolder, NoSplits, register
+from anabranch.state.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class FlowQuery:
+    """How Structured Streaming is asked for the batches of a flow."""
+
+    spark: SparkSession
+    sources: Sequence[Readable]
+    settings: RunSettings
+    store: Store
+    control: ControlFolder
+
+    @property
+    def reads_spark_streams(self) -> bool:
+        """Whether Spark itself brings rows in every batch."""
+        return any(isinstance(source, SparkSource) and source.streaming for source in self.sources)
+
+    @property
+    def reads_static_frames(self) -> bool:
+        """Whether the first batch has rows that no later one has."""
+        return any(isinstance(source, SparkSource) and not source.streaming for source in self.sources)
+
+    def put_sources(self) -> None:
+        """Leave the sources where the process that plans splits finds them."""
+        with active_session(self.spark):
+            register(self.spark)
+        self.control.put_sources([_stand_in(source) for source in self.sources])
+
+    def start(
+        self, name: str, on_batch: Callable[[DataFrame, int], None], *, only_drain: bool = False
+    ) -> StreamingQuery:
+        """Start the query; with ``only_drain``, it brings no more splits, but the drain that was asked for."""
+        with active_session(self.spark):
+            rows = self._read_splits(only_drain)
+            for index, source in enumerate(self.sources):
+                if isinstance(source, SparkSource) and source.streaming:
+                    rows = rows.union(rebind(source.packed(index), self.spark))
+            writer = (
+                rows.writeStream.foreachBatch(on_batch)
+                .option("checkpointLocation", self._spark_checkpoint())
+                .queryName(name)
+            )
+            trigger = self.settings.trigger
+            if trigger in (AVAILABLE_NOW, ONCE):
+                return writer.trigger(availableNow=True).start()
+            interval = "0 seconds" if trigger == CONTINUOUS else f"{parse_duration(trigger) // 1000} milliseconds"
+            return writer.trigger(processingTime=interval).start()
+
+    def find_spark_rows(self, frame: DataFrame, batch: int) -> DataFrame | None:
+        """Return the rows of a batch that Spark itself reads: those of its streams, at first also static ones."""
+        rows = rebind(frame, self.spark) if self.reads_spark_streams else None
+        if batch == 0:
+            for index, source in enumerate(self.sources):
+                if isinstance(source, SparkSource) and not source.streaming:
+                    static = rebind(source.packed(index), self.spark)
+                    rows = static if rows is None else rows.union(static)
+        return rows
+
+    def _read_splits(self, only_drain: bool) -> DataFrame:
+        settings = self.settings
+        most_entries = "0" if only_drain else "1" if settings.trigger == ONCE else ""
+        return (
+            self.spark.readStream.format(FORMAT)
+            .option("checkpoint", self.store.url)
+            .option("control", self.control.path)
+            .option("drain", "true" if settings.drain and not self.reads_spark_streams else "false")
+            .option("most_entries", most_entries)
+            .load()
+        )
+
+    def _spark_checkpoint(self) -> str:
+        path = self.store.local_path("spark")
+        return str(path) if path is not None else f"{self.store.url.replace('s3://', 's3a://')}/spark"
+
+
+def _stand_in(source: Readable) -> Source:
+    return NoSplits() if isinstance(source, SparkSource) else source  # type: ignore[return-value]
