@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from anabranch.errors import FlowError
-from anabranch.model import FLOW_CLOCK, TIME, Clock, LatePolicy, OrderSpec, ProcessSpec
+from anabranch.model import FLOW_CLOCK, TIME, LatePolicy, OrderSpec, ProcessSpec
 from anabranch.query.nodes import Stateful
+from anabranch.query.stateful import add_operator
 
 if TYPE_CHECKING:
     from anabranch.query.event_times import Duration
@@ -36,7 +37,7 @@ def order_stream(stream: Stream, by: str, idle: Duration | None, late: LatePolic
         msg = f"ordered: late={late!r} is impossible; rows that others have gone on before can be drop, side"
         raise FlowError(msg)
     spec = OrderSpec(stream.keys, TIME, time.clock, late)
-    ordered = stream._stateful(spec, name or "ordered", f"in order of {by}")
+    ordered = add_operator(stream, spec, name or "ordered", f"in order of {by}")
     return replace(ordered, keys=stream.keys, routing=stream.routing)
 
 
@@ -64,12 +65,7 @@ def process_stream(
         ordered=ordered,
     )
     label = f"process {type(processor).__name__}{' in order' if ordered else ''}"
-    return stream._stateful(spec, name or "process", label)
-
-
-def passes_time_on(spec: object, clock: Clock) -> bool:
-    """Say whether the rows that leave an operator keep to the watermark that it followed."""
-    return isinstance(spec, OrderSpec) and not clock.is_kept_in_slots
+    return add_operator(stream, spec, name or "process", label)
 
 
 def puts_late_rows_aside(operation: object) -> bool:

@@ -18,24 +18,21 @@ from anabranch.model import (
     CountWindowSpec,
     DistinctSpec,
     LatePolicy,
-    OperatorSpec,
     Sink,
     TopKSpec,
     WindowSpec,
-    spreads_any_key,
 )
 from anabranch.model.balance import AUTO, Balance, Routing
-from anabranch.model.columns import HASH, ORDER, PARTITION, SEEN, TIME, WINDOW, WINDOW_END
+from anabranch.model.columns import HASH, ORDER, PARTITION, SEEN, TIME, WINDOW
 from anabranch.model.exchanges import ExchangeChoice
 from anabranch.model.lookups import LookupTable, MissingPolicy
 from anabranch.model.operations import UnfilledPolicy
 from anabranch.model.times import DEFAULT_GROUPS, ClockLevel
-from anabranch.operators.kernels import make_kernel
 from anabranch.query.column_checks import check_key_columns, check_same_columns, check_time_column, find_column
 from anabranch.query.event_times import Duration, Moment, describe_limits, make_clock, make_limits
-from anabranch.query.labels import describe_clock, describe_window
+from anabranch.query.labels import describe_clock
 from anabranch.query.lookups import ColumnTypes, Lookup, lookup_stream
-from anabranch.query.merging import LocalMerge, bind_sink, check_predicate, fit_exchange, make_routing
+from anabranch.query.merging import LocalMerge, bind_sink, make_routing
 from anabranch.query.nodes import (
     EventTime,
     Expression,
@@ -46,7 +43,6 @@ from anabranch.query.nodes import (
     Node,
     Output,
     Select,
-    Stateful,
     Stateless,
     Union,
     Watermark,
@@ -55,9 +51,9 @@ from anabranch.query.nodes import (
     describe_all,
     dry_run,
 )
-from anabranch.query.processing import order_stream, passes_time_on, process_stream, puts_late_rows_aside
+from anabranch.query.processing import order_stream, process_stream, puts_late_rows_aside
+from anabranch.query.stateful import add_operator
 from anabranch.query.windowing import check_key_names, make_count_window, make_session, make_window
-from anabranch.routing.strategies import make_strategy
 
 if TYPE_CHECKING:
     from anabranch.operators.processors import FrameProcessor, Processor
@@ -245,7 +241,8 @@ class Stream:
         self._refuse_ttl_of_windows("agg", ttl)
         framing = (self.windowing, self._time_column(), _optional(ttl), self._clock(), self.counting)
         spec = AggregateSpec(self.keys, dict(aggregates), *framing)
-        return self._stateful(spec, name or "agg", f"agg {', '.join(f'{k}={v.kind}' for k, v in aggregates.items())}")
+        label = f"agg {', '.join(f'{k}={v.kind}' for k, v in aggregates.items())}"
+        return add_operator(self, spec, name or "agg", label)
 
     def top_k(
         self,
@@ -269,7 +266,7 @@ class Stream:
             find_column("top_k", column, self.schema)
         framing = (self.windowing, self._time_column(), _optional(ttl), self._clock(), self.counting)
         spec = TopKSpec(self.keys, by, k, descending, kept, *framing)
-        return self._stateful(spec, name or "top_k", f"top {k} by {by}")
+        return add_operator(self, spec, name or "top_k", f"top {k} by {by}")
 
     def distinct(self, *columns: str, ttl: Duration | None = None, name: str | None = None) -> Stream:
         """Let the first row of each combination of these columns (or of the keys) pass; after the ttl, it may again."""
@@ -279,7 +276,7 @@ class Stream:
             msg = "distinct has no windows; leave them out and give a ttl instead"
             raise FlowError(msg)
         spec = DistinctSpec(stream.keys, stream._time_column(), _optional(ttl), stream._clock())
-        return stream._stateful(spec, name or "distinct", "distinct")
+        return add_operator(stream, spec, name or "distinct", "distinct")
 
     def ordered(
         self, by: str, *, idle: Duration | None = None, late: LatePolicy = "drop", name: str | None = None
@@ -340,31 +337,6 @@ class Stream:
             time = None
         node = self.graph.add(operation, (self.node.id,), schema, label, time)
         return replace(self, node=node)
-
-    def _stateful(self, spec: OperatorSpec, name: str, label: str) -> Stream:
-        if self.windowing is not None and self.node.time is None:
-            msg = f"{name}: the event time got lost after window(); keep its column, or unite streams with the same one"
-            raise FlowError(msg)
-        spec = fit_exchange(name, spec, self.routing.exchange)
-        kernel = make_kernel(spec)
-        splits = self.routing.strategy != AUTO and make_strategy(self.routing.strategy).splits_keys
-        if splits and not spreads_any_key(kernel):
-            msg = f"{name}: {self.routing.strategy} spreads a key over slots, and this operator needs each key whole"
-            raise FlowError(msg)
-        schema = kernel.output_schema(self.schema | ({TIME: pl.Datetime("us")} if spec.time_column else {}))
-        schema.pop(TIME, None)
-        check_predicate(name, self.routing.exchange, schema)
-        time: EventTime | None = None
-        if self.windowing is not None and not spec.clock.is_kept_in_slots:
-            # Behind keys that have their own time, there is none that all results keep to.
-            time = EventTime(WINDOW_END, from_windows=True)
-        elif isinstance(spec, DistinctSpec) or passes_time_on(spec, spec.clock):
-            time = self.node.time
-        window = self.windowing or self.counting
-        over = f" over {describe_window(window)}" if window else ""
-        operation = Stateful(spec, self.graph.unused_name(name), self.routing)
-        node = self.graph.add(operation, (self.node.id,), schema, f"{label} by {', '.join(self.keys)}{over}", time)
-        return Stream(self.graph, node)
 
     def _windowed(self, window: WindowSpec) -> Stream:
         if self.node.time is None:
