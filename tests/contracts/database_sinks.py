@@ -230,7 +230,8 @@ class KafkaSubject(Subject):
                 self._producer.commit_transaction(*arguments)
                 raise confluent_kafka.KafkaException(confluent_kafka.KafkaError(confluent_kafka.KafkaError._TRANSPORT))
 
-        sink._session.producer = BreakingProducer(sink._session.producer)
+        producer = sink._session.producer
+        producer.client = BreakingProducer(producer.client)
 
 
 def read_committed(servers: str, topic: str, patience_seconds: float = 30.0) -> list[Any]:

@@ -103,9 +103,10 @@ def test_an_aborted_transaction_is_not_seen(subject: KafkaSubject, stage: Stage)
     sink = subject.opened()
     sink.publish(0, stage(sink, make_rows(1000)), context())
     # As far as a driver comes that is killed in the middle.
-    sink._session.producer.begin_transaction()
-    sink._session.producer.produce(subject.name, b"half a batch", b"x")
-    sink._session.producer.flush(10)
+    client = sink._session.producer.client
+    client.begin_transaction()
+    client.produce(subject.name, b"half a batch", b"x")
+    client.flush(10)
     again = subject.make()
     again.check(SCHEMA)
     again.claim("test", 1)

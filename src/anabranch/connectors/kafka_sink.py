@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,36 +11,17 @@ from typing import Any, TypeVar
 import polars as pl
 
 from anabranch.connectors.databases.marks import NOTHING, Publication, refuse_newer
-from anabranch.connectors.kafka.connection import (
-    KafkaConnection,
-    explain_refusal,
-    load_confluent_kafka,
-    make_connection,
-)
+from anabranch.connectors.kafka.connection import KafkaConnection, load_confluent_kafka, make_connection
 from anabranch.connectors.kafka.registries import Registry, make_registry
 from anabranch.connectors.kafka_marks import Mark, MarkedGroup
-from anabranch.connectors.kafka_values import (
-    HEADERS,
-    KEY,
-    TIME,
-    VALUE,
-    AvroEncoder,
-    Format,
-    MessageStaging,
-    make_encoder,
-)
+from anabranch.connectors.kafka_producer import TransactionalProducer
+from anabranch.connectors.kafka_values import AvroEncoder, Format, MessageStaging, make_encoder
 from anabranch.connectors.outages import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
 from anabranch.connectors.staged_frames import read_staged
 from anabranch.errors import AnabranchError, SinkError
 from anabranch.model import StagedFile
 
 ANSWER_SECONDS = 15.0
-HANGING_SECONDS = 2.0
-STALL_SECONDS = 5.0
-"""A queue of messages that does not get shorter for so long: the brokers are out of reach."""
-ABORT_SECONDS = 5.0
-OPEN_TRANSACTION_MS = 300_000
-"""A driver that died and never comes back holds readers up for so long."""
 
 logger = logging.getLogger("anabranch")
 T = TypeVar("T")
@@ -54,17 +33,13 @@ class _Session:
 
     schema: Mapping[str, pl.DataType] | None = None
     flow: str | None = None
-    producer: Any = None
+    producer: TransactionalProducer | None = None
     group: MarkedGroup | None = None
     """What keeps the number of the last batch."""
     published: Mark = field(default_factory=Mark)
     was_open: bool = False
     header: bytes = b""
     """What a schema registry wants before every value."""
-    problem: str | None = None
-    """Why the brokers refuse the client, if they do."""
-    lost_a_broker: bool = False
-    """Whether a connection of the producer's broke: see ``_give_up_if_a_broker_went``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +112,8 @@ class KafkaSink:
     def close(self) -> None:
         """Give up the producer; an open transaction is aborted, or ends when the next producer begins."""
         producer, self._session.producer = self._session.producer, None
-        if producer is not None and not self._session.lost_a_broker:
-            with contextlib.suppress(Exception):
-                producer.abort_transaction(ABORT_SECONDS)
-            with contextlib.suppress(Exception):
-                producer.purge()
+        if producer is not None:
+            producer.close()
         group, self._session.group = self._session.group, None
         if group is not None:
             group.close()
@@ -154,11 +126,12 @@ class KafkaSink:
         try:
             return act(kafka, *arguments)
         except kafka.KafkaException as error:
+            refusal = None
             if self._session.producer is not None:
-                # Only now does the library call back with what it heard in the background.
-                self._session.producer.poll(0)
+                self._session.producer.hear()
+                refusal = self._session.producer.refusal
             self.close()
-            raise self._explain(kafka, error.args[0]) from None
+            raise self._explain(error.args[0], refusal) from None
         except BaseException:
             self.close()
             raise
@@ -171,27 +144,13 @@ class KafkaSink:
             return
         self.close()
         name = f"anabranch-{flow}-{self.topic}"
-        session.flow, session.problem, session.lost_a_broker = flow, None, False
+        session.flow = flow
         if self.registry is not None and not session.header:
             encoder = self.staging.encoder
             assert isinstance(encoder, AvroEncoder) and session.schema is not None, "check() comes before claim()"
             session.header = self.registry.register(f"{self.topic}-value", encoder.schema_of(session.schema))
-        session.producer = kafka.Producer(
-            self.connection.client(
-                transactional_id=name,
-                transaction_timeout_ms=OPEN_TRANSACTION_MS,
-                compression_type="lz4",
-                linger_ms=20,
-                batch_size=1 << 20,
-                # Keys go to the partitions that Java's producers would choose.
-                partitioner="murmur2_random",
-            )
-            | {"error_cb": self._note_problem}
-        )
-        session.producer.init_transactions(self._answer_seconds)
-        found = session.producer.list_topics(self.topic, self._answer_seconds).topics[self.topic]
-        if found.error is not None:
-            raise kafka.KafkaException(found.error)
+        session.producer = TransactionalProducer(kafka, self.connection, name, self.topic, self._answer_seconds)
+        session.producer.open()
         session.group = MarkedGroup(kafka, self.connection, name, self.topic, self._answer_seconds)
         session.published = session.group.read(session.published)
         session.was_open = True
@@ -199,8 +158,8 @@ class KafkaSink:
     def _publish(self, kafka: Any, flow: str, given: Publication, staged: Sequence[tuple[StagedFile, str]]) -> None:
         self._open(kafka, flow)
         session = self._session
-        group, published = session.group, session.published
-        assert group is not None, "an open session has one"
+        producer, group, published = session.producer, session.group, session.published
+        assert producer is not None and group is not None, "an open session has them"
         if published.epoch > given.epoch:
             msg = (
                 f"{self.label} was written by a newer driver of {flow!r} (epoch {published.epoch}), this one has epoch "
@@ -211,104 +170,30 @@ class KafkaSink:
             return
         messages = read_staged(staged)
         assert messages is not None, "some staged file has rows"
-        producer = session.producer
-        producer.begin_transaction()
-        self._produce(messages)
-        self._flush()
+        producer.produce(messages, session.header)
         if self._give_up_if_a_broker_went():
             msg = "a broker went away while it took the messages"
             raise ServerAway(msg)
-        # The mark: readers of the topic do not see it, a restarted driver does, and it holds if the messages do.
         mark = Mark(given.batch, given.epoch)
-        position = group.position_of(mark, flow)
-        self._bound(lambda: producer.send_offsets_to_transaction([position], group.metadata, self._answer_seconds))
-        self._bound(lambda: producer.commit_transaction(self._answer_seconds))
+        producer.commit(group, mark, flow)
         session.published = mark
         group.confirm(mark)
 
-    def _produce(self, messages: pl.DataFrame) -> None:
-        producer, header = self._session.producer, self._session.header
-        names = [column.removeprefix(f"{HEADERS}.") for column in messages.columns if column.startswith(f"{HEADERS}.")]
-        times = messages.get_column(TIME).fill_null(0).to_list() if TIME in messages.columns else None
-        texts = messages.select(f"{HEADERS}.{name}" for name in names).rows() if names else None
-        keys, values = messages.get_column(KEY).to_list(), messages.get_column(VALUE).to_list()
-        for index, (key, value) in enumerate(zip(keys, values, strict=True)):
-            more: dict[str, Any] = {} if times is None else {"timestamp": times[index]}
-            if texts is not None:
-                more["headers"] = [(n, t.encode()) for n, t in zip(names, texts[index], strict=True) if t is not None]
-            if header and value is not None:
-                value = header + value  # noqa: PLW2901 - the message as it goes out
-            while True:
-                try:
-                    producer.produce(self.topic, value, key, **more)
-                    break
-                except BufferError:
-                    self._flush()
-            if index % 10_000 == 0:
-                producer.poll(0)
-
-    def _flush(self) -> None:
-        """Wait until the brokers have what was produced, for as long as they take any of it."""
-        producer = self._session.producer
-        waiting = len(producer)
-        while waiting:
-            left = producer.flush(STALL_SECONDS)
-            if left >= waiting:
-                msg = f"{left} messages are not taken"
-                raise ServerAway(msg)
-            waiting = left
-
     def _give_up_if_a_broker_went(self) -> bool:
-        """Let go of a producer one of whose connections broke.
-
-        While a broker starts again, the cluster's metadata are without it, and librdkafka drops what it knew of it;
-        a coordinator that it remembers from before is then asked for ever, whatever the timeout.
-        """
-        session = self._session
-        if session.producer is None:
+        """Let go of a producer one of whose connections broke; say whether one did."""
+        producer = self._session.producer
+        if producer is None:
             return False
-        # Only now does the library call back with what it heard in the background.
-        session.producer.poll(0)
-        if session.lost_a_broker:
+        producer.hear()
+        if producer.lost_a_broker:
             self.close()
-        return session.lost_a_broker
-
-    def _bound(self, ask: Callable[[], object]) -> None:
-        """Ask, and give the producer up if it does not come back long after it should have.
-
-        A broker may go just now, see above. A new producer fences the one that hangs.
-        """
-        failures: list[BaseException] = []
-
-        def answer() -> None:
-            try:
-                ask()
-            except BaseException as error:
-                failures.append(error)
-
-        asking = threading.Thread(target=answer, daemon=True)
-        asking.start()
-        asking.join(self._answer_seconds + HANGING_SECONDS)
-        if asking.is_alive():
-            # To abort its transaction would hang, too.
-            self._session.producer = None
-            msg = "the brokers do not answer"
-            raise ServerAway(msg)
-        if failures:
-            raise failures[0]
+        return producer.lost_a_broker
 
     @property
     def _answer_seconds(self) -> float:
         return max(1.0, min(ANSWER_SECONDS, self.patience_seconds))
 
-    def _note_problem(self, error: Any) -> None:
-        """Hear what the library says in the background: wrong passwords and lost connections show nowhere else."""
-        if error.name() in ("_TRANSPORT", "_ALL_BROKERS_DOWN"):
-            self._session.lost_a_broker = True
-        if error.name() != "_ALL_BROKERS_DOWN":
-            self._session.problem = explain_refusal(error.name(), error.str())
-
-    def _explain(self, kafka: Any, error: Any) -> Exception:
+    def _explain(self, error: Any, refusal: str | None) -> Exception:
         """Return what to raise: waiting helps, or it does not."""
         name = error.name()
         if name in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"):
@@ -316,10 +201,10 @@ class KafkaSink:
                 f"{self.label}: another driver of the flow {self._session.flow!r} took its transactions over, or one "
                 "was open for longer than transaction.timeout.ms; see who else runs the flow, and start it again"
             )
-        if self._session.problem is not None:
-            refusal = f"the servers do not let the flow in: {self._session.problem}"
+        if refusal is not None:
+            text = f"the servers do not let the flow in: {refusal}"
             # Who was in before may hope that this passes.
-            return ServerAway(refusal) if self._session.was_open else SinkError(f"{self.place}: {refusal}")
+            return ServerAway(text) if self._session.was_open else SinkError(f"{self.place}: {text}")
         advice = _ADVICE.get(name)
         # A topic that was there may be missing for a moment while brokers start.
         if advice is not None and not (self._session.was_open and "UNKNOWN_TOPIC" in name):
