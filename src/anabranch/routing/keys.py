@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -97,10 +97,6 @@ class KeySample:
             msg = f"the sample knows the powers of {len(self.powers)} slots, there are {slots}; give one power a slot"
             raise RouteError(msg)
         return self.powers
-
-    def with_powers(self, powers: Sequence[float] | None) -> KeySample:
-        """Return the sample as seen by slots of different power."""
-        return replace(self, powers=None if powers is None else np.asarray(powers, np.float64))
 
     def remembering(self, earlier: KeySample, fade: float = 1.0) -> KeySample:
         """Return this sample with all that ``earlier`` knew as history; its keys that are silent now count 0.

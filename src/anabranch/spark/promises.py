@@ -99,11 +99,6 @@ class PromiseMemory:
             return self
         return PromiseMemory(self.below, self.pairs.filter(pl.col(_PLACE) > passed_us - window.size_us))
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether every key is known, not a sample only."""
-        return self.below == EVERY_KEY
-
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data."""
         return {"below": f"{self.below:016x}", "pairs": None if self.pairs is None else frame_to_text(self.pairs)}

@@ -66,36 +66,6 @@ def list_slots(manifest: Manifest) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema)
 
 
-def list_runs(manifest: Manifest) -> pl.DataFrame:
-    """Return one row a run: where it is, how much of it is live, and its windows in microseconds."""
-    rows = [
-        {"operator": level.operator, "slot": slot, "run": position, **_describe(ref)}
-        for level in manifest.levels
-        for slot in range(level.slots)
-        for position, ref in enumerate(level.refs_of(slot))
-    ]
-    rows += [
-        {"operator": f"{operator} (readers)", "slot": lane.lane, "run": position, **_describe(ref)}
-        for operator, lanes in manifest.lanes.items()
-        for lane in lanes
-        for position, ref in enumerate(lane.runs)
-    ]
-    schema = {
-        "operator": pl.String,
-        "slot": pl.Int64,
-        "run": pl.Int64,
-        "file": pl.String,
-        "batch": pl.Int64,
-        "rows": pl.Int64,
-        "live_rows": pl.Int64,
-        "bytes": pl.Int64,
-        "min_window": pl.Int64,
-        "max_window": pl.Int64,
-        "made_from": pl.Int64,
-    }
-    return pl.DataFrame(rows, schema=schema)
-
-
 def find_level(manifest: Manifest, operator: str) -> LevelState:
     """Return the state of an operator by name; raise ``CheckpointError`` naming those that exist."""
     for level in manifest.levels:
@@ -160,16 +130,3 @@ def read_text(text: str, dtype: pl.DataType) -> pl.Series:
     if dtype == pl.Boolean:
         return value.str.to_lowercase().replace_strict({"true": True, "false": False}, default=None)
     return value.cast(dtype, strict=False)
-
-
-def _describe(ref: RunRef) -> dict[str, object]:
-    return {
-        "file": ref.file,
-        "batch": ref.batch,
-        "rows": ref.rows,
-        "live_rows": ref.live_rows,
-        "bytes": ref.bytes,
-        "min_window": ref.min_window,
-        "max_window": ref.max_window,
-        "made_from": len(ref.made_from),
-    }

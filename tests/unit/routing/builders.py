@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from anabranch.routing import (
     BaseRoute,
     BucketRoute,
     KeyBatch,
+    KeySample,
     ModuloRoute,
     RangeRoute,
     RingRoute,
@@ -31,6 +34,11 @@ def batch_of(values: list[int] | NDArray[np.int64]) -> KeyBatch:
 
 def key_hash(value: int) -> int:
     return int(hashes_of([value])[0])
+
+
+def with_powers(sample: KeySample, *powers: float) -> KeySample:
+    """Return the sample as seen by slots of different power."""
+    return replace(sample, powers=np.asarray(powers, np.float64))
 
 
 # Few different keys, so that rows meet.

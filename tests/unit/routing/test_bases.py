@@ -29,7 +29,7 @@ from anabranch.routing import (
     slots_of,
 )
 from anabranch.routing.bases import slots_at
-from unit.routing.builders import bases, batch_of, hashes_of, key_values
+from unit.routing.builders import bases, batch_of, hashes_of, key_values, with_powers
 
 
 @given(bases(), key_values)
@@ -266,7 +266,7 @@ def test_ranges_cut_at_quantiles_hold_equally_many_rows() -> None:
 
 def test_ranges_follow_the_powers_of_the_slots() -> None:
     values = np.arange(9000)
-    sample = KeySample.gather(hashes_of(values), None, pl.Series(values)).with_powers([1, 2])
+    sample = with_powers(KeySample.gather(hashes_of(values), None, pl.Series(values)), 1, 2)
     assert RangeRoute.from_sample(sample, 2).bounds == (3000,)
 
 

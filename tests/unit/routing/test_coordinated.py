@@ -23,7 +23,7 @@ from anabranch.routing import (
     score_loads,
 )
 from anabranch.routing.coordinated import place_on_least
-from unit.routing.builders import hashes_of, key_hash, routes
+from unit.routing.builders import hashes_of, key_hash, routes, with_powers
 
 
 def rng() -> np.random.Generator:
@@ -173,13 +173,13 @@ def test_history_counts_only_if_asked_for() -> None:
 
 
 def test_least_count_follows_the_powers_of_the_slots() -> None:
-    sample = sample_of({value: 1.0 for value in range(300)}).with_powers([1, 2, 3])
+    sample = with_powers(sample_of({value: 1.0 for value in range(300)}), 1, 2, 3)
     loads = LeastCount().decide(sample, Routes(ModuloRoute(3)), rng()).loads(sample)
     assert loads.tolist() == [50.0, 100.0, 150.0]
 
 
 def test_slot_without_power_gets_nothing() -> None:
-    sample = sample_of({value: 1.0 for value in range(30)}).with_powers([1, 0, 1])
+    sample = with_powers(sample_of({value: 1.0 for value in range(30)}), 1, 0, 1)
     loads = LeastCount().decide(sample, Routes(ModuloRoute(3)), rng()).loads(sample)
     assert loads.tolist() == [15.0, 0.0, 15.0]
 
@@ -221,7 +221,7 @@ def test_only_new_keys_are_drawn() -> None:
 
 
 def test_powers_are_the_weights_if_none_are_given() -> None:
-    sample = sample_of({value: 1.0 for value in range(100)}).with_powers([0, 1, 0])
+    sample = with_powers(sample_of({value: 1.0 for value in range(100)}), 0, 1, 0)
     assert keys_by_slot(WeightRandom().decide(sample, Routes(ModuloRoute(3)), rng()), sample) == [0, 100, 0]
 
 

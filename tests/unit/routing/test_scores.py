@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from anabranch.model import RouteError
 from anabranch.routing import KeySample, Routes, Score, score_all, score_loads, strategy_names
-from unit.routing.builders import hashes_of
+from unit.routing.builders import hashes_of, with_powers
 
 
 def test_even_loads_score_best() -> None:
@@ -171,7 +171,7 @@ def test_strategy_that_cannot_be_tried_says_why() -> None:
 
 def test_weights_follow_the_powers_of_the_slots() -> None:
     keys = np.arange(50_000)
-    sample = KeySample.gather(hashes_of(keys), values=pl.Series(keys)).with_powers([1, 2, 5])
+    sample = with_powers(KeySample.gather(hashes_of(keys), values=pl.Series(keys)), 1, 2, 5)
     scores = score_all(sample, Routes.even(3), np.random.default_rng(1))
     for name in ("weight-hash", "weight-random", "least-count", "least-key", "ranges"):
         assert scores.of(name).score.balance > 0.95

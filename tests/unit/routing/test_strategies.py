@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from anabranch import routing
 from anabranch.model import BucketMap, RouteError
 from anabranch.routing import BucketRoute, KeyBatch, KeySample, ModuloRoute, RingRoute, Routes, bases, strategies
-from unit.routing.builders import batch_of, hashes_of
+from unit.routing.builders import batch_of, hashes_of, with_powers
 
 NAMES = (
     "hash",
@@ -101,7 +101,7 @@ def test_wrong_number_of_weights_is_refused() -> None:
 def test_powers_of_other_slots_are_refused() -> None:
     for name in ("ranges", "weight-hash", "least-key", "least-count", "weight-random"):
         with pytest.raises(RouteError, match="powers of 2 slots, there are 6"):
-            decide(name, Routes.even(6), sample().with_powers([1, 2]))
+            decide(name, Routes.even(6), with_powers(sample(), 1, 2))
 
 
 def test_own_strategy_is_one_among_the_others() -> None:

@@ -9,8 +9,8 @@ from anabranch.errors import CheckpointError
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
 from anabranch.state import Checkpoint, LevelState, Store
-from anabranch.state.inspect import find_key, find_level, list_runs, list_slots, read_rows
-from unit.state.builders import commit_batches, manifest, run_files, unwindowed, windowed
+from anabranch.state.inspect import find_key, find_level, list_slots, read_rows
+from unit.state.builders import commit_batches, manifest, run_files, unwindowed
 
 
 def test_slots_are_listed_with_their_sizes(checkpoint: Checkpoint) -> None:
@@ -31,12 +31,6 @@ def test_slots_are_listed_with_their_sizes(checkpoint: Checkpoint) -> None:
 def test_a_slot_without_runs_is_listed() -> None:
     (row,) = list_slots(manifest(0)).rows(named=True)
     assert (row["runs"], row["rows"], row["oldest_batch"]) == (0, 0, None)
-
-
-def test_runs_are_listed_with_their_windows(store: Store) -> None:
-    ref = run_files(store).write(windowed([(10, 1, 1), (20, 1, 1)]))
-    (row,) = list_runs(manifest(0, [ref])).rows(named=True)
-    assert (row["file"], row["live_rows"], row["min_window"], row["max_window"]) == (ref.file, 2, 10, 20)
 
 
 def test_rows_of_all_slots_are_read_with_their_place(store: Store) -> None:
