@@ -42,14 +42,14 @@ def test_every_way_answers_alike_and_sends_less_than_a_plain_exchange(tmp_path: 
     assert report.answers_equal, text.getvalue()
     assert (tmp_path / "figures.json").exists() and (tmp_path / "out" / "exchange.svg").exists()
     for limit in (None, *(() if missing else (LIMIT_MBIT,))):
-        sent = {each.way: each.exchanged_bytes for each in report.runs if each.limit_mbit == limit}
+        sent = {each.way: each.exchanged_bytes for each in report.systems if each.limit_mbit == limit}
         assert set(sent) == set(WAYS)
         assert sent[PLAIN] > sent[LOCAL] > sent[HELD] > sent[GLOBAL] == sent[AHEAD] == 0
     if missing:
         assert any(missing in note for note in report.notes)
         pytest.skip(f"every way was run in one process only: {missing}")
     assert report.figures["limited_ahead_x_plain"] > 0
-    for each in report.runs:
+    for each in report.systems:
         if each.limit_mbit is not None:
             assert each.wire_bytes is not None and each.driver_bytes is not None
             assert each.wire_bytes > each.driver_bytes > 0

@@ -84,7 +84,7 @@ def run(options: BenchOptions, console: Console | None = None, systems: Sequence
         pictures += draw_disorder(runs, options.out_dir)
         pictures += draw_keys(curves, options.out_dir) if curves else []
     report = DisorderReport(
-        workload=bench.describe(), figures=figures, runs=runs, seed=options.seed, curves=curves, pictures=pictures
+        workload=bench.describe(), figures=figures, systems=runs, seed=options.seed, curves=curves, pictures=pictures
     )
     return deliver(report, options.json_path, print_report, console)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,7 +13,7 @@ from rich.table import Table
 
 from anabranch.bench.disorder_figures import FLINK, LATE_PCTS, PER_KEY, PER_SLOT, SPARK, DisorderRun
 from anabranch.bench.picture import save_figure
-from anabranch.bench.report import BenchReport, print_figures, print_if_busy
+from anabranch.bench.report import CurvedReport, print_figures, print_if_busy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,7 @@ _INK = "#22303a"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DisorderReport(BenchReport):
+class DisorderReport(CurvedReport[DisorderRun, Mapping[str, Any]]):
     """What the bench found."""
 
     units: ClassVar[Mapping[str, str]] = {
@@ -40,25 +40,19 @@ class DisorderReport(BenchReport):
         "*_gb": "10⁹ bytes",
     }
 
-    runs: Sequence[DisorderRun]
-    curves: Sequence[Mapping[str, Any]] = ()
-
-    def list_parts(self) -> dict[str, Any]:
-        """Return the runs and the points of the curves."""
-        return {"systems": [asdict(run) for run in self.runs], "curves": [dict(point) for point in self.curves]}
-
 
 def print_report(report: DisorderReport, console: Console) -> None:
     """Print the tables, the figures and, first of all, whether the answers were equal."""
     if report.answers_equal:
-        note = "; of Spark, which drops late rows, those of sources that do not lag" if _has_spark(report.runs) else ""
-        console.print(f"[green]Answers equal[/]: {len(report.runs)} runs gave the oracle's last word on windows{note}.")
-    for run in report.runs:
+        runs = report.systems
+        note = "; of Spark, which drops late rows, those of sources that do not lag" if _has_spark(runs) else ""
+        console.print(f"[green]Answers equal[/]: {len(runs)} runs gave the oracle's last word on windows{note}.")
+    for run in report.systems:
         name = f"{NAMES[run.system]}, {run.late_pct} % out of order"
         if not run.answer.equal:
             console.print(f"[red]Wrong answer[/]: {name}: {run.answer.difference}")
         print_if_busy(name, run.other_cpu_share, console)
-    console.print(_build_table(report.runs))
+    console.print(_build_table(report.systems))
     if report.curves:
         console.print(_build_curve_table(report.curves))
     print_figures(report, console)

@@ -88,7 +88,7 @@ def run(options: BenchOptions, console: Console | None = None, extent: Extent = 
     report = ExchangeReport(
         workload=bench.describe(given),
         figures=figures,
-        runs=[*runs, *limited],
+        systems=[*runs, *limited],
         seed=options.seed,
         curves=curves,
         pictures=pictures,

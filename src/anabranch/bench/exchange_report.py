@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -22,7 +22,7 @@ from anabranch.bench.exchange_figures import (
     find_speed_up,
 )
 from anabranch.bench.picture import save_figure
-from anabranch.bench.report import BenchReport, print_figures
+from anabranch.bench.report import CurvedReport, print_figures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ _INK = "#22303a"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExchangeReport(BenchReport):
+class ExchangeReport(CurvedReport[ExchangeRun, ExchangeRun]):
     """What the bench found."""
 
     units: ClassVar[Mapping[str, str]] = {
@@ -51,17 +51,10 @@ class ExchangeReport(BenchReport):
         "*_mbit": "10⁶ bits/s",
     }
 
-    runs: Sequence[ExchangeRun]
-    curves: Sequence[ExchangeRun] = ()
-
-    def list_parts(self) -> dict[str, Any]:
-        """Return the runs and those of the curves."""
-        return {"systems": [asdict(run) for run in self.runs], "curves": [asdict(run) for run in self.curves]}
-
 
 def print_report(report: ExchangeReport, console: Console) -> None:
     """Print the tables, the figures and, first of all, whether the answers were equal."""
-    everything = [*report.runs, *report.curves]
+    everything = [*report.systems, *report.curves]
     if report.answers_equal:
         console.print(f"[green]Answers equal[/]: {len(everything)} runs gave the oracle's windows.")
     for run in everything:
@@ -71,7 +64,7 @@ def print_report(report: ExchangeReport, console: Console) -> None:
         console.print(f"[yellow]Note[/]: {note}")
     sensors = report.workload["sensors"]
     title = f"{sensors:,} sensors, 5 minute windows, batches of {report.workload['batch_rows']:,} rows"
-    console.print(_build_table(title, report.runs))
+    console.print(_build_table(title, report.systems))
     if report.curves:
         console.print(_build_curve_table(report.curves))
     print_figures(report, console)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rich.box import SIMPLE_HEAD
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from anabranch.bench.figures import OURS, SystemRun
-from anabranch.bench.report import BenchReport, print_figures, print_if_busy
+from anabranch.bench.report import CurvedReport, print_figures, print_if_busy
 
 NAMES = {
     OURS: "Anabranch",
@@ -23,7 +23,7 @@ NAMES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyedWindowReport(BenchReport):
+class KeyedWindowReport(CurvedReport[SystemRun, Mapping[str, Any]]):
     """What the bench found."""
 
     units: ClassVar[Mapping[str, str]] = {
@@ -32,13 +32,6 @@ class KeyedWindowReport(BenchReport):
         "small_batch_ms": "ms",
         "*_x_*": "ratio",
     }
-
-    systems: Sequence[SystemRun]
-    curves: Sequence[Mapping[str, Any]] = ()
-
-    def list_parts(self) -> dict[str, Any]:
-        """Return the runs and the points of the curves."""
-        return {"systems": [asdict(run) for run in self.systems], "curves": [dict(point) for point in self.curves]}
 
 
 def print_report(report: KeyedWindowReport, console: Console) -> None:

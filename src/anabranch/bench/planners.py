@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, ClassVar
@@ -19,7 +19,7 @@ from anabranch.bench.planner_checks import check_bucket_plan, check_key_plan
 from anabranch.bench.planner_inputs import STATE_BYTES_A_KEY, PlannerInput, make_zipf, read_weibo
 from anabranch.bench.planner_picture import draw_planners
 from anabranch.bench.registry import BenchError, BenchOptions
-from anabranch.bench.report import BenchReport, deliver, format_figure, print_figures
+from anabranch.bench.report import CurvedReport, deliver, format_figure, print_figures
 from anabranch.model.loads import BucketLoads
 from anabranch.model.moves import Plan
 from anabranch.model.routes import BucketMap, RoutingTable
@@ -62,7 +62,7 @@ class PlannerRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannersReport(BenchReport):
+class PlannersReport(CurvedReport[PlannerRun, PlannerRun]):
     """What the bench found."""
 
     units: ClassVar[Mapping[str, str]] = {
@@ -71,13 +71,6 @@ class PlannersReport(BenchReport):
         "*_pct": "%",
         "max_over_mean_*": "ratio",
     }
-
-    systems: Sequence[PlannerRun]
-    curves: Sequence[PlannerRun] = ()
-
-    def list_parts(self) -> dict[str, Any]:
-        """Return the plans and those of the curves."""
-        return {"systems": [asdict(run) for run in self.systems], "curves": [asdict(run) for run in self.curves]}
 
 
 def run(options: BenchOptions, console: Console | None = None) -> PlannersReport:

@@ -6,11 +6,11 @@ import json
 import platform
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import psutil
 from rich.console import Console
@@ -19,6 +19,8 @@ from anabranch.bench.registry import Outcome
 from anabranch.bench.workload import write_atomically
 
 T = TypeVar("T", bound=Outcome)
+RunT = TypeVar("RunT")
+PointT = TypeVar("PointT")
 BUSY_NEIGHBOUR_SHARE = 0.1
 """Above this, figures of the same commit differ by more than commits do."""
 
@@ -56,6 +58,22 @@ class BenchReport:
             "notes": list(self.notes),
             **stamp(self.seed),
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvedReport(BenchReport, Generic[RunT, PointT]):
+    """What a bench found of each system, and on the points of curves beside that."""
+
+    systems: Sequence[RunT]
+    curves: Sequence[PointT] = ()
+
+    def list_parts(self) -> dict[str, Any]:
+        """Return the runs and the points of the curves."""
+        return {"systems": [_to_plain(run) for run in self.systems], "curves": [_to_plain(p) for p in self.curves]}
+
+
+def _to_plain(measured: Any) -> dict[str, Any]:
+    return asdict(measured) if is_dataclass(measured) and not isinstance(measured, type) else dict(measured)
 
 
 def stamp(seed: int) -> dict[str, Any]:

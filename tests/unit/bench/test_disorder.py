@@ -308,7 +308,7 @@ def test_without_a_compiler_the_error_says_how_to_get_one(environment: dict[str,
 
 def make_report(runs: list[DisorderRun]) -> DisorderReport:
     figures = compute_figures(runs, 1_000, CURVES)
-    return DisorderReport(workload={"name": "disorder"}, figures=figures, runs=runs, seed=7, curves=CURVES)
+    return DisorderReport(workload={"name": "disorder"}, figures=figures, systems=runs, seed=7, curves=CURVES)
 
 
 def print_text(report: DisorderReport) -> str:

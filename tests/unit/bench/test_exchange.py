@@ -193,7 +193,7 @@ def test_rounds_are_pooled_by_their_time() -> None:
 def make_report(runs: list[ExchangeRun], notes: tuple[str, ...] = ()) -> ExchangeReport:
     workload = {"name": "exchange", "sensors": 2_000, "batch_rows": 2_000_000}
     figures = compute_figures(RUNS, runs, 100.0, RUNS)
-    return ExchangeReport(workload=workload, figures=figures, runs=runs, seed=7, curves=RUNS, notes=notes)
+    return ExchangeReport(workload=workload, figures=figures, systems=runs, seed=7, curves=RUNS, notes=notes)
 
 
 def print_text(report: ExchangeReport) -> str:
@@ -248,6 +248,6 @@ def test_curves_take_more_sensors_and_wires_of_other_widths(tmp_path: Path, monk
     report = run(options, Console(file=StringIO()))
     assert [entry.sensors for entry in report.curves[:: len(WAYS)]] == [200, 2_000, 20_000, 200_000]
     assert {entry.rows for entry in report.curves} == {12_000_000}
-    assert {entry.limit_mbit for entry in report.runs} == {None, 1_000.0, 100.0, 25.0}
+    assert {entry.limit_mbit for entry in report.systems} == {None, 1_000.0, 100.0, 25.0}
     assert report.answers_equal and report.figures["limited_ahead_x_plain"] == 1
     assert {path.name for path in report.pictures} >= {"exchange.svg", "exchange-curves.svg"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import time
@@ -18,6 +17,7 @@ from anabranch.bench.exchange_answers import STORE_TABLE
 from anabranch.bench.exchange_figures import AHEAD, GLOBAL, HELD, LOCAL, PLAIN
 from anabranch.bench.exchange_inputs import DELAY_MS, FILE_FORMAT, MIXED, PARTITIONED, PARTITIONS, WINDOW_MS
 from anabranch.bench.namespaces import read_link
+from anabranch.bench.peers.options import read_options
 from anabranch.bench.peers.our_outcome import CommitClock, describe_batch, list_versions
 from anabranch.bench.registry import BenchError
 from anabranch.bench.workload import SCHEMA
@@ -110,18 +110,9 @@ def _wait_for_executors(spark: SparkSession, count: int) -> None:
 
 def main() -> None:
     """Run all flows of a JSON file and write what was seen as JSON."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--runs", required=True)
-    parser.add_argument("--output", required=True)
-    parser.add_argument("--checkpoint", required=True)
-    parser.add_argument("--result", required=True)
-    parser.add_argument("--slots", type=int, required=True)
-    parser.add_argument("--memory", required=True)
-    parser.add_argument("--master", required=True)
-    parser.add_argument("--executors", type=int, default=0)
-    parser.add_argument("--settings", default="{}")
-    parser.add_argument("--links", default="")
-    arguments = parser.parse_args()
+    arguments = read_options(
+        {"executors": 0, "settings": "{}", "links": ""}, runs=str, slots=int, memory=str, master=str
+    )
     runs: list[Mapping[str, Any]] = json.loads(Path(arguments.runs).read_text())
     settings: dict[str, str] = json.loads(arguments.settings)
     links = [link for link in arguments.links.split(",") if link]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ import anabranch as ab
 from anabranch.bench.competitors import Competitor
 from anabranch.bench.peers.core_shares import CoreShares
 from anabranch.bench.peers.lehmer import LehmerSum
+from anabranch.bench.peers.options import read_options
 from anabranch.bench.peers.our_outcome import describe_commit
 from anabranch.bench.workload import SCHEMA
 from anabranch.model import BatchProgress
@@ -86,16 +86,7 @@ def measure_processor_seconds() -> float:
 
 def main() -> None:
     """Run all flows of a JSON file and write what was seen as JSON."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--runs", required=True)
-    parser.add_argument("--output", required=True)
-    parser.add_argument("--checkpoint", required=True)
-    parser.add_argument("--result", required=True)
-    parser.add_argument("--slots", type=int, required=True)
-    parser.add_argument("--memory", required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--core-share", type=float)
-    arguments = parser.parse_args()
+    arguments = read_options({"core_share": 0.0}, runs=str, slots=int, memory=str, threads=int)
     runs: list[Mapping[str, Any]] = json.loads(Path(arguments.runs).read_text())
     core_shares = CoreShares.open(arguments.core_share) if arguments.core_share else None
     spark = ab.local_session(master=f"local[{arguments.threads}]", memory=arguments.memory)
