@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
+from anabranch.eventtime.durations import describe_duration
 from anabranch.model.times import TimeLimits
 
 _UNITS_PER_US = {"ms": (1, 1_000), "us": (1, 1), "ns": (1_000, 1)}
@@ -46,7 +47,7 @@ def find_bad_times(times: pl.Series, limits: TimeLimits, now_us: int | None) -> 
     ahead = f"is after {_say(last_us)}"
     if limits.ahead_us is not None and now_us is not None:
         last_us = now_us + limits.ahead_us
-        ahead = f"is more than {timedelta(microseconds=limits.ahead_us)} ahead of the clock, {_say(now_us)}"
+        ahead = f"is more than {describe_duration(limits.ahead_us)} ahead of the clock, {_say(now_us)}"
     if latest * one > last_us * many:
         late = (ticks > last_us * many // one).fill_null(False)
         found.append(BadTimes(late, f"event time {times.name} {ahead}: {_advise('ahead')}"))

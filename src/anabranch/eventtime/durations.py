@@ -18,6 +18,7 @@ _MICROSECONDS_PER_UNIT = {
     "d": 86_400_000_000,
     "w": 604_800_000_000,
 }
+_WRITTEN_UNITS = ("d", "h", "m", "s", "ms", "us")
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(us|µs|ms|s|m|h|d|w)\s*")
 _ACCEPTED = "'500ms', '10s', '2m', '1h30m', '1d', '1w', or a datetime.timedelta"
 
@@ -51,3 +52,13 @@ def parse_duration(length: object, role: str = "duration") -> int:
         msg = f"the {role} {length!r} is finer than a microsecond; give {_ACCEPTED}"
         raise FlowError(msg)
     return int(length_us)
+
+
+def describe_duration(length_us: int) -> str:
+    """Return a length of time as it would be written in a flow: ``1h30m``."""
+    parts = []
+    for unit in _WRITTEN_UNITS:
+        count, length_us = divmod(length_us, _MICROSECONDS_PER_UNIT[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"

@@ -6,9 +6,9 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from anabranch.errors import FlowError
 from anabranch.eventtime import parse_duration
+from anabranch.eventtime.durations import describe_duration
 from anabranch.model import CLOCK_LEVELS, Clock
 from anabranch.model.times import USUAL_LIMITS, ClockLevel, TimeLimits
-from anabranch.query.labels import describe_duration
 
 Duration = str | timedelta
 Moment = str | date | datetime

@@ -7,19 +7,8 @@ from difflib import get_close_matches
 
 import polars as pl
 
+from anabranch.eventtime.durations import describe_duration
 from anabranch.model import Clock, CountWindowSpec, WindowSpec
-
-_UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1))
-
-
-def describe_duration(length_us: int) -> str:
-    """Return a length of time as it would be written in a flow: ``1h30m``."""
-    parts = []
-    for unit, unit_us in _UNITS:
-        count, length_us = divmod(length_us, unit_us)
-        if count:
-            parts.append(f"{count}{unit}")
-    return "".join(parts) or "0s"
 
 
 def describe_window(window: WindowSpec | CountWindowSpec) -> str:

@@ -10,9 +10,10 @@ import polars as pl
 
 from anabranch.errors import FlowError
 from anabranch.eventtime import parse_duration
+from anabranch.eventtime.durations import describe_duration
 from anabranch.model.lookups import MISSING_POLICIES, LookupTable, MissingPolicy
 from anabranch.query.column_checks import find_column
-from anabranch.query.labels import describe_duration, name_alternatives
+from anabranch.query.labels import name_alternatives
 
 if TYPE_CHECKING:
     from anabranch.query.event_times import Duration

@@ -10,12 +10,12 @@ import polars as pl
 
 from anabranch.errors import FlowError
 from anabranch.eventtime import pane_us, parse_duration
+from anabranch.eventtime.durations import describe_duration
 from anabranch.model import AggregateSpec, Kernel, OperatorSpec, Sink
 from anabranch.model.balance import AUTO, Balance, Routing
 from anabranch.model.exchanges import EXCHANGES, ExchangeChoice, ExchangeDecision, ExchangeSpec, HoldSpec
 from anabranch.operators.kernels import make_kernel
 from anabranch.query.event_times import Duration
-from anabranch.query.labels import describe_duration
 from anabranch.query.nodes import Node, Output, Stateful, describe
 from anabranch.routing.strategies import strategy_names
 

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from anabranch.errors import CheckpointError
+from anabranch.eventtime.durations import describe_duration
 from anabranch.model import TIME
 from anabranch.query.nodes import Stateful
 from anabranch.spark.spec import FlowProgram
@@ -62,14 +63,46 @@ def refuse_changed_flow(manifest: Manifest, flow: str, structure: Mapping[str, A
 
 
 def _compare_operators(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    differences = [
-        f"operator {name!r}: {field} was {before.get(field)} and is {after.get(field)}"
-        for field in sorted(set(before) | set(after))
-        if before.get(field) != after.get(field) and not (field == "fields" and before.get("kind") == "processor")
-    ]
+    differences: list[str] = []
+    for field in sorted(set(before) | set(after)):
+        old, new = before.get(field), after.get(field)
+        if old == new or (field == "fields" and before.get("kind") == "processor"):
+            continue
+        if field == "aggregates" and old and new:
+            differences += _compare_aggregates(old, new)
+        else:
+            shown = field.removesuffix("_us").replace("_", " ")
+            differences.append(f"{shown} was {_say(field, old)} and is {_say(field, new)}")
     if before.get("kind") == after.get("kind") == "processor":
-        differences += [f"operator {name!r}: {text}" for text in _compare_fields(before["fields"], after["fields"])]
+        differences += _compare_fields(before["fields"], after["fields"])
+    return [f"operator {name!r}: {text}" for text in differences]
+
+
+def _compare_aggregates(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    differences = [f"the aggregate {name!r} is gone" for name in sorted(set(before) - set(after))]
+    differences += [f"the aggregate {name!r} is new" for name in sorted(set(after) - set(before))]
+    for name in sorted(set(before) & set(after)):
+        old, new = _say_aggregate(before[name]), _say_aggregate(after[name])
+        if old != new:
+            differences.append(f"the aggregate {name!r} was {old} and is {new}")
     return differences
+
+
+def _say_aggregate(described: Mapping[str, Any]) -> str:
+    columns = f" of {', '.join(described['columns'])}" if described["columns"] else ""
+    return f"{described['kind']}{columns} (kept as {_say('partials', described['partials'])})"
+
+
+def _say(field: str, value: Any) -> str:
+    """Return a part of the structure in words: ``kind tumbling, size 10s``."""
+    if value is None:
+        return "none"
+    if field.endswith("_us"):
+        return describe_duration(value)
+    if isinstance(value, Mapping):
+        parts = [f"{part.removesuffix('_us')} {_say(part, held)}" for part, held in value.items() if held != 0]
+        return ", ".join(parts) or "nothing"
+    return str(value)
 
 
 def _compare_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

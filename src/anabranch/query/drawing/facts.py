@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from anabranch.errors import FlowError
+from anabranch.eventtime.durations import describe_duration
 from anabranch.model import AggregateSpec, TopKSpec
 from anabranch.operators import make_kernel
-from anabranch.query.labels import describe_duration
 from anabranch.query.merging import describe_hold
 from anabranch.query.nodes import Node, Output, Spring, Stateful, Watermark
 from anabranch.query.plan import Plan, Strategy, Subquery
