@@ -11,7 +11,7 @@ from anabranch.balancing.buckets import balance_buckets
 from anabranch.balancing.columns import sum_by
 from anabranch.balancing.goals import ROUNDING, Goal
 from anabranch.balancing.outcome import Change, Clock, make_plan
-from anabranch.balancing.registry import find_planner
+from anabranch.balancing.registry import PLANNERS, find_planner
 from anabranch.model.loads import BucketLoads, KeyLoads, LoadError, locate_parts
 from anabranch.model.moves import Plan, find_imbalance
 from anabranch.model.routes import BucketMap, RoutingTable
@@ -87,6 +87,13 @@ class LevelPlan:
     def changes(self) -> bool:
         """Whether anything moves."""
         return bool(len(self.key_plan.moves)) or (self.bucket_plan is not None and bool(len(self.bucket_plan.moves)))
+
+
+def check_planner(planner: str) -> None:
+    """Raise ``LoadError`` with the planners there are unless this is one of them."""
+    if planner not in (BUCKETS_ONLY, *PLANNERS):
+        msg = f"unknown planner {planner!r}; there are {', '.join((*PLANNERS, BUCKETS_ONLY))}"
+        raise LoadError(msg)
 
 
 def plan_level(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anabranch.balancing.registry import find_planner
+from anabranch.balancing.level import check_planner
 from anabranch.control.balancer import Proposal
 from anabranch.errors import FlowError
 from anabranch.model import RoutingTable
@@ -69,5 +69,5 @@ def change_setting(routing: Routing, given: Mapping[str, Any]) -> Routing:
             msg = f"{name} is {value!r}, which is no number"
             raise WishRefused(msg) from error
     if "planner" in changed:
-        find_planner(changed["planner"])
+        check_planner(changed["planner"])
     return replace(routing, balance=replace(balance, **changed))

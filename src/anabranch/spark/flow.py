@@ -9,12 +9,14 @@ from typing import Any
 import polars as pl
 from pyspark.sql import DataFrame, SparkSession
 
+from anabranch.balancing.level import check_planner
 from anabranch.connectors.claims import name_sinks, refuse_shared_places
 from anabranch.connectors.endings import check_ends
 from anabranch.errors import CheckpointError
 from anabranch.model import BatchProgress
 from anabranch.model.waits import Wait
 from anabranch.query.graph import FlowGraph
+from anabranch.query.nodes import Stateful
 from anabranch.query.plan import make_plan
 from anabranch.spark.driver import Driver
 from anabranch.spark.results import read_results, read_spark_results, to_spark
@@ -36,6 +38,9 @@ class Flow(FlowGraph):
         """Raise ``FlowError``, ``SourceError`` or ``SinkError`` if the flow cannot run."""
         super().check()
         refuse_shared_places(name_sinks(self.sinks, self.dead_letter_sink))
+        for node in self.nodes.values():
+            if isinstance(node.operation, Stateful) and node.operation.routing.balance is not None:
+                check_planner(node.operation.routing.balance.planner)
 
     def check_run(self, settings: RunSettings) -> None:
         """Raise the same, also if it is only with these settings that the flow cannot run."""

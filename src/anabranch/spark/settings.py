@@ -80,5 +80,8 @@ def make_settings(**given: Any) -> RunSettings:
             if item["type"] == "extra_forbidden":
                 problems.append(f"unknown setting {name!r}; there are {', '.join(RunSettings.model_fields)}")
             else:
-                problems.append(f"{name}: {item['msg']}")
+                # Ours come as "Value error, …"; pydantic's own say what is allowed, but not what was found.
+                ours = item["type"] == "value_error"
+                text = str(item["ctx"]["error"]) if ours else f"{item['msg'].lower()}, found {item['input']!r}"
+                problems.append(f"{name}: {text}")
         raise FlowError("; ".join(problems)) from error

@@ -139,9 +139,9 @@ def test_spark_options_reach_the_session(followed: list[Any], tmp_path: Path) ->
     [
         (["-c", "state", "--trigger", "hourly"], "'hourly' is no trigger"),
         (["-c", "state", "--control", "http://host"], "'http' is no way to send commands; use one of redis://"),
-        (["-c", "state", "--control", "redis://host:port"], "control: Value error, Port could not be cast"),
+        (["-c", "state", "--control", "redis://host:port"], "control: Port could not be cast"),
         (["-c", "state", "--slots", "0"], "greater than or equal to 1"),
-        (["-c", "state", "--slots", "20000"], "slots: Input should be less than or equal to 10000"),
+        (["-c", "state", "--slots", "20000"], "slots: input should be less than or equal to 10000, found 20000"),
         (["-c", "state", "--strategy", "quick"], "operator-set"),
         (["-c", "state", "--conf", "spark.a"], "'spark.a' is no Spark setting"),
         (["-c", "state", "--colour"], "No such option"),

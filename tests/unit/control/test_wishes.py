@@ -71,6 +71,12 @@ def test_settings_change_and_the_others_stay() -> None:
     assert changed == Routing("auto", Balance(tolerance=0.1, planner="qmmp", fewest_rows_a_slot=50))
 
 
+@pytest.mark.parametrize("planner", ["mnrt", "qmmp", "readj", "balance-load"])
+def test_every_planner_can_be_chosen(planner: str) -> None:
+    balance = change_setting(Routing(), {"planner": planner}).balance
+    assert balance is not None and balance.planner == planner
+
+
 def test_balance_goes_off_and_on() -> None:
     off = change_setting(Routing(), {"balance": "off"})
     assert off.balance is None
@@ -86,7 +92,7 @@ def test_balance_goes_off_and_on() -> None:
         ({"tolerance": "wide"}, "tolerance is 'wide', which is no number"),
         ({"tolerance": "nan"}, "tolerance is nan"),
         ({"fewest_rows_a_slot": "2.5"}, "which is no number"),
-        ({"planner": "luck"}, "luck"),
+        ({"planner": "luck"}, "unknown planner 'luck'; there are mnrt, qmmp, readj, balance-load"),
         ({"protocol": "magic"}, "there are auto, state, window"),
     ],
 )

@@ -1,0 +1,32 @@
+"""Settings of a run that cannot be are refused before anything is started."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+import anabranch as ab
+from anabranch.errors import FlowError
+from anabranch.spark.settings import make_settings
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"trigger": "now"}, r"^trigger: 'now' is no trigger; use 'continuous'"),
+        ({"slots": 0}, r"^slots: input should be greater than or equal to 1, found 0$"),
+        ({"strategy": "best"}, r"^strategy: input should be 'operator-set', 'operator' or 'query', found 'best'$"),
+        ({"slot": 2}, r"^unknown setting 'slot'; there are checkpoint, trigger, drain, slots"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_was_found(given: dict[str, object], words: str) -> None:
+    with pytest.raises(FlowError, match=words):
+        make_settings(checkpoint="state", **given)
+
+
+def test_an_unknown_planner_is_refused_before_the_first_batch() -> None:
+    flow = ab.Flow("planned")
+    rows = flow.read(ab.memory(pl.DataFrame({"key": [1]})))
+    rows.key_by("key", balance=ab.Balance(planner="luck")).agg(rows=ab.count()).write(ab.to_memory())
+    with pytest.raises(FlowError, match="unknown planner 'luck'; there are mnrt, qmmp, readj, balance-load"):
+        flow.check()
