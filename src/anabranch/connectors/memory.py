@@ -24,6 +24,9 @@ from anabranch.model import Admission, ReadOutcome, Split, StagedFile
 if TYPE_CHECKING:
     import pandas as pd
 
+FrameLike = Any
+"""A Polars or pandas frame, or columns by name: ``{"sensor": [1, 2]}``."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemorySource:
@@ -40,12 +43,12 @@ class MemorySource:
         """Say that the rows come from memory, and what they are made of."""
         return f"memory ({', '.join(self.schema)})"
 
-    def add(self, frame: pl.DataFrame | Mapping[str, Sequence[Any]], partition: str = "") -> MemorySource:
+    def add(self, frame: FrameLike, partition: str = "") -> MemorySource:
         """Add rows; each frame is a batch of its own unless ``max_frames`` says otherwise.
 
         ``partition`` names the part of the source that they are of, for watermarks that are kept per partition.
         """
-        given = frame if isinstance(frame, pl.DataFrame) else pl.DataFrame(frame, schema=dict(self.schema))
+        given = _as_frame(frame, self.schema)
         missing = [column for column in self.schema if column not in given.columns]
         if missing:
             msg = f"the frame has no column {', '.join(map(repr, missing))}; it has {given.columns}"
@@ -138,7 +141,7 @@ class MemorySink:
 
 
 def memory(
-    *frames: pl.DataFrame,
+    *frames: FrameLike,
     schema: Mapping[str, TypeLike] | None = None,
     max_frames: int | None = 1,
     directory: str | os.PathLike[str] | None = None,
@@ -151,7 +154,7 @@ def memory(
     if schema is None and not frames:
         msg = 'memory() needs frames or a schema, such as memory(schema={"sensor": pl.Int64})'
         raise FlowError(msg)
-    kinds = dict(frames[0].schema) if schema is None else normalise_schema(schema)
+    kinds = dict(_as_frame(frames[0]).schema) if schema is None else normalise_schema(schema)
     path, folder = _make_directory(directory, "memory")
     source = MemorySource(path, kinds, max_frames, folder)
     for frame in frames:
@@ -167,6 +170,16 @@ def to_memory(directory: str | os.PathLike[str] | None = None) -> MemorySink:
     """
     path, folder = _make_directory(directory, "results")
     return MemorySink(path, folder=folder)
+
+
+def _as_frame(given: FrameLike, schema: Mapping[str, pl.DataType] | None = None) -> pl.DataFrame:
+    if isinstance(given, pl.DataFrame):
+        return given
+    try:
+        return pl.DataFrame(given, schema=dict(schema) if schema and isinstance(given, Mapping) else None)
+    except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
+        msg = f"memory() takes Polars or pandas frames, or columns by name, found a {type(given).__name__}: {error}"
+        raise FlowError(msg) from error
 
 
 def _make_directory(directory: str | os.PathLike[str] | None, purpose: str) -> tuple[str, PrivateFolder | None]:

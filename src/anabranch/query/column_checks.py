@@ -9,6 +9,8 @@ import polars as pl
 from anabranch.errors import FlowError
 from anabranch.query.labels import describe_columns, name_alternatives
 
+ColumnTypes = Mapping[str, pl.DataType | type[pl.DataType]]
+
 
 def find_column(where: str, column: str, schema: Mapping[str, pl.DataType]) -> pl.DataType:
     """Return the type of a column, or raise ``FlowError`` with the columns that exist."""
@@ -18,16 +20,31 @@ def find_column(where: str, column: str, schema: Mapping[str, pl.DataType]) -> p
     return schema[column]
 
 
-def check_key_columns(columns: Sequence[str], schema: Mapping[str, pl.DataType]) -> None:
+def read_schema(where: str, schema: ColumnTypes) -> dict[str, pl.DataType]:
+    """Return declared columns with their types as objects, or raise ``FlowError`` for what is no type."""
+    try:
+        return dict(pl.Schema(schema))
+    except TypeError as error:
+        msg = f"{where}: {error}; a schema is columns with Polars types, such as {{'sensor': pl.Int64}}"
+        raise FlowError(msg) from error
+
+
+def check_key_columns(where: str, columns: Sequence[object], schema: Mapping[str, pl.DataType]) -> None:
     """Raise ``FlowError`` unless rows can be told apart by these columns."""
     if not columns:
-        msg = f"key_by needs at least one column; there are {', '.join(schema)}"
+        msg = f"{where} needs at least one column; there are {', '.join(schema)}"
         raise FlowError(msg)
     for column in columns:
-        dtype = find_column("key_by", column, schema)
+        if not isinstance(column, str):
+            msg = (
+                f'{where} takes names of columns, as in {where}("country", "device"), found a {type(column).__name__}; '
+                "what is computed gets a name first, by with_columns()"
+            )
+            raise FlowError(msg)
+        dtype = find_column(where, column, schema)
         if dtype.is_float() or dtype.is_nested():
             allowed = "integers, strings, bytes, dates, times, booleans or decimals"
-            msg = f"key_by: {column!r} is {dtype}; keys are {allowed}: cast it first"
+            msg = f"{where}: {column!r} is {dtype}; keys are {allowed}: cast it first"
             raise FlowError(msg)
 
 

@@ -8,6 +8,7 @@ import polars as pl
 
 from anabranch.errors import FlowError
 from anabranch.model import Sink
+from anabranch.query.endpoint_checks import check_sink, check_source
 from anabranch.query.explain import ExplainFormat, explain
 from anabranch.query.lookups import Lookup
 from anabranch.query.nodes import EventTime, Node, Operation, Output, Readable, Spring
@@ -30,6 +31,7 @@ class FlowGraph:
 
     def read(self, source: Readable) -> Stream:
         """Start a stream from a source."""
+        check_source(source)
         index = len(self.sources)
         schema = dict(source.schema)
         self.sources.append(source)
@@ -37,6 +39,7 @@ class FlowGraph:
 
     def dead_letter(self, sink: Sink) -> None:
         """Send malformed rows and rows with a null key or time to this sink, instead of the checkpoint's own folder."""
+        check_sink(sink)
         self.dead_letter_sink = sink
 
     def explain(

@@ -12,14 +12,12 @@ from anabranch.errors import FlowError
 from anabranch.eventtime import parse_duration
 from anabranch.eventtime.durations import describe_duration
 from anabranch.model.lookups import MISSING_POLICIES, LookupTable, MissingPolicy
-from anabranch.query.column_checks import find_column
+from anabranch.query.column_checks import ColumnTypes, find_column, read_schema
 from anabranch.query.labels import name_alternatives
 
 if TYPE_CHECKING:
     from anabranch.query.event_times import Duration
     from anabranch.query.streams import Stream
-
-ColumnTypes = Mapping[str, pl.DataType | type[pl.DataType]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ def _find_columns(
     table: LookupTable, columns: ColumnTypes | Iterable[str] | None, keys: Mapping[str, pl.DataType]
 ) -> dict[str, pl.DataType]:
     if isinstance(columns, Mapping):
-        wanted = dict(pl.Schema(columns))
+        wanted = read_schema("lookup", columns)
     else:
         known = table.known_columns()
         if known is None:

@@ -50,10 +50,13 @@ class PartialSink(Sink, Protocol):
         ...
 
 
-def make_routing(strategy: str, balance: Balance | None, exchange: ExchangeChoice, merge: LocalMerge | None) -> Routing:
+def make_routing(strategy: str, balance: object, exchange: ExchangeChoice, merge: LocalMerge | None) -> Routing:
     """Return what ``key_by`` was told about where keys go, or raise ``FlowError`` that names the alternatives."""
     if strategy != AUTO and strategy not in strategy_names():
         msg = f"key_by: unknown routing {strategy!r}; there are {AUTO}, {', '.join(strategy_names())}"
+        raise FlowError(msg)
+    if not (balance is None or isinstance(balance, Balance)):
+        msg = f"key_by: balance is {balance!r}; give ab.Balance(…), or None to leave keys where they are"
         raise FlowError(msg)
     return Routing(strategy, balance, _make_exchange(exchange, merge))
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import polars as pl
-
 from anabranch.errors import FlowError
 from anabranch.model import FLOW_CLOCK, TIME, LatePolicy, OrderSpec, ProcessSpec
+from anabranch.query.column_checks import ColumnTypes, read_schema
 from anabranch.query.nodes import Stateful
 from anabranch.query.stateful import add_operator
 
@@ -41,9 +39,7 @@ def order_stream(stream: Stream, by: str, idle: Duration | None, late: LatePolic
     return replace(ordered, keys=stream.keys, routing=stream.routing)
 
 
-def process_stream(
-    stream: Stream, processor: object, schema: Mapping[str, pl.DataType | type[pl.DataType]], name: str | None
-) -> Stream:
+def process_stream(stream: Stream, processor: object, schema: ColumnTypes, name: str | None) -> Stream:
     """Return what a processor makes of the stream; it does the ordering itself if that comes right before."""
     _refuse_windows(stream, "process")
     ordered = False
@@ -59,7 +55,7 @@ def process_stream(
         keys=stream.keys,
         processor=processor,
         columns=stream.schema,
-        schema=dict(pl.Schema(schema)),
+        schema=read_schema("process", schema),
         time_column=None if time is None else TIME,
         clock=FLOW_CLOCK if time is None else time.clock,
         ordered=ordered,

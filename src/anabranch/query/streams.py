@@ -28,10 +28,18 @@ from anabranch.model.exchanges import ExchangeChoice
 from anabranch.model.lookups import LookupTable, MissingPolicy
 from anabranch.model.operations import UnfilledPolicy
 from anabranch.model.times import DEFAULT_GROUPS, ClockLevel
-from anabranch.query.column_checks import check_key_columns, check_same_columns, check_time_column, find_column
+from anabranch.query.column_checks import (
+    ColumnTypes,
+    check_key_columns,
+    check_same_columns,
+    check_time_column,
+    find_column,
+    read_schema,
+)
+from anabranch.query.endpoint_checks import check_aggregates, check_sink
 from anabranch.query.event_times import Duration, Moment, describe_limits, make_clock, make_limits
 from anabranch.query.labels import describe_clock
-from anabranch.query.lookups import ColumnTypes, Lookup, lookup_stream
+from anabranch.query.lookups import Lookup, lookup_stream
 from anabranch.query.merging import LocalMerge, bind_sink, make_routing
 from anabranch.query.nodes import (
     EventTime,
@@ -98,27 +106,28 @@ class Stream:
         self,
         function: Callable[[pl.DataFrame], pl.DataFrame],
         *,
-        schema: Mapping[str, pl.DataType] | None = None,
+        schema: ColumnTypes | None = None,
     ) -> Stream:
         """Let a function turn Polars frames into frames.
 
         The same rows may come in other frames on a replay: the function must treat each row alike wherever it is cut.
         """
-        operation = MapBatches(function, dict(schema) if schema else None)
         label = f"map_batches {getattr(function, '__name__', 'function')}"
-        if schema:
-            return self._add(operation, label, dict(schema))
-        return self._step(operation, label)
+        if not schema:
+            return self._step(MapBatches(function), label)
+        declared = read_schema("map_batches", schema)
+        return self._add(MapBatches(function, declared), label, declared)
 
     def flat_map(
         self,
         function: Callable[[dict[str, Any]], Iterable[Mapping[str, Any]]],
         *,
-        schema: Mapping[str, pl.DataType],
+        schema: ColumnTypes,
     ) -> Stream:
         """Turn each row into any number of rows of the given schema. Row by row: slower than ``map_batches``."""
-        operation = FlatMap(function, dict(schema))
-        return self._add(operation, f"flat_map {getattr(function, '__name__', 'function')}", dict(schema))
+        declared = read_schema("flat_map", schema)
+        label = f"flat_map {getattr(function, '__name__', 'function')}"
+        return self._add(FlatMap(function, declared), label, declared)
 
     def union(self, *others: Stream) -> Stream:
         """Put streams of the same columns together."""
@@ -163,7 +172,7 @@ class Stream:
         ``balance`` says how even slots must be, and when to look again; None leaves keys where they are.
         ``exchange`` says how rows of a key come together, ``merge`` when readers send what they merged of them.
         """
-        check_key_columns(columns, self.schema)
+        check_key_columns("key_by", columns, self.schema)
         return replace(self, keys=columns, routing=make_routing(routing, balance, exchange, merge))
 
     def watermark(
@@ -229,15 +238,15 @@ class Stream:
         check_key_names("count_window", self.keys, window)
         return replace(self, windowing=None, counting=window)
 
-    def agg(self, *, ttl: Duration | None = None, name: str | None = None, **aggregates: Aggregate) -> Stream:
+    def agg(
+        self, *unnamed: object, ttl: Duration | None = None, name: str | None = None, **aggregates: Aggregate
+    ) -> Stream:
         """Aggregate per key and window; without a window, emit each key's new values in every batch that has it.
 
         ``ttl`` forgets a key of a running aggregate after that much silence.
         """
         self._needs_keys("agg")
-        if not aggregates:
-            msg = "agg needs at least one aggregate, such as agg(rows=ab.count())"
-            raise FlowError(msg)
+        check_aggregates(unnamed, aggregates)
         self._refuse_ttl_of_windows("agg", ttl)
         framing = (self.windowing, self._time_column(), _optional(ttl), self._clock(), self.counting)
         spec = AggregateSpec(self.keys, dict(aggregates), *framing)
@@ -270,6 +279,8 @@ class Stream:
 
     def distinct(self, *columns: str, ttl: Duration | None = None, name: str | None = None) -> Stream:
         """Let the first row of each combination of these columns (or of the keys) pass; after the ttl, it may again."""
+        if columns:
+            check_key_columns("distinct", columns, self.schema)
         stream = self.key_by(*columns) if columns else self
         stream._needs_keys("distinct")
         if self.windowing is not None or self.counting is not None:
@@ -292,7 +303,7 @@ class Stream:
         self,
         processor: Processor | FrameProcessor,
         *,
-        schema: Mapping[str, pl.DataType | type[pl.DataType]],
+        schema: ColumnTypes,
         name: str | None = None,
     ) -> Stream:
         """Let a processor handle each key's rows, with state and timers, and emit rows of this schema.
@@ -314,6 +325,7 @@ class Stream:
 
     def write(self, sink: Sink) -> Stream:
         """Send this stream to a sink; returns the stream, so that it may go to others too."""
+        check_sink(sink)
         index = self.graph.add_sink(sink := bind_sink(sink, self.node))
         self.graph.add(Output(sink, index), (self.node.id,), self.schema, sink.label, None)
         return self

@@ -45,6 +45,16 @@ def test_frame_without_a_declared_column_is_refused() -> None:
         memory(FRAME).add(FRAME.select("k"))
 
 
+def test_pandas_frames_and_columns_by_name_are_taken_as_well() -> None:
+    source = memory(FRAME.to_pandas(), FRAME.to_dict(as_series=False))
+    assert drain_source(source).frame.equals(pl.concat([FRAME, FRAME]))
+
+
+def test_what_is_no_frame_is_refused() -> None:
+    with pytest.raises(FlowError, match="takes Polars or pandas frames, or columns by name, found a LazyFrame"):
+        memory(FRAME.lazy())
+
+
 def test_neither_frames_nor_schema_is_refused() -> None:
     with pytest.raises(FlowError, match="needs frames or a schema"):
         memory()
