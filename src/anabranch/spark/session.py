@@ -26,7 +26,7 @@ _TASK_ENVIRONMENT = {
     # A worker's next batch wants the memory of its last one: giving it back in between costs a page fault a page,
     # an eighth of the time of a batch of JSON. After ten idle seconds it is given back all the same.
     "_RJEM_MALLOC_CONF": "dirty_decay_ms:10000,muzzy_decay_ms:10000",
-    # The same for arrays, which come from the C library: those up to 128 MB are taken from memory that it keeps, at most
+    # The same for arrays, which come from the C library: those up to 128 MB are taken from memory it keeps, at most
     # 256 MB more than are in use. With ten million keys that is a sixth of a batch's processor time.
     "MALLOC_MMAP_THRESHOLD_": str(128 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
