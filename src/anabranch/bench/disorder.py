@@ -27,6 +27,7 @@ from anabranch.bench.disorder_figures import (
     SPARK,
     DisorderRun,
     compute_figures,
+    unite_rounds,
 )
 from anabranch.bench.disorder_inputs import (
     DELAY_MS,
@@ -68,12 +69,17 @@ CURVE_WINDOW_MS = 3_600_000
 def run(options: BenchOptions, console: Console | None = None, systems: Sequence[str] | None = None) -> DisorderReport:
     """Run every system at 25, 50 and 75 % of disorder and report; print the table, write JSON and pictures if asked.
 
-    ``systems`` narrows the run to some of them, for work on a single peer.
+    Our own, between whose shares differences of a few percent count, go there and back, so that a machine that
+    slows down meanwhile is none of them. ``systems`` narrows the run to some of them, for work on a single peer.
     """
     console = console or Console()
     bench = _Disorder(options, console)
     chosen = bench.systems if systems is None else systems
     runs = [bench.run_system(system, late_pct) for late_pct in LATE_PCTS for system in chosen]
+    ours = [system for system in OUR_SYSTEMS if system in chosen]
+    runs = unite_rounds(
+        runs, [bench.run_system(system, late_pct) for late_pct in reversed(LATE_PCTS) for system in reversed(ours)]
+    )
     # Merging before the exchange saves the more the fewer keys there are: without it, all points do the same work.
     merges = (True, False) if options.curves else ()
     curves = [bench.measure_keys(keys, local_merge) for local_merge in merges for keys in CURVE_KEYS]
@@ -147,6 +153,7 @@ class _Disorder:
             "keys": given.sensors,
             "sources": SOURCES,
             "late_pct": list(LATE_PCTS),
+            "rounds_of_ours": 2,
             "rows_per_event_second": given.rows_per_event_second,
             "lag_ms": [LEAST_LAG_MS, LARGEST_LAG_MS],
             "window_ms": WINDOW_MS,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Any
 
 from anabranch.bench.answers import AnswerCheck
@@ -42,6 +43,27 @@ class DisorderRun:
     other_cpu_share: float = 0.0
     """What other programs took of the machine's cores meanwhile; a rate beside a busy neighbour says little."""
     details: Mapping[str, Any] = field(default_factory=dict)
+
+
+def unite_rounds(first: Sequence[DisorderRun], second: Sequence[DisorderRun]) -> list[DisorderRun]:
+    """Return the runs of the first round, each with its twin of the second, if it has one: rates are their mean."""
+    twins = {(run.system, run.late_pct): run for run in second}
+    return [_unite(run, twin) if (twin := twins.get((run.system, run.late_pct))) else run for run in first]
+
+
+def _unite(run: DisorderRun, twin: DisorderRun) -> DisorderRun:
+    rates = [each.rows_per_second for each in (run, twin) if each.rows_per_second is not None]
+    batches = [each.batch_seconds for each in (run, twin) if each.batch_seconds is not None]
+    return replace(
+        run,
+        rows_per_second=fmean(rates) if len(rates) == 2 else None,
+        batch_seconds=max(batches, default=None),
+        run_seconds=run.run_seconds + twin.run_seconds,
+        answer=run.answer if not run.answer.equal else twin.answer,
+        peak_memory_bytes=max(run.peak_memory_bytes, twin.peak_memory_bytes),
+        other_cpu_share=max(run.other_cpu_share, twin.other_cpu_share),
+        details={**run.details, "rounds_rows_per_second": rates, "second_round": dict(twin.details)},
+    )
 
 
 def compute_figures(

@@ -25,7 +25,7 @@ from anabranch.bench.disorder_answers import (
     read_flink_words,
     read_our_words,
 )
-from anabranch.bench.disorder_figures import FLINK, PER_KEY, PER_SLOT, SPARK, DisorderRun, compute_figures
+from anabranch.bench.disorder_figures import FLINK, PER_KEY, PER_SLOT, SPARK, DisorderRun, compute_figures, unite_rounds
 from anabranch.bench.disorder_inputs import (
     DELAY_MS,
     LATENESS_MS,
@@ -217,6 +217,27 @@ RUNS = [
     make_run(FLINK, 75, 0.8e6, batch_seconds=3.0),
     make_run(SPARK, 50, 2e6, dropped_rows=300, updates=0),
 ]
+
+
+def test_a_run_that_went_there_and_back_has_the_mean_of_both_rates_and_the_longer_batch() -> None:
+    back = [make_run(PER_KEY, 75, 8e6, batch_seconds=2.5), make_run(PER_KEY, 25, 7e6, batch_seconds=1.0)]
+    united = {(run.system, run.late_pct): run for run in unite_rounds(RUNS, back)}
+    assert united[PER_KEY, 25].rows_per_second == pytest.approx(7.5e6)
+    assert united[PER_KEY, 25].batch_seconds == 1.5
+    assert united[PER_KEY, 75].rows_per_second == pytest.approx(7.8e6)
+    assert united[PER_KEY, 75].batch_seconds == 2.5
+    alone = [run for run in RUNS if (run.system, run.late_pct) not in {(PER_KEY, 25), (PER_KEY, 75)}]
+    assert [run for run in united.values() if run in alone] == alone
+
+
+@pytest.mark.parametrize("wrong_round", [0, 1])
+def test_a_wrong_answer_in_either_round_is_a_wrong_answer(wrong_round: int) -> None:
+    rounds = [[make_run(PER_KEY, 50, 8e6)], [make_run(PER_KEY, 50, 8e6)]]
+    rounds[wrong_round] = [make_run(PER_KEY, 50, 8e6, answer=WRONG)]
+    (united,) = unite_rounds(*rounds)
+    assert not united.answer.equal
+
+
 CURVES = [
     {
         "keys": keys,
