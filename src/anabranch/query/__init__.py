@@ -1,12 +1,19 @@
-"""Flows as graphs: written in Python or read from files, checked, cut into subqueries and explained."""
+"""Flows as graphs: written in Python or read from files, checked, cut into subqueries and explained.
 
-from anabranch.query.drawing import explain_mermaid, explain_svg, explain_text
-from anabranch.query.explain import explain
-from anabranch.query.flow_building import Constructors
-from anabranch.query.flow_files import FlowFile, load_flow
+Flow files and pictures are imported when they are first used: every Python worker imports this room, and needs neither.
+"""
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
+
 from anabranch.query.graph import FlowGraph
 from anabranch.query.plan import STRATEGIES, Plan, Strategy, Subquery, make_plan
 from anabranch.query.streams import Stream
+
+if TYPE_CHECKING:
+    from anabranch.query.drawing import explain_mermaid, explain_svg, explain_text
+    from anabranch.query.flow_building import Constructors
+    from anabranch.query.flow_files import FlowFile, load_flow
 
 __all__ = [
     "STRATEGIES",
@@ -17,10 +24,29 @@ __all__ = [
     "Strategy",
     "Stream",
     "Subquery",
-    "explain",
     "explain_mermaid",
     "explain_svg",
     "explain_text",
     "load_flow",
     "make_plan",
 ]
+
+_MODULE_OF = {
+    "Constructors": "flow_building",
+    "FlowFile": "flow_files",
+    "explain_mermaid": "drawing",
+    "explain_svg": "drawing",
+    "explain_text": "drawing",
+    "load_flow": "flow_files",
+}
+
+# Type checkers see the imports above, and say so if a name is none of them.
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        module = _MODULE_OF.get(name)
+        if module is None:
+            msg = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(msg)
+        found = globals()[name] = getattr(_import_module(f"{__name__}.{module}"), name)
+        return found

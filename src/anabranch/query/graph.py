@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from anabranch.errors import FlowError
 from anabranch.model import Sink
 from anabranch.query.endpoint_checks import check_sink, check_source
-from anabranch.query.explain import ExplainFormat, explain
 from anabranch.query.lookups import Lookup
 from anabranch.query.nodes import EventTime, Node, Operation, Output, Readable, Spring
 from anabranch.query.plan import DEFAULT_SLOTS, Strategy, make_plan
 from anabranch.query.streams import Stream
+
+if TYPE_CHECKING:
+    from anabranch.query.explain import ExplainFormat
 
 
 class FlowGraph:
@@ -46,6 +49,9 @@ class FlowGraph:
         self, format: ExplainFormat = "text", *, slots: int = DEFAULT_SLOTS, strategy: Strategy = "operator-set"
     ) -> str:
         """Return how the flow would run on so many slots: as text, as Mermaid or as SVG."""
+        # Workers import this module, and draw nothing.
+        from anabranch.query.explain import explain
+
         return explain(make_plan(self, slots, strategy), format)
 
     def add(
