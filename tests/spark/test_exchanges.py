@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from pyspark.sql import SparkSession
 
 import anabranch as ab
 from anabranch.errors import CheckpointError, FlowError, SinkError
@@ -59,10 +62,24 @@ def received_rows(outcome: Outcome) -> int:
     return sum(sum(entry.slot_rows) for entry in outcome.progress)
 
 
-def run_in_steps(bench: FlowBench, options: dict[str, Any], checkpoint: str, every: str = "10s") -> Outcome:
+def run_in_steps(
+    bench: FlowBench, options: dict[str, Any], checkpoint: str, every: str = "10s", seed: int = 2
+) -> Outcome:
     flow, sink = ab.Flow("steps"), ab.to_memory()
-    windowed(keyed(one_frame_a_batch(flow, stream_of(2)), **options), every).write(sink)
+    windowed(keyed(one_frame_a_batch(flow, stream_of(seed)), **options), every).write(sink)
     return bench.run_flow(flow, [sink], checkpoint=checkpoint)
+
+
+@pytest.fixture(scope="module")
+def run_plainly(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Outcome]:
+    """Runs windows over a stream behind a plain exchange: the measure for many tests, so each is run once."""
+    bench = FlowBench(spark, tmp_path_factory.mktemp("plain"))
+
+    @cache
+    def run(every: str, seed: int) -> Outcome:
+        return run_in_steps(bench, {"exchange": "routed"}, bench.new_checkpoint(), every, seed)
+
+    return run
 
 
 @pytest.mark.parametrize("every", ["10s", "4s"])
@@ -77,9 +94,9 @@ def run_in_steps(bench: FlowBench, options: dict[str, Any], checkpoint: str, eve
     ids=["window", "count", "delay", "expression"],
 )
 def test_every_mode_answers_batch_for_batch_as_a_plain_exchange(
-    bench: FlowBench, merge: ab.LocalMerge, every: str
+    bench: FlowBench, run_plainly: Callable[[str, int], Outcome], merge: ab.LocalMerge, every: str
 ) -> None:
-    expected = run_in_steps(bench, {"exchange": "routed"}, bench.new_checkpoint(), every)
+    expected = run_plainly(every, 2)
     checkpoint = bench.new_checkpoint()
     got = run_in_steps(bench, {"merge": merge}, checkpoint, every)
     assert [(batch, sorted(frame.rows())) for batch, frame in got.batches] == [
@@ -103,9 +120,11 @@ def test_state_that_is_read_has_what_readers_hold(bench: FlowBench) -> None:
     assert_same_rows(held.to_dicts(), flows[plain].read_state(plain).to_dicts(), "state")
 
 
-def test_a_flow_that_no_longer_holds_rows_back_sends_what_it_held(bench: FlowBench) -> None:
+def test_a_flow_that_no_longer_holds_rows_back_sends_what_it_held(
+    bench: FlowBench, run_plainly: Callable[[str, int], Outcome]
+) -> None:
     checkpoint = bench.new_checkpoint()
-    expected = run_in_steps(bench, {}, bench.new_checkpoint())
+    expected = run_plainly("10s", 2)
     flow, first, second = ab.Flow("steps"), ab.to_memory(), ab.to_memory()
     rows = stream_of(2)
     windowed(keyed(one_frame_a_batch(flow, rows), merge=ab.LocalMerge(at="window"))).write(first)
@@ -182,11 +201,13 @@ def run_global(bench: FlowBench, store: Path, checkpoint: str, every: str = "10s
 @pytest.mark.parametrize("every", ["10s", "4s"])
 @pytest.mark.parametrize("merge", [None, ab.LocalMerge(count=60), ab.LocalMerge(at="rows >= 4")], ids=str)
 def test_partial_results_meet_in_a_store_without_an_exchange(
-    bench: FlowBench, tmp_path: Path, merge: ab.LocalMerge | None, every: str
+    bench: FlowBench,
+    run_plainly: Callable[[str, int], Outcome],
+    tmp_path: Path,
+    merge: ab.LocalMerge | None,
+    every: str,
 ) -> None:
-    flow, sink = ab.Flow("plain"), ab.to_memory()
-    windowed(keyed(one_frame_a_batch(flow, stream_of(4))), every).write(sink)
-    expected = bench.run_flow(flow, [sink])
+    expected = run_plainly(every, 4)
     got = run_global(bench, tmp_path / "store.sqlite", bench.new_checkpoint(), every, merge=merge)
     stored = ab.read_global_store(tmp_path / "store.sqlite", "windows")
     assert_same_rows(stored.to_dicts(), expected.rows, "the store")
