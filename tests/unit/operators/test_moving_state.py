@@ -46,10 +46,10 @@ def test_random_routes_at_every_boundary_do_not_change_what_is_emitted(
     oracle.assert_same(got, run_kernel(make_kernel(spec), batches, times, combined))
 
 
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
-def test_forty_batches_with_moves_and_compactions_emit_what_one_slot_emits(spec: OperatorSpec, seed: int) -> None:
-    slots = check_long_stream(spec, seed)
+def test_forty_batches_with_moves_and_compactions_emit_what_one_slot_emits(spec: OperatorSpec) -> None:
+    """Under one seed of each operator; `make soak` takes thousands."""
+    slots = check_long_stream(spec, 0)
     assert slots.moved_rows > 0
     assert slots.meetings > 0 or not slots.kernel.splittable
 
