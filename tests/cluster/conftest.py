@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cluster.drivers import finish, results, write_input
+from cluster.sharing import make_once
 
 CLUSTER_FOLDER = Path(__file__).parent
 FILES, ROWS, SEED = 12, 200, 7
@@ -26,10 +27,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the flow writes on one slot when nobody kills anything."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    write_input(folder, FILES, ROWS, SEED)
-    finish(folder, "--slots", "1")
-    found = results(folder)
+
+    def run(folder: Path) -> None:
+        write_input(folder, FILES, ROWS, SEED)
+        finish(folder, "--slots", "1")
+
+    found = results(make_once(tmp_path_factory, "undisturbed", run))
     assert all(len(batches) > 3 for batches in found.values())
     return found
 

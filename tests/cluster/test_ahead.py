@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 
 import anabranch as ab
+from cluster.sharing import make_once
 from oracle import assert_same_rows
 
 SCRIPT = Path(__file__).with_name("ahead_under_test.py")
@@ -65,10 +66,11 @@ def results(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    write_input(folder)
-    assert run(folder) == 0, (folder / "stderr").read_text()[-2000:]
-    found = results(folder)
+    def finish(folder: Path) -> None:
+        write_input(folder)
+        assert run(folder) == 0, (folder / "stderr").read_text()[-2000:]
+
+    found = results(make_once(tmp_path_factory, "undisturbed-ahead", finish))
     assert len(found["windows"]) > 40
     return found
 
