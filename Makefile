@@ -18,9 +18,13 @@ BENCH_ARGS ?=
 SOAK_ARGS ?=
 LOCK_ARGS ?=
 
-# Tests with Spark mostly wait for one another's small jobs: two of them at a time, a whole file on one Spark.
-QUICK_TESTS := tests/test_architecture.py tests/unit tests/contracts
-SPARK_TESTS := tests/docs tests/spark tests/cluster
+# Some tests wait for servers that are gone, and those first: one process more than there are cores.
+QUICK_PROCESSES := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# Tests with Spark wait much, for small jobs and for processes that start: three of them at a time, the longest, which
+# start processes of their own, first. Tests that share a Spark stay together by file.
+SPARK_DISTRIBUTION := -n 3 --dist loadgroup --no-loadscope-reorder
+QUICK_TESTS := tests/contracts tests/test_architecture.py tests/unit
+SPARK_TESTS := tests/cluster tests/docs tests/spark
 
 .PHONY: help setup demo test check lint bench soak format lock clean java servers kafka
 
@@ -40,8 +44,8 @@ test: setup servers kafka ## Run every test but the soak runs
 ifdef TEST_ARGS
 	$(BIN)/python -m pytest $(TEST_ARGS)
 else
-	$(BIN)/python -m pytest -q -n auto $(QUICK_TESTS)
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(SPARK_TESTS)
+	$(BIN)/python -m pytest -q -n $(QUICK_PROCESSES) $(QUICK_TESTS)
+	$(BIN)/python -m pytest $(SPARK_DISTRIBUTION) $(SPARK_TESTS)
 endif
 
 check: lint ## Check format, lint, types, architecture and unit tests (needs no Java)
