@@ -10,6 +10,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+CLASS_ARCHIVE := $(VENV)/spark-classes.jsa
 
 # Arguments for the commands behind the targets, e.g. make bench BENCH_ARGS="--rows 1000000".
 DEMO_ARGS ?=
@@ -40,7 +41,7 @@ setup: java $(INSTALLED) ## Make .venv and install Anabranch with its locked dep
 demo: setup ## Find low voltage in a skewed stream of readings, live, in under 90 seconds
 	$(BIN)/anabranch demo $(DEMO_ARGS)
 
-test: setup servers kafka ## Run every test but the soak runs
+test: setup servers kafka $(CLASS_ARCHIVE) ## Run every test but the soak runs
 ifdef TEST_ARGS
 	$(BIN)/python -m pytest $(TEST_ARGS)
 else
@@ -59,7 +60,7 @@ lint: $(INSTALLED) ## Check format, lint and types
 bench: setup ## Compare the keyed window with native Spark and Flink
 	$(BIN)/anabranch bench keyed-window $(BENCH_ARGS)
 
-soak: setup servers kafka ## Run the long randomised tests
+soak: setup servers kafka $(CLASS_ARCHIVE) ## Run the long randomised tests
 	$(BIN)/python -m pytest -m soak --timeout=0 tests/soak $(SOAK_ARGS)
 
 format: $(INSTALLED) ## Format the code and mend what the linter can mend
@@ -81,6 +82,7 @@ clean: ## Remove .venv, caches and what the demo and the benchmarks wrote
 # Workers use this Python: one from outside the virtual environment lacks PyArrow.
 demo test bench soak: export SPARK_LOCAL_IP ?= 127.0.0.1
 demo test bench soak: export PYSPARK_PYTHON = $(CURDIR)/$(BIN)/python
+test soak: export ANABRANCH_CLASS_ARCHIVE = $(CURDIR)/$(CLASS_ARCHIVE)
 
 java:
 	@scripts/ensure-java
@@ -98,3 +100,7 @@ $(INSTALLED): pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# Tests start dozens of JVMs: those that find their classes in an archive start with a third less work.
+$(CLASS_ARCHIVE): $(INSTALLED) | java
+	-@PYTHONPATH=tests $(BIN)/python tests/archive_classes.py $@

@@ -1,10 +1,11 @@
 """A driver to be killed whose slots are partitions: reads numbered folders, and writes windows and running totals.
 
-Run as a script: the folder, and the master.
+Run as a script: the folder, and the master; options for JVMs in ``UNDER_TEST_JVM``.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -13,9 +14,7 @@ import polars as pl
 import anabranch as ab
 
 SCHEMA = {"key": pl.Int64, "ts": pl.Datetime("ms"), "whole": pl.Int64}
-QUICK_JVM = {
-    f"spark.{who}.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" for who in ("driver", "executor")
-}
+QUICK_JVM = {f"spark.{who}.extraJavaOptions": os.environ["UNDER_TEST_JVM"] for who in ("driver", "executor")}
 
 
 def main() -> None:

@@ -22,11 +22,13 @@ import psutil
 import anabranch as ab
 from anabranch.state import Checkpoint, Manifest, open_store
 from oracle import assert_same_rows
+from quick_jvm import QUICK_JVM
 
 SCRIPT = Path(__file__).with_name("flow_under_test.py")
 PATIENCE_SECONDS = 180.0
 SINKS = ("totals", "windows", "groups", "visits", "own", "timed", "held", "merged")
 START = datetime(2026, 1, 1)
+DRIVER_ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "UNDER_TEST_JVM": QUICK_JVM}
 
 
 def write_input(folder: Path, files: int, rows: int, seed: int) -> None:
@@ -70,7 +72,7 @@ class DriverProcess:
             stderr=self._errors,
             stdin=subprocess.DEVNULL,
             text=True,
-            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, **(environment or {})},
+            env={**os.environ, **DRIVER_ENVIRONMENT, **(environment or {})},
         )
         self._family = [psutil.Process(self.process.pid)]
         threading.Thread(target=self._read, daemon=True).start()

@@ -3,6 +3,7 @@
 Run as a script. It prints ``ready``, then ``batch <n>`` after every batch, then ``done``; when the flow fails,
 ``failed <error>`` and ends with 3. Knobs for tests come by environment:
 
+- ``UNDER_TEST_JVM``: options of the driver's JVM and of the executors';
 - ``ANABRANCH_FAULT``: the engine's own fault points;
 - ``UNDER_TEST_STOP=<moment>:<batch>``: stop with SIGSTOP at a fault point, or in the commit itself (``in-commit``);
 - ``UNDER_TEST_TRAPS=<folder>``: traps for tasks, see ``Trap``;
@@ -29,10 +30,7 @@ SCHEMA = {"key": pl.Int64, "ts": pl.Datetime("ms"), "whole": pl.Int64, "real": p
 PATIENCE_SECONDS = 120.0
 MOST_SLOTS = 3
 """While keys move: every slot is a task or two more in each batch."""
-# Short-lived: the optimising compiler would cost more than it gives back.
-QUICK_JVM = {
-    f"spark.{who}.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" for who in ("driver", "executor")
-}
+QUICK_JVM = {f"spark.{who}.extraJavaOptions": os.environ["UNDER_TEST_JVM"] for who in ("driver", "executor")}
 
 
 class Trap:

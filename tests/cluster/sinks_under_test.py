@@ -1,7 +1,8 @@
 """A driver to be killed that writes to servers: reads prepared files, one a batch, and writes each result twice.
 
-Run as a script, with the servers' addresses in the environment (``UNDER_TEST_POSTGRES``, …). What it writes to a server
-it writes as Parquet, too, whose exactly-once other tests prove. It prints what ``flow_under_test.py`` prints.
+Run as a script, with the servers' addresses (``UNDER_TEST_POSTGRES``, …) and the JVM's options (``UNDER_TEST_JVM``) in
+the environment. What it writes to a server it writes as Parquet, too, whose exactly-once other tests prove. It prints
+what ``flow_under_test.py`` prints.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import anabranch as ab
 
 SCHEMA = {"key": pl.Int64, "ts": pl.Datetime("ms"), "whole": pl.Int64, "real": pl.Float64}
 TOPIC, TABLE, HASHES = "windows", "totals", "total:{key}"
-QUICK_JVM = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+QUICK_JVM = {"spark.driver.extraJavaOptions": os.environ["UNDER_TEST_JVM"]}
 
 
 def make_flow(folder: Path) -> ab.Flow:

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 
 import anabranch as ab
+from cluster.drivers import DRIVER_ENVIRONMENT
 from cluster.sharing import make_once
 from oracle import assert_same_rows
 
@@ -46,7 +47,7 @@ def write_input(folder: Path) -> None:
 
 def run(folder: Path, master: str = "local[2]", environment: Mapping[str, str] | None = None) -> int:
     """Run the flow until it ends, or is ended."""
-    known = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, **(environment or {})}
+    known = {**os.environ, **DRIVER_ENVIRONMENT, **(environment or {})}
     with (folder / "stderr").open("ab") as errors:
         command = [sys.executable, str(SCRIPT), str(folder), master]
         return subprocess.run(command, env=known, stdout=errors, stderr=errors, timeout=300, check=False).returncode

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import anabranch as ab
+from quick_jvm import QUICK_JVM
 from spark.running import FlowBench
 
 
@@ -20,8 +21,7 @@ def spark() -> Iterator[SparkSession]:
         "1g",
         {
             "spark.sql.shuffle.partitions": "2",
-            # Short-lived: the optimising compiler would cost more than it gives back.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": QUICK_JVM,
             # Test flows are many and short: by default Spark keeps the plan of every one of their batches.
             "spark.sql.ui.retainedExecutions": "2",
             "spark.sql.streaming.numRecentProgressUpdates": "2",
