@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(CLUSTER_FOLDER):
             item.add_marker(pytest.mark.cluster)
             # Every test here starts Spark several times; one of them eleven times.
-            item.add_marker(pytest.mark.timeout(900))
+            item.add_marker(pytest.mark.timeout(1800))
 
 
 @pytest.fixture(scope="session")

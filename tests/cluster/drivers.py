@@ -25,7 +25,7 @@ from oracle import assert_same_rows
 from quick_jvm import QUICK_JVM
 
 SCRIPT = Path(__file__).with_name("flow_under_test.py")
-PATIENCE_SECONDS = 180.0
+PATIENCE_SECONDS = 400.0
 SINKS = ("totals", "windows", "groups", "visits", "own", "timed", "held", "merged")
 START = datetime(2026, 1, 1)
 DRIVER_ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "UNDER_TEST_JVM": QUICK_JVM}

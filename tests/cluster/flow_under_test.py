@@ -27,7 +27,7 @@ import polars as pl
 import anabranch as ab
 
 SCHEMA = {"key": pl.Int64, "ts": pl.Datetime("ms"), "whole": pl.Int64, "real": pl.Float64}
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 400.0
 MOST_SLOTS = 3
 """While keys move: every slot is a task or two more in each batch."""
 QUICK_JVM = {f"spark.{who}.extraJavaOptions": os.environ["UNDER_TEST_JVM"] for who in ("driver", "executor")}

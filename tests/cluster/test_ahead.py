@@ -50,7 +50,7 @@ def run(folder: Path, master: str = "local[2]", environment: Mapping[str, str] |
     known = {**os.environ, **DRIVER_ENVIRONMENT, **(environment or {})}
     with (folder / "stderr").open("ab") as errors:
         command = [sys.executable, str(SCRIPT), str(folder), master]
-        return subprocess.run(command, env=known, stdout=errors, stderr=errors, timeout=300, check=False).returncode
+        return subprocess.run(command, env=known, stdout=errors, stderr=errors, timeout=400, check=False).returncode
 
 
 def results(folder: Path) -> dict[str, list[dict[str, Any]]]:

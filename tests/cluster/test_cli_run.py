@@ -20,7 +20,7 @@ from anabranch.state.store import open_store
 
 FILES = 5
 ROWS_A_FILE = 200
-ENDS_WITHIN_SECONDS = 240
+ENDS_WITHIN_SECONDS = 400
 FLOW = """\
 flow: low-voltage
 sources:

@@ -18,7 +18,7 @@ from anabranch.errors import ControlError
 from anabranch.state import Owner, open_store, take_epoch
 from servers.redis import RedisServer
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 120.0
 
 
 @dataclass

@@ -34,7 +34,7 @@ class KafkaBroker(SkippedWhereMissing, KafkaServer):
         from confluent_kafka.admin import NewPartitions
 
         admin = self.admin()
-        admin.create_partitions([NewPartitions(topic, total)])[topic].result(30)
+        admin.create_partitions([NewPartitions(topic, total)])[topic].result(90)
         wait_for(lambda: len(admin.list_topics(timeout=10).topics[topic].partitions) == total)
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
@@ -44,7 +44,7 @@ class KafkaBroker(SkippedWhereMissing, KafkaServer):
         wanted = TopicPartition(topic, partition, before)
         # Kept while it answers: a client that is gone never does.
         admin = self.admin()
-        admin.delete_records([wanted])[wanted].result(30)
+        admin.delete_records([wanted])[wanted].result(90)
 
     def produce(
         self,

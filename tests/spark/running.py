@@ -30,7 +30,7 @@ SCHEMA: dict[str, pl.DataType] = {
     "real": pl.Float64(),
 }
 
-WAIT_SECONDS = 120.0
+WAIT_SECONDS = 200.0
 
 Batches = Sequence[Sequence[Mapping[str, Any]]]
 

@@ -20,7 +20,7 @@ from anabranch.bench.registry import BenchError
 from anabranch.bench.servers.processes import find_free_port
 
 SPARK_HOME = Path(pyspark.__file__).parent
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
 _DAEMON_MEMORY = "256m"
 
 

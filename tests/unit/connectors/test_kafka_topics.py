@@ -153,7 +153,7 @@ def test_only_committed_transactions_are_read(kafka: KafkaBroker, topic: str, re
     source = source_of(kafka, topic)
     # The messages and a marker each: the range ends with a marker behind messages that nobody may see.
     # Brokers write the markers after the producer was told, so it may take a moment.
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 60.0
     while (planned := wait_for_splits(planner := source.planner(), None)).splits[0]["to"] < 804:
         assert time.monotonic() < deadline, "the last marker never came"
     assert planned.splits[0]["to"] == 804

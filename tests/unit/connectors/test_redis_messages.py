@@ -16,7 +16,7 @@ from anabranch.control.commands import Command, Reply
 from anabranch.errors import ControlError
 from servers.redis import RedisServer
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 120.0
 
 
 @pytest.fixture

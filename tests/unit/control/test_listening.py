@@ -12,7 +12,7 @@ import pytest
 from anabranch.control.commands import Command, Reply
 from anabranch.spark.listening import CommandListener
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 120.0
 
 
 class FakeChannel:

@@ -23,7 +23,7 @@ from anabranch.bench.registry import BenchError
 from anabranch.bench.workload import SCHEMA
 from anabranch.spark.anchors import executor_locations
 
-_PATIENCE_SECONDS = 60.0
+_PATIENCE_SECONDS = 180.0
 _KEYED_BY_WAY: dict[str, dict[str, Any]] = {
     PLAIN: {"exchange": "routed"},
     LOCAL: {"exchange": "local"},

@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from anabranch.bench.servers.jars import BROKER, ServerMissing
 from anabranch.bench.servers.processes import LOOPBACK, ServerError, ServerProcess, find_free_ports
@@ -15,6 +15,7 @@ from anabranch.bench.servers.processes import LOOPBACK, ServerError, ServerProce
 CLUSTER_ID = "QW5hYnJhbmNoVGVzdHMwMQ"
 SASL_USER, SASL_PASSWORD = "reader", "a-secret-of-the-tests"
 SMALL_HEAP_MB = 256
+_PATIENCE_SECONDS = 90.0
 
 _PROPERTIES = """\
 process.roles=broker,controller
@@ -55,8 +56,6 @@ background.threads=2
 @dataclass
 class KafkaServer(ServerProcess):
     """A broker; a folder that another process made before is used with its topics, at new ports."""
-
-    start_seconds: ClassVar[float] = 90.0
 
     heap_mb: int = SMALL_HEAP_MB
     ports: list[int] = field(default_factory=lambda: find_free_ports(3), kw_only=True)
@@ -118,13 +117,13 @@ class KafkaServer(ServerProcess):
 
         settings = {name.replace("_", "."): value for name, value in config.items()}
         admin = self.admin()
-        admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(30)
+        admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(_PATIENCE_SECONDS)
         wait_for(lambda: topic in admin.list_topics(timeout=10).topics)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic and wait until it is gone."""
         admin = self.admin()
-        admin.delete_topics([topic])[topic].result(30)
+        admin.delete_topics([topic])[topic].result(_PATIENCE_SECONDS)
         wait_for(lambda: topic not in admin.list_topics(timeout=10).topics)
 
     def _java(self, main: str, *arguments: str) -> list[str]:
@@ -148,7 +147,7 @@ class KafkaServer(ServerProcess):
 
 def wait_for(condition: Callable[[], bool]) -> None:
     """Wait until the broker has done what it was asked for."""
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + _PATIENCE_SECONDS
     while not condition():
         if time.monotonic() > deadline:
             msg = "the broker does not do what it was asked for"

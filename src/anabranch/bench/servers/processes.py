@@ -89,7 +89,7 @@ class ServerProcess:
     """A server on loopback that can be stopped, killed, paused, and started again at the same port with its data."""
 
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
-    start_seconds: ClassVar[float] = 60.0
+    start_seconds: ClassVar[float] = 180.0
 
     place: Path | None = None
     """A folder of the caller's, which stays; without one the server makes its own, and ``close`` takes it away."""
