@@ -22,3 +22,5 @@ def _uses_archive() -> str:
 
 
 QUICK_JVM = _uses_archive()
+SPARK_ENVIRONMENT = {"SPARK_SUBMIT_OPTS": QUICK_JVM}
+"""The same for programs that make their own session: Spark's launcher hands the options to the driver's JVM."""

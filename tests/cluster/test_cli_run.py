@@ -17,6 +17,7 @@ import pytest
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.repair import verify
 from anabranch.state.store import open_store
+from quick_jvm import SPARK_ENVIRONMENT
 
 FILES = 5
 ROWS_A_FILE = 200
@@ -92,7 +93,7 @@ def command(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, "NO_COLOR": "1", "TMPDIR": str(folder)},
+        env={**os.environ, **SPARK_ENVIRONMENT, "NO_COLOR": "1", "TMPDIR": str(folder)},
     )
     try:
         yield process

@@ -13,6 +13,7 @@ from anabranch.bench.exchange import LIMIT_MBIT, Extent, run
 from anabranch.bench.exchange_figures import AHEAD, GLOBAL, HELD, LOCAL, PLAIN, WAYS
 from anabranch.bench.namespaces import find_hindrance, host_network
 from anabranch.bench.registry import BenchError
+from quick_jvm import SPARK_ENVIRONMENT
 
 
 def find_what_is_missing() -> str | None:
@@ -28,7 +29,11 @@ def find_what_is_missing() -> str | None:
     return None
 
 
-def test_every_way_answers_alike_and_sends_less_than_a_plain_exchange(tmp_path: Path) -> None:
+def test_every_way_answers_alike_and_sends_less_than_a_plain_exchange(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in SPARK_ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
     options = BenchOptions(
         rows=96_000,
         keys=40,

@@ -13,6 +13,7 @@ from anabranch.bench import BenchOptions, ysb
 from anabranch.bench.servers.jars import ServerMissing
 from anabranch.bench.ysb_events import CHUNK_ROWS
 from anabranch.bench.ysb_figures import CATCH_UP, SUSTAINED
+from quick_jvm import SPARK_ENVIRONMENT
 from servers.programs import skip_or_fail
 
 QUICK = ysb.Sustained(rate=2_000, warm_up_seconds=14.0, measured_seconds=12.0, tail_seconds=6.0)
@@ -21,6 +22,8 @@ QUICK = ysb.Sustained(rate=2_000, warm_up_seconds=14.0, measured_seconds=12.0, t
 @pytest.mark.parametrize("mode", [CATCH_UP, SUSTAINED])
 def test_a_short_bench_gives_right_answers(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ysb, "SHORT_SUSTAINED", QUICK)
+    for name, value in SPARK_ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
     options = BenchOptions(rows=CHUNK_ROWS, peers=(), cache_dir=tmp_path, json_path=tmp_path / "figures.json")
     try:
         report = ysb.run(options, Console(file=StringIO()), modes=(mode,))

@@ -15,6 +15,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.cli.loading import load
+from quick_jvm import SPARK_ENVIRONMENT
 from servers.kafka import KafkaBroker, ServerMissing, connector_jars
 from servers.programs import skip_or_fail
 from spark.kafka_readings import SCHEMA, WINDOW_SECONDS, reading, send
@@ -173,6 +174,6 @@ def test_spark_s_own_connector_keeps_working_as_a_source(kafka: KafkaBroker, top
         text=True,
         timeout=240,
         check=False,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        env={**os.environ, **SPARK_ENVIRONMENT, "PYSPARK_PYTHON": sys.executable},
     )
     assert "GOT [(0, 25, 24), (1, 25, 24), (2, 25, 24)]" in outcome.stdout, outcome.stdout + outcome.stderr[-3000:]
