@@ -84,7 +84,8 @@ def describe_operator(operator: WatchedOperator) -> dict[str, Any]:
 
 def label_keys(sample: pl.DataFrame, keys: tuple[str, ...]) -> dict[int, str]:
     """Return the hottest keys of a sample as people read them, by hash."""
-    hottest = sample.sort(ROWS, descending=True).head(4 * _HOT_KEYS_SHOWN)
+    # Ties by hash, as the hottest keys are chosen: else those shown would have no text.
+    hottest = sample.sort(ROWS, HASH, descending=[True, False]).head(4 * _HOT_KEYS_SHOWN)
     texts = hottest.select(pl.concat_str([key_as_text(key, hottest.schema[key]) for key in keys], separator=", "))
     return dict(zip(hottest[HASH].to_list(), texts.to_series().to_list(), strict=True))
 

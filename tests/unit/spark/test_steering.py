@@ -13,12 +13,15 @@ import pytest
 import anabranch as ab
 from anabranch.control.balancer import OperatorLoads, Proposal
 from anabranch.control.commands import Command
+from anabranch.model import HASH
 from anabranch.model.balance import Balance
 from anabranch.query.streams import Stream
 from anabranch.routing import KeyBatch, KeySample, Routes, hash_keys
 from anabranch.routing.phases import Earlier, PhasedRoutes
 from anabranch.spark.flow_routes import Change, check_changes, name_of
 from anabranch.spark.steering import MOVED_AT_ONCE_BYTES
+from anabranch.spark.watched_operators import label_keys
+from anabranch.spark.watching import ROWS
 from unit.spark.told_flows import BUCKETS, SECOND_US, Flow
 
 EAGER = Balance(fewest_rows_a_slot=100)
@@ -217,6 +220,13 @@ def test_balance_can_be_turned_off_and_on(flow: Flow) -> None:
     assert flow.tell("set", balance="on", fewest_rows_a_slot=10).ok
     flow.run(SKEWED)
     assert flow.run(SKEWED) != {}
+
+
+def test_of_equally_hot_keys_those_that_are_shown_have_their_text() -> None:
+    hashes = np.random.default_rng(5).permutation(1_000).astype(np.uint64)
+    sample = pl.DataFrame({HASH: hashes, ROWS: [1] * 1_000, "key": hashes.astype(np.int64)})
+    labels = label_keys(sample, ("key",))
+    assert all(labels[smallest] == str(smallest) for smallest in range(20))
 
 
 def test_the_flow_shows_loads_hot_keys_and_what_is_pending(flow: Flow) -> None:
