@@ -149,7 +149,7 @@ def _refuse_if_alive(store: Store, epoch: int, owner: Owner, moment: float, over
     if holder.state == "runs" or (holder.state == "is stopped" and not over_stopped):
         msg = (
             f"{store.url} is in use by a driver on {holder.owner.host}, process {holder.owner.pid} (epoch {epoch}): "
-            f"{holder.sign}; stop that driver first, or start with takeover=True to fence it off"
+            f"{holder.sign}; stop that driver first, or start with takeover=True (--takeover) to fence it off"
         )
         raise Fenced(msg)
 
@@ -174,7 +174,8 @@ def _read_owner(store: Store, epoch: int) -> Owner:
         data: dict[str, Any] = json.loads(store.read(file))
         return Owner(data["host"], data["machine"], data["pid"], data["process_started"])
     except (ValueError, KeyError) as error:
-        msg = f"{store.url}/{file} cannot be read ({error}); start with takeover=True if no other driver is at work"
+        advice = "start with takeover=True (--takeover) if no other driver is at work"
+        msg = f"{store.url}/{file} cannot be read ({error}); {advice}"
         raise CheckpointError(msg) from error
 
 
