@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anabranch.cli.choices import Action
-from anabranch.cli.loading import load
+from anabranch.cli.loading import load, name_checkpoint
 from anabranch.cli.reporting import BAD_USAGE, DebugOption, explained_errors, open_console, print_error
 from anabranch.errors import ControlError
 
@@ -35,7 +35,7 @@ def ctl(
         str,
         typer.Argument(
             metavar="FLOW",
-            help="A running flow's checkpoint (folder or URL), or a flow file that names it; with --redis, its name.",
+            help="A running flow's checkpoint (folder or URL), or its flow file; with --redis, its name.",
             show_default=False,
         ),
     ],
@@ -120,7 +120,13 @@ def find_address(flow: str, redis_url: str | None) -> Address:
             return Address(checkpoint=loaded.run["checkpoint"])
         if "control" in loaded.run:
             return Address(redis_url=loaded.run["control"], flow_name=loaded.graph.name)
-        msg = f"{flow} does not say where its checkpoint is; give the folder or URL that the flow was started with"
+        by_default = name_checkpoint(loaded.graph.name)
+        if Path(by_default).is_dir():
+            return Address(checkpoint=by_default)
+        msg = (
+            f"{flow} does not say where its checkpoint is, and there is no {by_default} here; "
+            "give the folder or URL that the flow was started with"
+        )
         raise ControlError(msg)
     # Opening would create a local folder: a typing error must not leave one behind.
     if "://" not in flow and not Path(flow).is_dir():

@@ -26,6 +26,11 @@ def load(reference: str) -> FlowFile[Flow]:
     return load_flow(reference, flow_class=Flow, constructors=constructors())
 
 
+def name_checkpoint(flow_name: str) -> str:
+    """Return where a flow's checkpoint lies when nobody names one: in the folder in which the command is given."""
+    return f"state/{flow_name}"
+
+
 def constructors() -> Constructors:
     """Return the sources, sinks and values that flow files may name."""
     from anabranch import connectors

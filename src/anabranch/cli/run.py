@@ -10,7 +10,7 @@ import typer
 
 from anabranch.cli.choices import Strategy
 from anabranch.cli.interrupts import Interrupts
-from anabranch.cli.loading import FLOW_HELP, load
+from anabranch.cli.loading import FLOW_HELP, load, name_checkpoint
 from anabranch.cli.reporting import INTERRUPTED, DebugOption, explained_errors, open_console, print_note
 from anabranch.cli.sessions import SessionOptions, open_session, read_config
 from anabranch.errors import FlowError
@@ -136,7 +136,7 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
         loaded = load(flow)
         settings = {**loaded.run, **{name: value for name, value in given.items() if value is not None}}
         if "checkpoint" not in settings:
-            settings["checkpoint"] = f"state/{loaded.graph.name}"
+            settings["checkpoint"] = name_checkpoint(loaded.graph.name)
             print_note(f"checkpoint: {settings['checkpoint']}, as nobody named one; --checkpoint names another")
         check_settings(settings)
         loaded.graph.check_run(make_settings(**settings))

@@ -182,10 +182,16 @@ def test_a_flow_file_leads_to_its_checkpoint(flow: PlayedFlow, state: Path) -> N
     assert flow.heard[0].arguments == {"count": 12}
 
 
-def test_a_flow_file_without_a_checkpoint_says_what_to_give(tmp_path: Path) -> None:
-    outcome = invoke(write_flow(tmp_path), "show")
+def test_a_flow_file_without_a_checkpoint_is_looked_for_where_run_puts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = write_flow(tmp_path)
+    outcome = invoke(file, "show")
     assert outcome.exit_code == 1
-    assert "does not say where its checkpoint is" in outcome.stderr
+    assert "does not say where its checkpoint is, and there is no state/low-voltage here" in outcome.stderr
+    Path("state/low-voltage").mkdir(parents=True)
+    assert "no flow runs on" in invoke(file, "show").stderr
 
 
 def test_a_checkpoint_that_is_not_there_is_not_made(tmp_path: Path) -> None:
