@@ -21,6 +21,8 @@ LEAST_MEMORY_BYTES = 2 * 10**9
 LEAST_SHARED_MEMORY_BYTES = 256 * 10**6
 LEAST_FREE_BYTES = 10**9
 SHOWN_LIBRARIES = ("pyspark", "polars", "pyarrow")
+CONNECTORS = ("kafka", "redis", "postgres", "mariadb", "delta")
+"""Optional parts of the package, each with libraries of its own."""
 
 _JAVA_ADVICE = (
     "Debian, Ubuntu: apt-get install openjdk-17-jre-headless; Fedora: dnf install java-latest-openjdk-headless; "
@@ -61,6 +63,7 @@ def examine(machine: Machine) -> list[Finding]:
         _check_python,
         _check_java,
         _check_libraries,
+        _check_connectors,
         _check_spark_variables,
         _check_processors,
         _check_disks,
@@ -133,6 +136,21 @@ def _check_libraries(machine: Machine) -> Iterator[Finding]:
             fitting += 1
     if fitting:
         yield Finding("other libraries", "good", f"{fitting} in fitting versions")
+
+
+def _check_connectors(machine: Machine) -> Iterator[Finding]:
+    from packaging.requirements import Requirement
+
+    lacking = []
+    for extra in CONNECTORS:
+        needed = map(Requirement, machine.requirements_of(extra))
+        versions = [(each, machine.installed_version(each.name)) for each in needed]
+        if not all(version and each.specifier.contains(version, prereleases=True) for each, version in versions):
+            lacking.append(extra)
+    there = ", ".join(extra for extra in CONNECTORS if extra not in lacking) or "none"
+    found = f"{there}; not installed: {', '.join(lacking)}" if lacking else there
+    advice = f"only flows that use them need them: pip install 'anabranch[{','.join(lacking)}]'"
+    yield Finding("connectors", "poor" if lacking else "good", found, advice)
 
 
 def _check_spark_variables(machine: Machine) -> Iterator[Finding]:

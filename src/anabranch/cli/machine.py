@@ -57,6 +57,13 @@ class Machine:
 
         return [text for text in metadata.requires("anabranch") or [] if "extra ==" not in text]
 
+    def requirements_of(self, extra: str) -> list[str]:
+        """Return what an optional part of this package requires: ``redis<9,>=8``."""
+        from importlib import metadata
+
+        marked = [text.replace("'", '"').partition(";") for text in metadata.requires("anabranch") or []]
+        return [text.strip() for text, _, marker in marked if f'extra == "{extra}"' in marker]
+
     def installed_version(self, distribution: str) -> str | None:
         """Return the version of an installed distribution, or None."""
         from importlib import metadata

@@ -23,7 +23,10 @@ class FakeMachine(Machine):
     commands: tuple[str, ...] = ("ip", "tc", "unshare")
     required: tuple[str, ...] = ("pyspark<4.4,>=4.3", "polars<3,>=2.1", "rich<16,>=14")
     installed: dict[str, str] = dataclasses.field(
-        default_factory=lambda: {"pyspark": "4.3.0", "polars": "2.1.0", "rich": "15.0.0"}
+        default_factory=lambda: {
+            **{"pyspark": "4.3.0", "polars": "2.1.0", "rich": "15.0.0"},
+            **{f"py{extra}": "2.0" for extra in doctor_command.CONNECTORS},
+        }
     )
     memory: int = 16 * GIGABYTE
     core_count: int = 8
@@ -52,6 +55,9 @@ class FakeMachine(Machine):
 
     def requirements(self) -> list[str]:
         return list(self.required)
+
+    def requirements_of(self, extra: str) -> list[str]:
+        return [f"py{extra}>=2"]
 
     def installed_version(self, distribution: str) -> str | None:
         return self.installed.get(distribution)
@@ -126,6 +132,20 @@ def test_a_library_that_is_not_installed_is_named_with_its_bounds() -> None:
 def test_a_library_out_of_bounds_is_missing_too() -> None:
     finding = find(FakeMachine(installed={"pyspark": "4.1.1", "polars": "2.1.0", "rich": "15.0.0"}), "pyspark")
     assert finding.verdict == "missing" and "4.1.1, needed is <4.4,>=4.3" in finding.found
+
+
+def test_connectors_that_are_not_installed_are_named_with_how_to_get_them() -> None:
+    machine = FakeMachine()
+    del machine.installed["pypostgres"]
+    machine.installed["pydelta"] = "1.0"
+    finding = find(machine, "connectors")
+    assert (finding.verdict, finding.found) == ("poor", "kafka, redis, mariadb; not installed: postgres, delta")
+    assert "pip install 'anabranch[postgres,delta]'" in finding.advice
+
+
+def test_this_package_says_what_its_connectors_require() -> None:
+    for extra in doctor_command.CONNECTORS:
+        assert Machine().requirements_of(extra)
 
 
 def test_lesser_libraries_share_a_line() -> None:
