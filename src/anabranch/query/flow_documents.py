@@ -68,6 +68,10 @@ class RunDefaults(Section):
     slots: int | None = Field(default=None, ge=1)
     buckets: int | None = Field(default=None, ge=1)
     strategy: Strategy | None = None
+    local_merge: bool | None = None
+    read_tasks: int | None = Field(default=None, ge=1)
+    job_attempts: int | None = Field(default=None, ge=1)
+    kept_batches: int | None = Field(default=None, ge=2)
     control: str | None = None
 
 
