@@ -44,12 +44,16 @@ class ConsoleSink:
 
         shown = frame.head(self.rows)
         more = f", first {shown.height}" if shown.height < frame.height else ""
-        table = Table(title=f"batch {batch}: {frame.height} rows{more}", title_justify="left")
+        table = Table(box=None, header_style="bold")
         for column, kind in frame.schema.items():
-            table.add_column(column, justify="right" if kind.is_numeric() else "left", overflow="fold")
+            # Texts may be long; numbers and times are hard to read in two lines.
+            whole = kind.is_numeric() or kind.is_temporal()
+            table.add_column(column, justify="right" if kind.is_numeric() else "left", overflow="fold", no_wrap=whole)
         for row in shown.rows():
             table.add_row(*(_show(value) for value in row))
-        Console().print(table)
+        terminal = Console()
+        terminal.print(f"batch {batch}: {frame.height} rows{more}", style="italic", highlight=False)
+        terminal.print(table)
 
     def retract(self, after_batch: int) -> None:
         """Do nothing: what was printed stays printed."""

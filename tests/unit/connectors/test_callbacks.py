@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,18 @@ def test_console_prints_the_first_rows_and_says_how_many_there_are(
     printed = capsys.readouterr().out
     assert "batch 4: 30 rows, first 3" in printed
     assert printed.count("229.5") == 3
+
+
+def test_console_keeps_times_and_numbers_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    start, end = datetime(2026, 1, 1), datetime(2026, 1, 1, 0, 0, 10)
+    values = {"emission": "final", "sensor": 1234, "readings": 27, "lowest": 218.06}
+    sink = console()
+    sink.publish(4, [stage(tmp_path, sink, pl.DataFrame([{"window_start": start, "window_end": end, **values}]))], {})
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if "final" in line)
+    assert row.split() == ["2026-01-01", "00:00:00", "2026-01-01", "00:00:10", "final", "1234", "27", "218.06"]
 
 
 def test_console_is_silent_about_batches_without_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
