@@ -139,7 +139,8 @@ def check_long_stream(spec: OperatorSpec, seed: int, damages: bool = False) -> M
     """Fail unless forty batches under wild routes emit what one slot emits; ``damages`` merged runs, too."""
     chance = random.Random(seed)
     batches = long_stream(chance)
-    times = times_of(batches, first_hop=chance.random() < 0.5, drain=is_drained(spec))
+    first_hop, at_once = chance.random() < 0.5, [chance.random() < 0.5 for _ in batches]
+    times = times_of(batches, first_hop, is_drained(spec), at_once)
     first, changes = make_changes(seed, spec, hash_apart, len(times))
     slots = ManySlots(spec, first, hash_apart)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+import numpy as np
 import polars as pl
 from hypothesis import strategies as st
 
@@ -77,18 +78,30 @@ batches_strategy = st.lists(
     max_size=12,
 )
 
+moments_strategy = st.lists(st.booleans(), max_size=12)
+"""Which of the first batches fire by the watermark that they leave."""
 
-def times_of(batches: Sequence[Batch], first_hop: bool, drain: bool = True) -> list[OperatorTime]:
-    """Return the time of each batch, and of a last one without rows that drains the flow."""
+
+def times_of(
+    batches: Sequence[Batch], first_hop: bool, drain: bool = True, at_once: Sequence[bool] = ()
+) -> list[OperatorTime]:
+    """Return the time of each batch, and of a last one without rows that drains the flow.
+
+    ``at_once`` says which of the first batches fire by the watermark that they leave, the next batch's; others fire by
+    the one that they began with.
+    """
+    watermarks_us = np.maximum.accumulate([batch.watermark_seconds * SECOND_US for batch in batches]).tolist()
     times = []
     fired_us = BEGINNING_OF_TIME
     for number, batch in enumerate(batches):
-        fire_us = max(fired_us, batch.watermark_seconds * SECOND_US)
-        closed_us = fire_us if first_hop else fired_us
+        rises = number < len(at_once) and at_once[number]
+        fire_us = watermarks_us[min(number + rises, len(batches) - 1)]
+        closed_us = watermarks_us[number] if first_hop else fired_us
         times.append(OperatorTime(number, closed_us, fire_us, batch.now_us, fired_us))
         fired_us = fire_us
     if drain:
-        times.append(OperatorTime(len(batches), fired_us, END_OF_TIME, 0, fired_us))
+        closed_us = watermarks_us[-1] if first_hop else fired_us
+        times.append(OperatorTime(len(batches), closed_us, END_OF_TIME, 0, fired_us))
     return times
 
 

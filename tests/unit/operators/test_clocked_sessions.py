@@ -20,7 +20,7 @@ from unit.operators.clocked_streams import (
 )
 from unit.operators.key_time_oracle import KeyTimeSessions
 from unit.operators.memory_state import MemoryState
-from unit.operators.streams import SECOND_US, Batch, Row, batches_strategy, times_of, to_frame
+from unit.operators.streams import SECOND_US, Batch, Row, batches_strategy, moments_strategy, times_of, to_frame
 
 sessions = st.builds(
     lambda gap, late, lateness, early: WindowSpec(
@@ -53,9 +53,11 @@ def test_sessions_in_a_keys_own_time_equal_the_oracle(
 
 
 @settings(deadline=None, max_examples=100)
-@given(window=sessions, batches=batches_strategy, first_hop=st.booleans())
-def test_sessions_in_the_flows_time_equal_the_oracle(window: WindowSpec, batches: list[Batch], first_hop: bool) -> None:
-    times = times_of(batches, first_hop)
+@given(window=sessions, batches=batches_strategy, first_hop=st.booleans(), at_once=moments_strategy)
+def test_sessions_in_the_flows_time_equal_the_oracle(
+    window: WindowSpec, batches: list[Batch], first_hop: bool, at_once: list[bool]
+) -> None:
+    times = times_of(batches, first_hop, at_once=at_once)
     check(lambda: make(window, Clock()), KeyTimeSessions(window, Clock(), time_of_flow), batches, times)
 
 

@@ -36,6 +36,7 @@ from unit.operators.streams import (
     Batch,
     Row,
     batches_strategy,
+    moments_strategy,
     run_kernel,
     times_of,
     to_frame,
@@ -74,9 +75,11 @@ def test_windows_in_a_keys_own_time_equal_the_oracle(
 
 
 @settings(deadline=None, max_examples=100)
-@given(window=windows, batches=batches_strategy, first_hop=st.booleans())
-def test_windows_in_the_flows_time_equal_the_oracle(window: WindowSpec, batches: list[Batch], first_hop: bool) -> None:
-    times = times_of(batches, first_hop)
+@given(window=windows, batches=batches_strategy, first_hop=st.booleans(), at_once=moments_strategy)
+def test_windows_in_the_flows_time_equal_the_oracle(
+    window: WindowSpec, batches: list[Batch], first_hop: bool, at_once: list[bool]
+) -> None:
+    times = times_of(batches, first_hop, at_once=at_once)
     check(lambda: make(window, Clock()), KeyTimeOracle(window, Clock(), time_of_flow), batches, times)
 
 

@@ -12,7 +12,7 @@ from anabranch.model import AggregateSpec, DistinctSpec, TopKSpec, WindowSpec
 from anabranch.operators import aggregates as ab
 from anabranch.operators.kernels import make_kernel
 from unit.operators import oracle
-from unit.operators.streams import SECOND_US, Batch, batches_strategy, run_kernel, times_of
+from unit.operators.streams import SECOND_US, Batch, batches_strategy, moments_strategy, run_kernel, times_of
 
 AGGREGATES = {
     "rows": ab.count(),
@@ -58,24 +58,38 @@ def best_two(descending: bool) -> Callable[[list[oracle.Placed]], list[dict[str,
     keys=st.sampled_from([("key",), ("name", "key")]),
     window=windows,
     first_hop=either,
+    at_once=moments_strategy,
     combined=either,
 )
 def test_windows_equal_the_oracle(
-    batches: list[Batch], keys: tuple[str, ...], window: WindowSpec, first_hop: bool, combined: bool
+    batches: list[Batch],
+    keys: tuple[str, ...],
+    window: WindowSpec,
+    first_hop: bool,
+    at_once: list[bool],
+    combined: bool,
 ) -> None:
     kernel = make_kernel(AggregateSpec(keys, AGGREGATES, window, "ts"))
-    times = times_of(batches, first_hop)
+    times = times_of(batches, first_hop, at_once=at_once)
     shape = one if len(keys) == 1 else one_with_name
     expected = oracle.run_windows(oracle.WindowedOracle(window), batches, times, shape)
     oracle.assert_same(run_kernel(kernel, batches, times, combined), expected)
 
 
 @thorough
-@given(batches=batches_strategy, gap_seconds=st.sampled_from([1, 5, 12]), first_hop=either, combined=either)
-def test_sessions_equal_the_oracle(batches: list[Batch], gap_seconds: int, first_hop: bool, combined: bool) -> None:
+@given(
+    batches=batches_strategy,
+    gap_seconds=st.sampled_from([1, 5, 12]),
+    first_hop=either,
+    at_once=moments_strategy,
+    combined=either,
+)
+def test_sessions_equal_the_oracle(
+    batches: list[Batch], gap_seconds: int, first_hop: bool, at_once: list[bool], combined: bool
+) -> None:
     gap_us = gap_seconds * SECOND_US
     kernel = make_kernel(AggregateSpec(("key",), AGGREGATES, WindowSpec("session", gap_us, gap_us), "ts"))
-    times = times_of(batches, first_hop)
+    times = times_of(batches, first_hop, at_once=at_once)
     expected = oracle.run_windows(oracle.SessionOracle(gap_us), batches, times, one)
     oracle.assert_same(run_kernel(kernel, batches, times, combined), expected)
 

@@ -25,7 +25,7 @@ from unit.operators.moving import (
     long_stream,
     make_changes,
 )
-from unit.operators.streams import Batch, Outcome, Row, batches_strategy, run_kernel, times_of
+from unit.operators.streams import Batch, Outcome, Row, batches_strategy, moments_strategy, run_kernel, times_of
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
@@ -35,12 +35,19 @@ from unit.operators.streams import Batch, Outcome, Row, batches_strategy, run_ke
     seed=st.integers(0, 2**32),
     hashes=st.sampled_from([hash_apart, hash_together]),
     first_hop=st.booleans(),
+    at_once=moments_strategy,
     combined=st.booleans(),
 )
 def test_random_routes_at_every_boundary_do_not_change_what_is_emitted(
-    spec: OperatorSpec, batches: list[Batch], seed: int, hashes: HashKeys, first_hop: bool, combined: bool
+    spec: OperatorSpec,
+    batches: list[Batch],
+    seed: int,
+    hashes: HashKeys,
+    first_hop: bool,
+    at_once: list[bool],
+    combined: bool,
 ) -> None:
-    times = times_of(batches, first_hop, drain=is_drained(spec))
+    times = times_of(batches, first_hop, is_drained(spec), at_once)
     first, changes = make_changes(seed, spec, hashes, len(times))
     got = run_on_slots(ManySlots(spec, first, hashes), batches, times, combined, changes)
     oracle.assert_same(got, run_kernel(make_kernel(spec), batches, times, combined))

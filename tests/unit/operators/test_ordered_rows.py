@@ -13,7 +13,7 @@ from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, HASH, Clock, LatePol
 from anabranch.operators.ordered_rows import OrderedRows
 from unit.operators.memory_state import MemoryState
 from unit.operators.oracle import Placed, place
-from unit.operators.streams import SECOND_US, Batch, Row, batches_strategy, times_of, to_frame
+from unit.operators.streams import SECOND_US, Batch, Row, batches_strategy, moments_strategy, times_of, to_frame
 
 Outcome = tuple[list[tuple[int, int, int | None]], int, int]
 """(key, seconds, number) of what went on, the number of late rows, and of those that were put aside."""
@@ -65,9 +65,16 @@ def expect(late: LatePolicy, batches: list[Batch], times: list[OperatorTime], de
 
 
 @settings(deadline=None, max_examples=80)
-@given(batches=batches_strategy, first_hop=st.booleans(), late=st.sampled_from(["drop", "side"]))
-def test_a_slots_rows_leave_in_the_order_of_their_time(batches: list[Batch], first_hop: bool, late: Any) -> None:
-    times = times_of(batches, first_hop)
+@given(
+    batches=batches_strategy,
+    first_hop=st.booleans(),
+    at_once=moments_strategy,
+    late=st.sampled_from(["drop", "side"]),
+)
+def test_a_slots_rows_leave_in_the_order_of_their_time(
+    batches: list[Batch], first_hop: bool, at_once: list[bool], late: Any
+) -> None:
+    times = times_of(batches, first_hop, at_once=at_once)
     assert run(OrderSpec(("key",), "ts", late=late), batches, times) == expect(late, batches, times, None)
 
 

@@ -27,7 +27,7 @@ from unit.operators.clocked_streams import (
 from unit.operators.key_time_oracle import KeyTimeOracle, as_rows
 from unit.operators.many_slots import ManySlots
 from unit.operators.oracle import place
-from unit.operators.streams import EPOCH, SECOND_US, Batch, Outcome, Row, batches_strategy, times_of
+from unit.operators.streams import EPOCH, SECOND_US, Batch, Outcome, Row, batches_strategy, moments_strategy, times_of
 from unit.operators.test_clocked_windows import windows
 from wild_routes import make_wild_routes
 
@@ -104,7 +104,7 @@ def test_split_keys_in_the_time_of_a_group_equal_the_oracle(
 def test_split_keys_whose_windows_are_emitted_again_equal_the_oracle(
     window: WindowSpec, batches: list[Batch], data: st.DataObject
 ) -> None:
-    times = times_of(batches, data.draw(st.booleans()))
+    times = times_of(batches, data.draw(st.booleans()), at_once=data.draw(moments_strategy))
     oracle = KeyTimeOracle(window, Clock(), time_of_flow)
     check(window, Clock(), oracle, batches, times, data.draw(st.integers(0, 2**32)))
 

@@ -29,7 +29,7 @@ from unit.operators.memory_state import MemoryState
 from unit.operators.oracle import place
 from unit.operators.processing_oracle import FramesOracle, ProcessOracle
 from unit.operators.processors_under_test import FRAME_OUTPUT, OUTPUT, Scripted, ScriptedFrames
-from unit.operators.streams import SCHEMA, SECOND_US, Batch, Row, batches_strategy, times_of, to_frame
+from unit.operators.streams import SCHEMA, SECOND_US, Batch, Row, batches_strategy, moments_strategy, times_of, to_frame
 
 HASHES = 3
 """Few hashes for many keys: collisions must not matter."""
@@ -99,9 +99,12 @@ def test_a_timer_that_was_set_while_all_was_closed_by_force_comes_with_the_next_
 
 
 @settings(deadline=None, max_examples=60)
-@given(batches=batches_strategy, ordered=st.booleans(), first_hop=st.booleans())
-def test_processors_in_the_flows_time_equal_the_oracle(batches: list[Batch], ordered: bool, first_hop: bool) -> None:
-    check(Clock(), ordered, batches, times_of(batches, first_hop), lambda key, time: time.closed_us)
+@given(batches=batches_strategy, ordered=st.booleans(), first_hop=st.booleans(), at_once=moments_strategy)
+def test_processors_in_the_flows_time_equal_the_oracle(
+    batches: list[Batch], ordered: bool, first_hop: bool, at_once: list[bool]
+) -> None:
+    times = times_of(batches, first_hop, at_once=at_once)
+    check(Clock(), ordered, batches, times, lambda key, time: time.closed_us)
 
 
 @settings(deadline=None, max_examples=60)
