@@ -6,12 +6,13 @@ with batches whose extents are given; ``answer_flow`` returns what each batch em
 
 from oracle.aggregates import compute
 from oracle.comparing import assert_same_batches, assert_same_rows, rows_of
-from oracle.flows import Answer, answer_flow
+from oracle.flows import NEVER, Answer, answer_flow
 from oracle.keyed import Distinct, Running
 from oracle.rows import Placed, to_microseconds
 from oracle.windows import Sessions, Windows
 
 __all__ = [
+    "NEVER",
     "Answer",
     "Distinct",
     "Placed",

@@ -1,4 +1,4 @@
-"""Operators in a row, driven batch by batch under a frozen watermark."""
+"""Operators in a row, driven batch by batch: rows are judged by the watermark that their batch begins with."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from oracle.rows import BEGINNING_US, END_US, Placed, to_microseconds
+
+NEVER = 10**9
+"""The number of no batch."""
 
 
 class Operator(Protocol):
@@ -41,15 +44,17 @@ def answer_flow(
     time: str | None = None,
     delay_us: int = 0,
     drain: bool = False,
+    at_once_from: int = 0,
 ) -> Answer:
     """Return what the operators, one behind the other, emit for these batches.
 
-    Every batch runs under the watermark that the batches before it left: the largest time less the delay. After the
-    data come batches without rows while windows are due, or the drain. Behind a window, a row's time is the last
-    instant of its window, and it is late by the watermark of the batch before: its window closed in this very batch.
+    The watermark is the largest time so far, less the delay. A row is late by the watermark that the batches before its
+    own left; windows fire by the one that their batch leaves, or, before the batch ``at_once_from``, by the one that it
+    began with. After the data come batches without rows while windows are due, or the drain. Behind a window, a row's
+    time is the last instant of its window; it is late only if a window of the next operator has fired without it.
     """
     answer = Answer()
-    current_us = previous_us = BEGINNING_US
+    current_us = fired_us = BEGINNING_US
     number = 0
     while True:
         has_rows = number < len(batches)
@@ -59,13 +64,15 @@ def answer_flow(
             return answer
         given = batches[number] if has_rows else ()
         rows = [Placed(_time_of(row, time), number, order, dict(row)) for order, row in enumerate(given)]
-        results, late = _advance(operators, rows, time, previous_us, current_us, draining)
+        next_us = current_us
+        if time is not None and rows:
+            next_us = max(current_us, max(placed.time_us for placed in rows) - delay_us)
+        fire_us = next_us if number >= at_once_from else current_us
+        results, late = _advance(operators, rows, time, fired_us, current_us, END_US if draining else fire_us)
         answer.late_rows += late
         if results:
             answer.batches[number] = results
-        previous_us = current_us
-        if time is not None and rows:
-            current_us = max(current_us, max(placed.time_us for placed in rows) - delay_us)
+        fired_us, current_us = fire_us, next_us
         number += 1
         if draining:
             answer.batch_count = number
@@ -76,17 +83,17 @@ def _advance(
     operators: Sequence[Operator],
     rows: list[Placed],
     time: str | None,
-    previous_us: int,
+    fired_us: int,
     current_us: int,
-    draining: bool,
+    fire_us: int,
 ) -> tuple[list[dict[str, Any]], int]:
     late = 0
     behind_windows = False
     batch = rows[0].batch if rows else 0
     results: list[dict[str, Any]] = [placed.row for placed in rows]
     for operator in operators:
-        closed_us = previous_us if behind_windows else current_us
-        results, late_here = operator.advance(rows, closed_us, END_US if draining else current_us)
+        closed_us = fired_us if behind_windows else current_us
+        results, late_here = operator.advance(rows, closed_us, fire_us)
         late += late_here
         behind_windows |= operator.windowed
         rows = [Placed(_time_behind(operator, row, time), batch, order, row) for order, row in enumerate(results)]

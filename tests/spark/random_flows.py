@@ -17,7 +17,7 @@ from anabranch.query.streams import Stream
 from anabranch.routing import hash_keys
 from anabranch.spark.flow_routes import Steering
 from anabranch.spark.spec import FlowProgram
-from oracle import Answer, Distinct, Running, Sessions, Windows, answer_flow, assert_same_batches, compute
+from oracle import NEVER, Answer, Distinct, Running, Sessions, Windows, answer_flow, assert_same_batches, compute
 from oracle.aggregates import best_rows
 from oracle.own_time import OwnTime
 from spark.running import START, FlowBench, frames_of
@@ -182,14 +182,19 @@ class RandomFlow:
 
     # -- as the oracle sees it -------------------------------------------------------------------------------------
 
-    def answer(self) -> Answer:
-        """Return what the flow must emit."""
+    def answer(self, at_once_from: int = 0) -> Answer:
+        """Return what the flow must emit; readers that hold rows back let windows wait for the next batch."""
         operators: list[Any] = [self._operator()]
         if self.second_hop and self._is_windowed():
             counted = [self.keys[0]]
             operators.append(Windows(counted, lambda group: [{"results": len(group)}], 25 * SECOND_US, 12 * SECOND_US))
         return answer_flow(
-            self._extents(), operators, time="ts", delay_us=self.delay_seconds * SECOND_US, drain=self.drain
+            self._extents(),
+            operators,
+            time="ts",
+            delay_us=self.delay_seconds * SECOND_US,
+            drain=self.drain,
+            at_once_from=at_once_from if self.merge is None else NEVER,
         )
 
     def _extents(self) -> list[list[dict[str, Any]]]:

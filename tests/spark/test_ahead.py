@@ -16,7 +16,17 @@ from anabranch.routing.partitions import PartitionRoute
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.store import open_store
-from oracle import Running, Sessions, Windows, answer_flow, assert_same_batches, assert_same_rows, compute
+from oracle import (
+    NEVER,
+    Answer,
+    Running,
+    Sessions,
+    Windows,
+    answer_flow,
+    assert_same_batches,
+    assert_same_rows,
+    compute,
+)
 from spark.running import SCHEMA, FlowBench, frames_of, make_batches, reading
 
 SECOND_US = 1_000_000
@@ -34,6 +44,11 @@ def aggregated(stream: Stream) -> Stream:
 
 def shape(group: Any) -> list[dict[str, Any]]:
     return [compute(group, WANTED)]
+
+
+def answer(batches: Any, *operators: Any, drain: bool = True, at_once_from: int = NEVER) -> Answer:
+    """Return what the oracle says; a partition's task cannot know in time how far the others are, so windows wait."""
+    return answer_flow(batches, operators, time="ts", delay_us=3 * SECOND_US, drain=drain, at_once_from=at_once_from)
 
 
 def partitioned(
@@ -79,7 +94,7 @@ def test_partitions_as_slots_answer_as_the_oracle_and_exchange_nothing(
     bench: FlowBench, case: str, local_merge: bool
 ) -> None:
     build, operator = CASES[case]
-    expected = answer_flow(BATCHES, [operator()], time="ts", delay_us=3 * SECOND_US, drain=True)
+    expected = answer(BATCHES, operator())
     got, _ = run(bench, partitioned(BATCHES), build, local_merge=local_merge)
     # Rows of a batch come by partition, so among rows of equal time another may be the last: none are equal here.
     assert_same_batches(got.batches, expected.batches)
@@ -89,9 +104,7 @@ def test_partitions_as_slots_answer_as_the_oracle_and_exchange_nothing(
 
 
 def test_windows_fire_in_batches_without_data(bench: FlowBench) -> None:
-    expected = answer_flow(
-        BATCHES, [Windows(["key"], shape, 8 * SECOND_US, 8 * SECOND_US)], time="ts", delay_us=3 * SECOND_US
-    )
+    expected = answer(BATCHES, CASES["tumbling"][1](), drain=False)
     got, _ = run(bench, partitioned(BATCHES), CASES["tumbling"][0], drain=False)
     assert_same_batches(got.batches, expected.batches)
     assert len(got.progress) == expected.batch_count > len(BATCHES)
@@ -112,7 +125,7 @@ def test_later_levels_exchange_as_usual(bench: FlowBench) -> None:
         Windows(["key"], first, 8 * SECOND_US, 8 * SECOND_US),
         Windows(["parity"], second, 16 * SECOND_US, 16 * SECOND_US),
     ]
-    expected = answer_flow(BATCHES, chain, time="ts", delay_us=3 * SECOND_US, drain=True)
+    expected = answer(BATCHES, *chain)
     got, _ = run(bench, partitioned(BATCHES), build)
     assert_same_batches(got.batches, expected.batches)
     assert sum(progress.exchanged_bytes for progress in got.progress) > 0
@@ -125,7 +138,7 @@ def test_several_operators_share_the_partitions(bench: FlowBench) -> None:
     aggregated(keyed.window("8s")).write(sinks[1])
     got = bench.run_flow(flow, sinks)
     for sink, case in zip(sinks, ("running", "tumbling"), strict=True):
-        expected = answer_flow(BATCHES, [CASES[case][1]()], time="ts", delay_us=3 * SECOND_US, drain=True)
+        expected = answer(BATCHES, CASES[case][1]())
         assert_same_batches(sink.batches(), expected.batches)
     assert sum(progress.exchanged_bytes for progress in got.progress) == 0
 
@@ -148,7 +161,7 @@ def test_restarts_and_new_partitions_do_not_change_the_answers(bench: FlowBench)
         slots.append(base.slots)
     run(bench, source, CASES["tumbling"][0], sink, checkpoint=checkpoint)
     assert slots == [2, 2, 4, 4]
-    expected = answer_flow(BATCHES, [CASES["tumbling"][1]()], time="ts", delay_us=3 * SECOND_US, drain=True)
+    expected = answer(BATCHES, CASES["tumbling"][1]())
     assert_same_rows(sink.frame().to_dicts(), expected.rows)
 
 
@@ -164,7 +177,7 @@ def test_folders_are_partitions(bench: FlowBench, tmp_path: Path) -> None:
     )
     got, _ = run(bench, source, CASES["tumbling"][0])
     everything = [row for batch in BATCHES for row in batch]
-    expected = answer_flow([everything], [CASES["tumbling"][1]()], time="ts", delay_us=3 * SECOND_US, drain=True)
+    expected = answer([everything], CASES["tumbling"][1]())
     assert_same_rows(got.rows, expected.rows)
     assert sum(progress.exchanged_bytes for progress in got.progress) == 0
 
@@ -243,7 +256,7 @@ def test_a_flow_whose_topic_broke_its_promise_goes_on_with_an_exchange(bench: Fl
         [row for partition in range(PARTITIONS) for row in batch if row["whole"] % PARTITIONS == partition]
         for batch in BATCHES[2:]
     ]
-    expected = answer_flow([*BATCHES[:2], *rows], [operator()], time="ts", delay_us=3 * SECOND_US, drain=True)
+    expected = answer([*BATCHES[:2], *rows], operator(), at_once_from=2)
     assert_same_batches(sink.batches(), expected.batches)
 
 
@@ -270,5 +283,5 @@ def test_state_by_key_goes_to_the_partitions_that_a_known_partitioner_says(bench
             run(bench, source(partitioner), CASES["tumbling"][0], sink, **once)
         else:
             run(bench, source(partitioner), CASES["tumbling"][0], sink, checkpoint=checkpoint)
-    expected = answer_flow(BATCHES, [CASES["tumbling"][1]()], time="ts", delay_us=3 * SECOND_US, drain=True)
+    expected = answer(BATCHES, CASES["tumbling"][1]())
     assert_same_rows(sink.frame().to_dicts(), expected.rows)

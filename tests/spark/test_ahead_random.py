@@ -14,7 +14,7 @@ from pyspark import cloudpickle
 
 import anabranch as ab
 from anabranch.model import PlannedSplits, ReadOutcome, Split
-from oracle import assert_same_batches
+from oracle import NEVER, assert_same_batches
 from spark.random_flows import KINDS, OWN_TIME_KINDS, SCHEMA, make_random_flow
 from spark.running import FlowBench, frames_of
 
@@ -75,7 +75,8 @@ def test_a_random_flow_over_partitions_answers_as_the_oracle(
     case.build(flow.read(PartitionedBatches(tmp_path, len(extents), partitioner))).write(sink)
     assert "partitions are slots" in flow.explain()
     got = bench.run_flow(flow, [sink], drain=case.drain, slots=case.slots, local_merge=case.local_merge)
-    expected = case.answer()
+    # Who is a reader and a slot in one does not know, while the batch runs, how far the others are.
+    expected = case.answer(at_once_from=NEVER)
     assert_same_batches(sink.batches(), expected.batches)
     assert got.late_rows == expected.late_rows
     if not case.second_hop:

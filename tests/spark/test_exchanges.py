@@ -1,4 +1,7 @@
-"""Rows that are held back, partial results that meet in a store: on Spark, answers are those of a plain exchange."""
+"""Rows that are held back, partial results that meet in a store: on Spark, answers are those of a plain exchange.
+
+Readers that hold rows back cannot know which windows their batch will fire: those wait for the next batch.
+"""
 
 from __future__ import annotations
 
@@ -43,13 +46,22 @@ def manifests(checkpoint: str) -> list[Manifest]:
     return [found.load(batch) for batch in found.batches()]
 
 
+def a_batch_later(outcome: Outcome) -> dict[int, list[dict[str, Any]]]:
+    """Return results by batch as they come if windows wait for the next one; the last batch drains."""
+    last = len(outcome.progress) - 1
+    later: dict[int, list[dict[str, Any]]] = {}
+    for batch, frame in outcome.batches:
+        later.setdefault(min(batch + 1, last), []).extend(frame.to_dicts())
+    return later
+
+
 def test_held_rows_are_state_of_the_checkpoint_and_windows_answer_the_same(bench: FlowBench) -> None:
     batches = stream_of(1)
     expected = bench.run(batches, lambda stream: windowed(keyed(stream)))
     checkpoint = bench.new_checkpoint()
     merge = ab.LocalMerge(at="window")
     got = bench.run(batches, lambda stream: windowed(keyed(stream, merge=merge)), checkpoint=checkpoint)
-    assert_same_batches(got.batches, {batch: frame.to_dicts() for batch, frame in expected.batches})
+    assert_same_batches(got.batches, a_batch_later(expected))
     assert got.late_rows == expected.late_rows
     assert not verify(Checkpoint(open_store(checkpoint)))
 
@@ -93,15 +105,13 @@ def run_plainly(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     ],
     ids=["window", "count", "delay", "expression"],
 )
-def test_every_mode_answers_batch_for_batch_as_a_plain_exchange(
+def test_every_mode_answers_as_a_plain_exchange_a_batch_later(
     bench: FlowBench, run_plainly: Callable[[str, int], Outcome], merge: ab.LocalMerge, every: str
 ) -> None:
     expected = run_plainly(every, 2)
     checkpoint = bench.new_checkpoint()
     got = run_in_steps(bench, {"merge": merge}, checkpoint, every)
-    assert [(batch, sorted(frame.rows())) for batch, frame in got.batches] == [
-        (batch, sorted(frame.rows())) for batch, frame in expected.batches
-    ]
+    assert_same_batches(got.batches, a_batch_later(expected))
     committed = manifests(checkpoint)
     assert any(manifest.lanes for manifest in committed), "something was held back"
     assert not committed[-1].lanes, "a drain sends everything"

@@ -90,15 +90,16 @@ def expect(
     emitted: dict[int, list[dict[str, Any]]] = defaultdict(list)
     late_rows = 0
     watermark_us = BEGINNING_OF_TIME
-    # One more batch fires what became due, and a last one drains.
-    for number in range(len(rows) + 2):
+    # The last batch has no rows, and drains.
+    for number in range(len(rows) + 1):
         placed: list[Placed] = place(number, Batch((tuple(rows[number]),), 0)) if number < len(rows) else []
-        fire_us = END_OF_TIME if number == len(rows) + 1 else watermark_us
+        leaves_us = max([watermark_us, *(row.time_us - delay_us for *_, row in placed)])
+        fire_us = END_OF_TIME if number == len(rows) else leaves_us
         found, late = oracle.advance(placed, OperatorTime(number, watermark_us, fire_us))
         late_rows += late
         for key, found_rows in found.items():
             emitted[key] += found_rows
-        watermark_us = max([watermark_us, *(row.time_us - delay_us for *_, row in placed)])
+        watermark_us = leaves_us
     return dict(emitted), late_rows
 
 

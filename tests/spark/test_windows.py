@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import polars as pl
 import pytest
 
 import anabranch as ab
 from anabranch.query.streams import Stream
 from oracle import Sessions, Windows, answer_flow, assert_same_batches, compute
-from spark.running import Batches, FlowBench, reading
+from spark.random_flows import SCHEMA as FLOW_SCHEMA
+from spark.random_flows import make_random_flow
+from spark.running import Batches, FlowBench, frames_of, reading
 
 SECOND_US = 1_000_000
 
@@ -67,6 +72,57 @@ def test_tumbling_windows_fire_in_the_batch_that_the_oracle_says(bench: FlowBenc
     assert_same_batches(got.batches, expected.batches)
     assert got.late_rows == expected.late_rows == 2
     assert len(got.progress) == expected.batch_count
+
+
+def test_a_window_is_emitted_by_the_batch_whose_rows_pass_its_end(bench: FlowBench) -> None:
+    batches = [
+        [reading(1, 3), reading(2, 4)],
+        [reading(1, 5), reading(3, 12)],
+        [reading(2, 18)],
+        [reading(1, 41), reading(1, 20.5)],
+    ]
+    flow, sinks = ab.Flow("test"), [ab.to_memory(), ab.to_memory()]
+    windows = flow.read(ab.memory(*frames_of(batches))).key_by("key").watermark("ts", delay="1s").window("10s")
+    counted = windows.agg(rows=ab.count())
+    counted.write(sinks[0])
+    # Windows of windows end in the same batch.
+    counted.key_by("key").window("20s").agg(windows=ab.count(), rows=ab.sum("rows")).write(sinks[1])
+    got = bench.run_flow(flow, sinks, drain=False)
+    assert len(got.progress) == len(batches), "no batch without data had to come"
+    assert [(batch, sorted(frame.select("key", "rows").rows())) for batch, frame in sinks[0].batches()] == [
+        (1, [(1, 2), (2, 1)]),
+        (3, [(1, 1), (2, 1), (3, 1)]),
+    ]
+    assert [(batch, sorted(frame.select("key", "windows", "rows").rows())) for batch, frame in sinks[1].batches()] == [
+        (3, [(1, 1, 1), (1, 1, 2), (2, 2, 2), (3, 1, 1)])
+    ]
+    assert got.late_rows == 0
+
+
+@pytest.mark.parametrize("case", [("tumbling", 1), ("sliding", 2), ("session", 3)], ids=str)
+def test_a_checkpoint_whose_windows_still_wait_goes_on(
+    bench: FlowBench, case: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where windows fire in the batch after the one that brings their watermark, a checkpoint has some that are due."""
+    flow_made = replace(make_random_flow(*case), batch_rows=(40, 40, 40, 40), frames_per_batch=1, second_hop=True)
+    frames, checkpoint, sink = frames_of(flow_made.batches(), FLOW_SCHEMA), bench.new_checkpoint(), ab.to_memory()
+    source = ab.memory(schema=FLOW_SCHEMA, max_frames=1)
+
+    def run(added: list[pl.DataFrame], drain: bool) -> int:
+        for frame in added:
+            source.add(frame)
+        flow = ab.Flow("test")
+        flow_made.build(flow.read(source)).write(sink)
+        return bench.run_flow(flow, [sink], checkpoint=checkpoint, drain=drain, slots=3).late_rows
+
+    monkeypatch.setattr("anabranch.spark.batch.fires_at_once", lambda plan: False)
+    monkeypatch.setattr("anabranch.spark.driver.is_due", lambda plan, manifest: False)
+    late_rows = run(frames[:2], drain=False)
+    monkeypatch.undo()
+    late_rows += run(frames[2:], drain=True)
+    expected = replace(flow_made, drain=True).answer(at_once_from=2)
+    assert_same_batches(sink.batches(), expected.batches)
+    assert late_rows == expected.late_rows
 
 
 @pytest.mark.parametrize("every_seconds", [5, 3, 4])

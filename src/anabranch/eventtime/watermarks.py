@@ -1,4 +1,4 @@
-"""Watermarks of a flow from batch to batch: frozen while a batch runs, never going back."""
+"""Watermarks of a flow from batch to batch: rows are judged by the one a batch began with, and none goes back."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ class FlowTime:
     current: Mapping[int, int] = field(default_factory=dict)
     """The watermark under which the next batch runs."""
     previous: Mapping[int, int] = field(default_factory=dict)
-    """The watermark under which the last batch ran."""
+    """The watermark up to which windows have fired: the current one, or, where slots could not know that while the last
+    batch ran, the one that it began with."""
     partitions: Mapping[int, Mapping[str, PartitionTime]] = field(default_factory=dict)
     """The partitions that count, where it matters who spoke when; one that is silent for too long is forgotten."""
     medians: Mapping[int, int] = field(default_factory=dict)
@@ -73,10 +74,19 @@ class FlowTime:
     ) -> OperatorTime:
         """Return the time for an operator that follows these watermark nodes; the slowest of them counts."""
         nodes = tuple(followed)
-        fire = END_OF_TIME if draining else _slowest(self.current, nodes)
+        current = self.slowest_us(nodes)
         fired = _slowest(self.previous, nodes)
-        closed = fired if lagging else _slowest(self.current, nodes)
-        return OperatorTime(batch, closed_us=closed, fire_us=fire, now_us=now_us, fired_us=fired)
+        return OperatorTime(
+            batch,
+            closed_us=fired if lagging else current,
+            fire_us=END_OF_TIME if draining else current,
+            now_us=now_us,
+            fired_us=fired,
+        )
+
+    def slowest_us(self, followed: Iterable[int]) -> int:
+        """Return the slowest of these watermarks."""
+        return _slowest(self.current, tuple(followed))
 
     def floor_us(self, followed: Iterable[int], behind_us: int | None) -> int:
         """Return the time that nobody may be behind; the beginning of time if anybody may."""
@@ -93,13 +103,14 @@ class FlowTime:
         now_us: int,
         since_us: int = 0,
         fired_until: Mapping[int, int] | None = None,
+        fires_at_once: bool = False,
     ) -> FlowTime:
         """Return the time after a batch that ran at ``now_us`` by the wall clock.
 
         Silence counts from ``since_us`` on, when the flow began to listen. Where all partitions are silent, what is
         open closes: the watermark goes to the end of the last window that may have rows. ``fired_until`` holds the end
         of the last window that a drain fired, by watermark node: what was emitted must not be opened again, so later
-        rows of those windows are late.
+        rows of those windows are late. ``fires_at_once``: the batch fired up to the watermark that it left.
         """
         latest, current = dict(self.latest), dict(self.current)
         for node, value in seen.latest_us.items():
@@ -120,7 +131,7 @@ class FlowTime:
                     reached = rules.last_end_us(node, latest[node]) if spoke else BEGINNING_OF_TIME
             current[node] = max(reached, current.get(node, BEGINNING_OF_TIME))
         _take_silent_along(current, partitions, rules, now_us - since_us)
-        previous = dict(self.current)
+        previous = dict(current if fires_at_once else self.current)
         for node, value in (fired_until or {}).items():
             current[node] = previous[node] = max(value, current.get(node, BEGINNING_OF_TIME))
         return FlowTime(latest, current, previous, partitions, medians, remembered)

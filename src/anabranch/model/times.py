@@ -74,10 +74,11 @@ class OperatorTime:
     """What one stateful operator must know about time in one batch; all in microseconds.
 
     A row whose window ended at or before ``closed_us`` is late. After the batch's rows are in,
-    windows that end at or before ``fire_us`` are emitted and dropped. The first hop has both equal;
-    a hop fed by windows that fire in this same batch has the previous batch's watermark as ``closed_us``.
-    Windows that end at or before ``fired_us``, the ``fire_us`` of the previous batch, were emitted already:
-    panes of sliding windows and fragments of sessions outlive the first window they were part of.
+    windows that end at or before ``fire_us`` are emitted and dropped: that is the watermark which the batch leaves,
+    where slots can know it, else the one that it began with. Windows that end at or before ``fired_us``, the
+    ``fire_us`` of the previous batch, were emitted already: panes of sliding windows and fragments of sessions outlive
+    the first window they were part of. Those between ``fired_us`` and ``closed_us`` are emitted before the batch's rows
+    are in; a hop that other windows feed in this same batch has both equal, or it would find them too late.
     """
 
     batch: int

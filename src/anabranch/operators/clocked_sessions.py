@@ -162,7 +162,7 @@ class ClockedSessions(ClockedKernel):
         interval_us = self._window.early_us
         if interval_us is None:
             return sessions
-        # A key's own watermark rises by the rows of this batch, others rise between batches.
+        # A key's own watermark rises by the rows of this batch, others may have risen since the last one.
         before_us = clocks.closed_us if self._clock.per == "key" else clocks.fired_us
         places = places_of(sessions)
         passed = (before_us // interval_us < clocks.fire_us // interval_us)[places]

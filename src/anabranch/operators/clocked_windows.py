@@ -171,7 +171,7 @@ class ClockedWindows(ClockedKernel):
         interval_us = self._window.early_us
         if interval_us is None:
             return panes
-        # A key's own watermark rises by the rows of this batch, others rise between batches.
+        # A key's own watermark rises by the rows of this batch, others may have risen since the last one.
         before_us = clocks.closed_us if self._clock.per == "key" else clocks.fired_us
         passed = self._passes_interval(before_us, clocks.fire_us)[places_of(panes)]
         until_us = np.full_like(clocks.fire_us, END_OF_TIME)

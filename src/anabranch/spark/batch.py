@@ -51,9 +51,10 @@ from anabranch.spark.merge_watch import MergeWatch
 from anabranch.spark.publishing import Publisher
 from anabranch.spark.rehoming import rehome_state
 from anabranch.spark.reports import BatchReport, merge_ledgers
+from anabranch.spark.rising_times import fires_at_once, settle_times
 from anabranch.spark.session import runs_locally, task_environment
 from anabranch.spark.settings import RunSettings
-from anabranch.spark.spec import BatchSpec, FlowProgram
+from anabranch.spark.spec import BatchSpec, FlowProgram, RisingTime
 from anabranch.spark.states import write_initial_state
 from anabranch.spark.task_errors import find_task_error
 from anabranch.spark.tasks import MeetTask, ReadTask, SlotTask
@@ -125,6 +126,7 @@ class BatchRunner:
         self._retention = Retention(checkpoint)
         self._merging = MergeWatch(program)
         self._ahead = AheadLevel(program)
+        self._fires_at_once = fires_at_once(program.plan)
         self._anchors: tuple[tuple[SparkSession, int, tuple[str, ...]], DataFrame] | None = None
         self._silent: dict[int, DataFrame] = {}
         self._pickled: bytes = cloudpickle.dumps(program)  # type: ignore[no-untyped-call]
@@ -148,25 +150,28 @@ class BatchRunner:
             writer = WriteName(self._lease.epoch, given.batch, 0, uuid.uuid4().hex[:12])
             before = rehome_state(self._program, before, self._settings.buckets, writer)
         routes = self._ahead.begin(load_routes(self._plan, before, self._settings.buckets), before, given.packs)
-        now_us = int(time.time() * 1e6)
-        since_us = self._listening_since_us
+        now_us, since_us = int(time.time() * 1e6), self._listening_since_us
+        rising = RisingTime(load_time(self._plan, before), now_us, since_us)
         times = operator_times(
             self._plan, before, given.batch, routes, draining=given.drain, now_us=now_us, since_us=since_us
         )
         changes = check_changes(self._plan, routes, self._steering.decide(given.batch, routes, before))
         reach("before-job", given.batch)
-        report = self._run_job(given, before, times, routes, changes, now_us)
+        report = self._run_job(given, before, times, routes, changes, rising)
         job_seconds = time.perf_counter() - began
         reach("after-job", given.batch)
         partitions = self._ahead.check(report, times)
         time_after = advance_time(
             self._plan,
-            load_time(self._plan, before),
+            rising.before,
             report,
             now_us=now_us,
             since_us=since_us,
             drained=given.drain,
+            fires_at_once=self._fires_at_once,
         )
+        if self._fires_at_once:
+            times = settle_times(self._plan, times, time_after, report)
         levels = store_levels(self._plan, routes, changes, times, time_after, report)
         clocks = advance_clocks(
             self._plan,
@@ -239,7 +244,7 @@ class BatchRunner:
         times: Mapping[int, OperatorTime],
         routes: FlowRoutes,
         changes: Mapping[int, Change],
-        now_us: int,
+        rising: RisingTime,
     ) -> BatchReport:
         known = {level.operator: level for level in before.levels} if before is not None else {}
         states = {node.id: known.get(name_of(self._plan, node.id)) for node in self._plan.stateful}
@@ -260,7 +265,8 @@ class BatchRunner:
                 next_routes={head: change.routes for head, change in changes.items() if change.protocol == "state"},
                 held=held,
                 plain=self._merging.plain,
-                now_us=now_us,
+                now_us=rising.now_us,
+                rising=rising if self._fires_at_once else None,
             )
             try:
                 rows = self._job(given, spec).collect()

@@ -36,6 +36,7 @@ _ARROW_SCHEMA = pa.schema(
 LEDGER = -1
 """The head of rows that carry a ledger, plain JSON for the driver."""
 _HELD = 1 << 20
+_TIMES = 1 << 21
 
 
 def meeting_of(head: int) -> int:
@@ -46,6 +47,11 @@ def meeting_of(head: int) -> int:
 def held_of(head: int) -> int:
     """Return what blocks have as their head whose rows, for the stateful node ``head``, were held back by a reader."""
     return _HELD + head
+
+
+def times_of(level: int) -> int:
+    """Return what rows have as their head that tell the slots of a level, in plain JSON, what a task saw of time."""
+    return _TIMES + level
 
 
 TARGET_BLOCK_BYTES = 8 << 20
@@ -73,8 +79,13 @@ def decode(payload: bytes) -> pl.DataFrame:
 
 
 def ledger(slot: int, seq: int, content: dict[str, Any]) -> Block:
-    """Wrap a report for its way to the driver; equal reports give equal bytes."""
-    return Block(slot, LEDGER, seq, False, json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
+    """Wrap a report for its way to the driver."""
+    return Block(slot, LEDGER, seq, False, write_json(content))
+
+
+def write_json(content: Any) -> bytes:
+    """Return plain JSON data as bytes; equal data give equal bytes."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 
 def cut(frame: pl.DataFrame, slots: npt.NDArray[np.int32], slot_count: int) -> Iterator[tuple[int, pl.DataFrame]]:

@@ -31,7 +31,14 @@ def store_time(plan: Plan, time: FlowTime) -> dict[str, Any]:
 
 
 def advance_time(
-    plan: Plan, before: FlowTime, report: BatchReport, *, now_us: int, since_us: int, drained: bool
+    plan: Plan,
+    before: FlowTime,
+    report: BatchReport,
+    *,
+    now_us: int,
+    since_us: int,
+    drained: bool,
+    fires_at_once: bool = False,
 ) -> FlowTime:
     """Return what is known of time after a batch; silence counts from ``since_us`` on, by the wall clock."""
     fired: dict[int, int] = {}
@@ -41,7 +48,9 @@ def advance_time(
             for watermark in plan.watermarks[head]:
                 fired[watermark] = max(last_end_us, fired.get(watermark, last_end_us))
     seen = SeenTimes(report.latest_us, report.partitions_us, report.tallies)
-    return before.advanced(seen, rules_of(plan), now_us=now_us, since_us=since_us, fired_until=fired)
+    return before.advanced(
+        seen, rules_of(plan), now_us=now_us, since_us=since_us, fired_until=fired, fires_at_once=fires_at_once
+    )
 
 
 def next_silence_us(plan: Plan, time: FlowTime, report: BatchReport, *, now_us: int, since_us: int) -> int | None:

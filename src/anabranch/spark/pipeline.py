@@ -22,9 +22,10 @@ from anabranch.query.lookups import Lookup
 from anabranch.query.nodes import LateRows, Node, Output, Spring, Stateful, Watermark
 from anabranch.routing import hash_keys
 from anabranch.routing.routes import Routes
-from anabranch.spark.blocks import Block, cut, encode, held_of, ledger, meeting_of
+from anabranch.spark.blocks import Block, cut, encode, held_of, ledger, meeting_of, times_of, write_json
 from anabranch.spark.lanes import ReadLane
 from anabranch.spark.phases import divide_by_phase, keys_of, window_of
+from anabranch.spark.rising_times import last_level_told
 from anabranch.spark.slot_lateness import SlotTimes, count_slot_late
 from anabranch.spark.spec import DEAD_LETTER, BatchSpec, FlowProgram
 from anabranch.spark.time_sightings import TimeSightings
@@ -124,6 +125,7 @@ class Pipeline:
         if self._lane is not None:
             self._settle_lane(self._lane)
             content = content | self._lane.to_json()
+        self._tell_times()
         yield from self.drain_blocks()
         staged = {sink: self._stage(sink, frames) for sink, frames in sorted(self._results.items())}
         content = content | {
@@ -309,6 +311,14 @@ class Pipeline:
         if routes.splitter is not None or len(routes.table.keys):
             sent += np.bincount(slots, minlength=len(sent))
         return slots
+
+    def _tell_times(self) -> None:
+        """Tell all slots of the next level what was seen of event time: they fire by it in this batch."""
+        if self._spec.rising is None or not self._times or self._level >= last_level_told(self._plan):
+            return
+        said = write_json(self._times.to_json())
+        for slot in range(self._spec.slots[self._level]):
+            self._blocks.append(Block(slot, times_of(self._level + 1), self._sequence(), False, said))
 
     def _relay(self, node: Node, frame: pl.DataFrame, ordinal: int) -> None:
         """Hand rows to a stateless operator that has slots of its own (operator parallelism), in turn."""

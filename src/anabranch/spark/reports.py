@@ -11,6 +11,7 @@ from typing import Any
 from anabranch.eventtime.medians import TimeTally
 from anabranch.model import BEGINNING_OF_TIME, PartedClocks, RunRef, StagedFile
 from anabranch.spark.lanes import HeldLanes, LaneReport, merge_lane_reports
+from anabranch.spark.time_sightings import merge_sightings
 
 NOTHING_HELD: HeldLanes = {}
 
@@ -33,6 +34,8 @@ class OperatorReport:
     """The same by group of keys."""
     wake_us: int | None = None
     """When, by the wall clock, a slot wants to run even if no data comes."""
+    fire_us: frozenset[int] = frozenset()
+    """Up to when slots fired; one time, or something is wrong. Empty if they did not say."""
     parted: tuple[PartedClocks, ...] = ()
     """The watermarks after the batch of keys that slots share, or will share, where keys have their own."""
 
@@ -91,9 +94,6 @@ def merge_ledgers(
     would lose its state.
     """
     counters: dict[str, int] = defaultdict(int)
-    latest: dict[int, int] = {}
-    partitions: dict[int, dict[str, int]] = defaultdict(dict)
-    tallies: dict[int, TimeTally] = {}
     staged: dict[int, list[StagedFile]] = defaultdict(list)
     by_operator: dict[int, dict[int, Mapping[str, Any]]] = {node: {} for node in slots_of}
     slot_latest: dict[int, list[list[int]]] = defaultdict(list)
@@ -104,17 +104,10 @@ def merge_ledgers(
     exchanged = 0
     contents = [json.loads(payload) for payload in payloads]
     lanes = merge_lane_reports(contents, held)
+    seen = merge_sightings(contents)
     for content in contents:
         for name, value in content["counters"].items():
             counters[name] += value
-        for node, value in content["watermarks"].items():
-            latest[int(node)] = max(value, latest.get(int(node), value))
-        for node, values in content.get("partitions", {}).items():
-            known = partitions[int(node)]
-            known |= {name: max(value, known.get(name, value)) for name, value in values.items()}
-        for node, data in content.get("tallies", {}).items():
-            tally = TimeTally.from_json(data)
-            tallies[int(node)] = tallies[int(node)].plus(tally) if int(node) in tallies else tally
         for node, values in content["slot_latest"].items():
             slot_latest[int(node)].append(values)
         for sink, entry in content["staged"].items():
@@ -123,8 +116,8 @@ def merge_ledgers(
         for node, (before, after) in content.get("merged", {}).items():
             known_before, known_after = merged.get(int(node), (0, 0))
             merged[int(node)] = (known_before + before, known_after + after)
-        for node, seen in content.get("sighted", {}).items():
-            sighted[int(node)][content["partition"]] = seen
+        for node, keys in content.get("sighted", {}).items():
+            sighted[int(node)][content["partition"]] = keys
         for node, entry in content.get("operators", {}).items():
             by_operator[int(node)][content["slot"]] = entry
         for node, entry in content.get("met", {}).items():
@@ -133,7 +126,7 @@ def merge_ledgers(
             seconds[content["slot"]] = content["seconds"]
     return BatchReport(
         counters=dict(counters),
-        latest_us=latest,
+        latest_us=seen.latest_us,
         staged={
             sink: tuple(sorted(files, key=lambda file: (file.slot, file.file)))
             for sink, files in sorted(staged.items())
@@ -151,8 +144,8 @@ def merge_ledgers(
         )
         + tuple(problem for lane in lanes.values() for problem in lane.problems),
         slot_seconds=tuple(seconds[slot] for slot in sorted(seconds)),
-        partitions_us=dict(partitions),
-        tallies=tallies,
+        partitions_us=seen.partitions_us,
+        tallies=seen.tallies,
         lanes=lanes,
         merged=merged,
         sighted=dict(sighted),
@@ -182,6 +175,7 @@ def _operator(
         slot_latest_us=_latest_by_slot([slot["latest"] for slot in ordered], sent),
         group_latest_us=_latest_by_group(ordered),
         wake_us=min((entry["wake"] for entry in everywhere if entry["wake"] is not None), default=None),
+        fire_us=frozenset(entry["fire"] for entry in everywhere if "fire" in entry),
         parted=tuple(sorted(parted, key=PartedClocks.to_text)),
         sightings=tuple(slot["seen"] for slot in ordered if "seen" in slot),
         handoffs=_handoffs([slot["handing"] for slot in ordered]),

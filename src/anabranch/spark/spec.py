@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from pyspark import cloudpickle
 
 from anabranch.connectors.lookups import TableCache
+from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import Kernel, OperatorTime, RunRef, Sink
 from anabranch.model.exchanges import HeldLane
 from anabranch.operators.kernels import make_kernel
@@ -93,6 +94,17 @@ class FlowProgram:
 
 
 @dataclass(frozen=True, slots=True)
+class RisingTime:
+    """What slots must know, besides what the batch's tasks saw, to tell the flow's time at the end of the batch."""
+
+    before: FlowTime
+    now_us: int
+    """The wall clock at the start of the batch."""
+    since_us: int
+    """Since when the flow listens, by the wall clock."""
+
+
+@dataclass(frozen=True, slots=True)
 class BatchSpec:
     """One attempt at one batch."""
 
@@ -122,6 +134,8 @@ class BatchSpec:
     """Stateful nodes whose rows are not worth merging before this batch's exchange."""
     now_us: int | None = None
     """The wall clock at the start of the batch; None if it is not known."""
+    rising: RisingTime | None = None
+    """Set where windows fire in the batch that brings their watermark; None: in the next one."""
 
     def meets(self, heads: tuple[int, ...]) -> bool:
         """Say whether slots of a level share keys, so that what they fire must meet."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -31,11 +31,22 @@ from anabranch.model.columns import PARTITION
 from anabranch.model.exchanges import HoldingKernel
 from anabranch.query.nodes import Spring, Stateful
 from anabranch.routing.phases import SlotStanding
-from anabranch.spark.blocks import LEDGER, Block, decode, from_arrow, held_of, meeting_of, to_arrow, to_table
+from anabranch.spark.blocks import (
+    LEDGER,
+    Block,
+    decode,
+    from_arrow,
+    held_of,
+    meeting_of,
+    times_of,
+    to_arrow,
+    to_table,
+)
 from anabranch.spark.dataframes import decode_rows
 from anabranch.spark.faults import reach
 from anabranch.spark.phases import moving_to
 from anabranch.spark.pipeline import BEHIND_A_HOP, Pipeline
+from anabranch.spark.rising_times import heads_told, last_level_told, times_in_slot
 from anabranch.spark.spec import BatchSpec, FlowProgram, load_program
 from anabranch.spark.split_source import BLOCK
 from anabranch.spark.watching import watch_rows
@@ -118,10 +129,14 @@ class SlotTask:
         program = load_program(self.digest, self.program)
         pipeline = Pipeline(program, self.spec, self.level, slot)
         operators: dict[str, Any] = {}
+        told = [block for block in received if block.head == times_of(self.level)]
+        times = times_in_slot(program.plan, self.spec, (block.payload for block in told))
         for head in program.plan.levels[self.level - 1]:
             blocks = [block for block in received if block.head in (head, held_of(head))]
             if isinstance(program.plan.nodes[head].operation, Stateful):
-                operators[str(head)] = self._advance(program, pipeline, slot, head, blocks, stayed.get(head))
+                operators[str(head)] = self._advance(
+                    program, pipeline, slot, head, blocks, stayed.get(head), times[head]
+                )
             else:
                 _relay(program, pipeline, head, blocks)
             yield from pipeline.drain_blocks()
@@ -131,11 +146,24 @@ class SlotTask:
             elif program.plan.level_of(block.head) > self.level:
                 # A shorter branch's rows wait for the level of the operator that they are for.
                 yield block
+        yield from self._tell_next_level(program, slot, told)
+        meets = self.spec.meets(program.plan.levels[self.level - 1])
+        if meets:
+            # Where parts of keys meet, it is the same time.
+            yield from told
         content: dict[str, Any] = {"slot": slot, "operators": operators}
-        if self.level == program.plan.hops and not self.spec.meets(program.plan.levels[self.level - 1]):
+        if self.level == program.plan.hops and not meets:
             # Only the last level may tell the time: what crosses an exchange must be the same on every try.
             content["seconds"] = time.perf_counter() - started
         yield from pipeline.finish(content)
+
+    def _tell_next_level(self, program: FlowProgram, slot: int, told: Iterable[Block]) -> Iterator[Block]:
+        """Pass on what tasks before this level saw of time; every slot of the next one hears it from one of this."""
+        if self.level < last_level_told(program.plan):
+            slots, next_slots = self.spec.slots[self.level - 1 : self.level + 1]
+            for block in told:
+                for target in range(slot, next_slots, slots):
+                    yield replace(block, slot=target, head=times_of(self.level + 1))
 
     def _advance(
         self,
@@ -145,6 +173,7 @@ class SlotTask:
         head: int,
         blocks: list[Block],
         stayed: Stayed | None,
+        time_of_batch: OperatorTime,
     ) -> dict[str, Any]:
         kernel = program.kernels[head]
         if stayed is None:
@@ -156,7 +185,7 @@ class SlotTask:
         assert isinstance(operation, Stateful)
         name = WriteName(self.spec.epoch, self.spec.batch, self.spec.attempt, self.spec.job)
         files = RunFiles(program.store, f"state/{head}/{slot}", name, program.hot_copies(self.spec.epoch))
-        time_of_operator = self.spec.times[head].on_slot(slot, operation.spec.clock)
+        time_of_operator = time_of_batch.on_slot(slot, operation.spec.clock)
         phases = self.spec.routes[head]
         standing = SlotStanding(phases, slot) if phases.needs_standing else None
         handed = self.spec.handoffs_of(head, slot)
@@ -174,7 +203,7 @@ class SlotTask:
                 fired = kernel.advance(frames, combined, state, time_of_operator, standing)
             # This may be the first to open a run, so damage is found here, too.
             clocks = self._clocks_to_split(kernel, head, state)
-            return fired, clocks, self._hand_off(program, head, slot, state, files)
+            return fired, clocks, self._hand_off(program, head, slot, state, files, time_of_batch)
 
         recovered = advance_on_intact_runs(self.spec.runs_of(head, slot), files, advance)
         (fired, clocks, handing), state = recovered.outcome, recovered.state
@@ -190,6 +219,7 @@ class SlotTask:
         watch = self.spec.watches.get(head)
         seen = {"seen": watch_rows([*frames, *held], operation.spec.keys, watch)} if watch is not None else {}
         found = seen | ({} if clocks is None else {"parted": clocks.to_text()})
+        found |= _fired_by(program, self.spec, head, time_of_batch)
         return found | {
             "runs": [ref.to_json() for ref in state.runs()],
             "handing": {str(target): ref.to_json() for target, ref in sorted(handing.items())},
@@ -212,7 +242,13 @@ class SlotTask:
         return kernel.clocks_of(state, np.setdiff1d(following, now))
 
     def _hand_off(
-        self, program: FlowProgram, head: int, slot: int, state: RunsOfSlot, files: RunFiles
+        self,
+        program: FlowProgram,
+        head: int,
+        slot: int,
+        state: RunsOfSlot,
+        files: RunFiles,
+        time_of_batch: OperatorTime,
     ) -> dict[int, RunRef]:
         """Write the state that belongs to other slots from the next batch on, one run for each of them."""
         routes = self.spec.next_routes.get(head)
@@ -220,8 +256,7 @@ class SlotTask:
             return {}
         operation = program.plan.nodes[head].operation
         assert isinstance(operation, Stateful)
-        time_of_operator = self.spec.times[head]
-        passed_us = max(time_of_operator.fired_us, time_of_operator.closed_us, time_of_operator.fire_us)
+        passed_us = max(time_of_batch.fired_us, time_of_batch.closed_us, time_of_batch.fire_us)
         written = {}
         for target, frames in state.hand_off(moving_to(routes, operation.spec.keys, slot), slot).items():
             rows = program.kernels[head].stored(frames, passed_us)
@@ -249,17 +284,20 @@ class MeetTask:
         pipeline = Pipeline(program, self.spec, self.level, self.spec.slots[self.level - 1] + part)
         meetings = {meeting_of(head): head for head in program.plan.levels[self.level - 1]}
         met: dict[str, Any] = {}
+        told = (block.payload for block in received if block.head == times_of(self.level))
+        times = times_in_slot(program.plan, self.spec, told)
         for meeting, head in meetings.items():
             shared = [decode(block.payload) for block in received if block.head == meeting]
             if shared:
                 kernel = program.kernels[head]
                 if isinstance(kernel, MeetsInTime):
-                    results, met[str(head)] = _meet_in_time(kernel, shared, self.spec.times[head])
+                    results, found = _meet_in_time(kernel, shared, times[head])
+                    met[str(head)] = found | _fired_by(program, self.spec, head, times[head])
                 else:
                     results = kernel.meet(shared)
                 pipeline.push(head, results, BEHIND_A_HOP)
                 yield from pipeline.drain_blocks()
-        yield from (block for block in received if block.head not in meetings)
+        yield from (block for block in received if block.head not in (*meetings, times_of(self.level)))
         yield from pipeline.finish({"met": met} if met else {})
 
 
@@ -271,6 +309,12 @@ def _meet_in_time(
     parted = {} if met.clocks is None else {"parted": met.clocks.to_text()}
     due = {"next_due": met.next_due_us, "wake": met.wake_us, "last_end": _last_end_in(met.frame)}
     return met.frame, parted | due
+
+
+def _fired_by(program: FlowProgram, spec: BatchSpec, head: int, time_of_batch: OperatorTime) -> dict[str, Any]:
+    """Return what the driver compares with its own knowledge of time."""
+    told = spec.rising is not None and head in heads_told(program.plan)
+    return {"fire": time_of_batch.fire_us} if told else {}
 
 
 def _last_end_us(kernel: Kernel, fired: Fired, spec: OperatorSpec) -> int | None:

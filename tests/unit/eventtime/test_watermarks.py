@@ -50,6 +50,21 @@ def test_partition_counts_from_its_first_row_and_takes_nothing_back() -> None:
     assert watermark(time.advanced(saw(south=120), rules(PARTITIONED), now_us=3)) == 118
 
 
+def test_what_has_fired_is_up_to_the_watermark_that_a_batch_left_or_began_with() -> None:
+    waiting = time = FlowTime()
+    for latest_us in (20, 50):
+        time = time.advanced(saw(north=latest_us), rules(PARTITIONED), now_us=0, fires_at_once=True)
+        waiting = waiting.advanced(saw(north=latest_us), rules(PARTITIONED), now_us=0)
+    assert time.current == waiting.current == {NODE: 48}
+    assert (time.previous, waiting.previous) == ({NODE: 48}, {NODE: 18})
+    for lagging in (True, False):
+        at_once = time.operator_time(2, (NODE,), lagging=lagging, draining=False, now_us=0)
+        assert at_once == OperatorTime(2, closed_us=48, fire_us=48, fired_us=48)
+        # Who had to wait goes on: what is between is fired first.
+        later = waiting.operator_time(2, (NODE,), lagging=lagging, draining=False, now_us=0)
+        assert later == OperatorTime(2, closed_us=18 if lagging else 48, fire_us=48, fired_us=18)
+
+
 def test_silent_partition_holds_nobody_up() -> None:
     clock = Clock("partition", delay_us=2, idle_us=50)
     time = FlowTime().advanced(saw(north=100, south=40), rules(clock), now_us=0)
