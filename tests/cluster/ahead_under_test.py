@@ -14,7 +14,7 @@ import polars as pl
 import anabranch as ab
 
 SCHEMA = {"key": pl.Int64, "ts": pl.Datetime("ms"), "whole": pl.Int64}
-QUICK_JVM = {f"spark.{who}.extraJavaOptions": os.environ["UNDER_TEST_JVM"] for who in ("driver", "executor")}
+QUICK_JVM = {f"spark.{who}.extraJavaOptions": os.environ.get("UNDER_TEST_JVM", "") for who in ("driver", "executor")}
 
 
 def main() -> None:

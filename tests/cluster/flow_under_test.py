@@ -30,7 +30,7 @@ SCHEMA = {"key": pl.Int64, "ts": pl.Datetime("ms"), "whole": pl.Int64, "real": p
 PATIENCE_SECONDS = 400.0
 MOST_SLOTS = 3
 """While keys move: every slot is a task or two more in each batch."""
-QUICK_JVM = {f"spark.{who}.extraJavaOptions": os.environ["UNDER_TEST_JVM"] for who in ("driver", "executor")}
+QUICK_JVM = {f"spark.{who}.extraJavaOptions": os.environ.get("UNDER_TEST_JVM", "") for who in ("driver", "executor")}
 
 
 class Trap:
