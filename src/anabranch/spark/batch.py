@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 import uuid
@@ -11,19 +10,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
-from pyspark import cloudpickle
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from anabranch.errors import EngineError, SinkError, StateDamaged
 from anabranch.eventtime.watermarks import FlowTime
-from anabranch.model import BatchProgress, OperatorTime, Split
+from anabranch.model import BatchProgress, OperatorTime
 from anabranch.query.plan import Plan
 from anabranch.spark.ahead import PROMISES, AheadLevel
-from anabranch.spark.anchors import anchor_frame, executor_locations
+from anabranch.spark.batch_job import BatchInput, BatchJobs
 from anabranch.spark.batch_progress import describe_batch
-from anabranch.spark.blocks import EXCHANGE_SCHEMA, LEDGER
+from anabranch.spark.blocks import LEDGER
 from anabranch.spark.clocks import (
     FlowClocks,
     advance_clocks,
@@ -45,19 +42,16 @@ from anabranch.spark.flow_routes import (
     store_levels,
 )
 from anabranch.spark.flow_times import advance_time, load_time, next_silence_us, store_time
-from anabranch.spark.flow_waits import TaskWaits
 from anabranch.spark.lanes import deal_lanes, load_lanes, store_lanes
 from anabranch.spark.merge_watch import MergeWatch
 from anabranch.spark.publishing import Publisher
 from anabranch.spark.rehoming import rehome_state
 from anabranch.spark.reports import BatchReport, merge_ledgers
 from anabranch.spark.rising_times import fires_at_once, settle_times
-from anabranch.spark.session import runs_locally, task_environment
 from anabranch.spark.settings import RunSettings
 from anabranch.spark.spec import BatchSpec, FlowProgram, RisingTime
 from anabranch.spark.states import write_initial_state
 from anabranch.spark.task_errors import find_task_error
-from anabranch.spark.tasks import MeetTask, ReadTask, SlotTask
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.epochs import Lease
 from anabranch.state.manifest import INITIAL_BATCH, LevelState, Manifest
@@ -66,28 +60,6 @@ from anabranch.state.retention import Retention
 from anabranch.state.runs import WriteName
 
 logger = logging.getLogger("anabranch")
-
-
-SILENT_ROW = ("cast(id as int) as source", "'' as kind", "cast('' as binary) as payload")
-
-
-@dataclass(frozen=True, slots=True)
-class BatchInput:
-    """What a batch is about to do, as the offset log says."""
-
-    batch: int
-    frame: DataFrame | None
-    """The rows that Spark's own sources read, packed into blocks; None if the flow has none such."""
-    packs: tuple[list[tuple[int, int, Split]], ...]
-    """The splits of all other sources, by task."""
-    start_offset: Any
-    end_offset: Any
-    triggered_at: float
-    """When the trigger came, in seconds since 1970: a batch's time counts from there."""
-    waits: TaskWaits
-    """What hears of the servers that tasks wait for."""
-    drain: bool = False
-    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +85,6 @@ class BatchRunner:
         identity: FlowIdentity,
         steering: Steering,
     ) -> None:
-        self._spark = spark
         self._program = program
         self._plan: Plan = program.plan
         self._settings = settings
@@ -127,10 +98,7 @@ class BatchRunner:
         self._merging = MergeWatch(program)
         self._ahead = AheadLevel(program)
         self._fires_at_once = fires_at_once(program.plan)
-        self._anchors: tuple[tuple[SparkSession, int, tuple[str, ...]], DataFrame] | None = None
-        self._silent: dict[int, DataFrame] = {}
-        self._pickled: bytes = cloudpickle.dumps(program)  # type: ignore[no-untyped-call]
-        self._digest = hashlib.blake2b(self._pickled, digest_size=16).hexdigest()
+        self._jobs = BatchJobs(spark, program, settings.anchors, self._ahead)
 
     def run(self, given: BatchInput) -> tuple[Manifest, BatchProgress]:
         """Run a batch to its commit and publish it; one that was committed before is only published again."""
@@ -269,7 +237,7 @@ class BatchRunner:
                 rising=rising if self._fires_at_once else None,
             )
             try:
-                rows = self._job(given, spec).collect()
+                rows = self._jobs.make(given, spec).collect()
             except PySparkException as error:
                 found = find_task_error(str(error))
                 if isinstance(found, StateDamaged):
@@ -288,62 +256,6 @@ class BatchRunner:
             self._merging.observe(report.merged)
             return report
         raise AssertionError
-
-    def _job(self, given: BatchInput, spec: BatchSpec) -> DataFrame:
-        spark = self._spark
-        # One partition a task: what it reads is in its task, found by the partition's number. Each has a row,
-        # which says nothing, because Spark does not run tasks for a range that is empty.
-        tasks = spec.slots[0] if self._ahead.active else max(1, len(given.packs))
-        rows = self._silent_rows(tasks)
-        if given.frame is not None:
-            rows = rows.union(given.frame)
-        locations = self._locations(spark)
-        with task_environment(spark):
-            if self._ahead.active:
-                # A partition is read where its slot is at home, and that is where its rows stay.
-                rows = self._anchor_frame(spark, tasks, tuple(locations)) if locations else rows
-                reading: Any = self._ahead.task(self._digest, self._pickled, spec, given.packs)
-            else:
-                reading = ReadTask(self._digest, self._pickled, spec, given.packs)
-            blocks = rows.mapInArrow(given.waits.telling(reading), EXCHANGE_SCHEMA)
-            for level, slots in enumerate(spec.slots, start=1):
-                if level == 1 and self._ahead.active:
-                    continue
-                task = SlotTask(self._digest, self._pickled, spec, level)
-                exchanged = blocks.repartitionById(slots, "slot")
-                if locations:
-                    anchors = self._anchor_frame(spark, slots, tuple(locations))
-                    blocks = (
-                        anchors.groupBy("slot")
-                        .cogroup(exchanged.groupBy("slot"))
-                        .applyInArrow(_anchored(task, given.waits), EXCHANGE_SCHEMA)
-                    )
-                else:
-                    blocks = exchanged.mapInArrow(given.waits.telling(task), EXCHANGE_SCHEMA)
-                if spec.meets(self._plan.levels[level - 1]):
-                    # Blocks of later levels pass through; Spark takes their slots modulo the partitions.
-                    meeting = MeetTask(self._digest, self._pickled, spec, level)
-                    blocks = blocks.repartitionById(slots, "slot").mapInArrow(meeting, EXCHANGE_SCHEMA)
-        return blocks
-
-    def _silent_rows(self, tasks: int) -> DataFrame:
-        # Made once for each number of tasks: Spark looks at every frame that is made.
-        if tasks not in self._silent:
-            self._silent[tasks] = self._spark.range(0, tasks, 1, tasks).selectExpr(*SILENT_ROW)
-        return self._silent[tasks]
-
-    def _anchor_frame(self, spark: SparkSession, slots: int, locations: tuple[str, ...]) -> DataFrame:
-        wanted = (spark, slots, locations)
-        if self._anchors is None or self._anchors[0] != wanted:
-            self._anchors = (wanted, anchor_frame(spark, slots, locations))
-        return self._anchors[1]
-
-    def _locations(self, spark: SparkSession) -> list[str]:
-        """Return where slots are pinned to; nowhere if there is but one executor."""
-        if self._settings.anchors is False or runs_locally(spark):
-            return []
-        locations = executor_locations(spark)
-        return locations if self._settings.anchors or len(locations) > 1 else []
 
     def _manifest(
         self,
@@ -384,15 +296,6 @@ class BatchRunner:
                 PROMISES: partitions,
             },
         )
-
-
-def _anchored(task: SlotTask, waits: TaskWaits) -> Callable[[pa.Table, pa.Table], pa.Table]:
-    # Spark looks at the number of arguments: it wants a plain function.
-    def run(anchor: pa.Table, blocks: pa.Table) -> pa.Table:
-        with waits.told():
-            return task.anchored(anchor, blocks)
-
-    return run
 
 
 def _short(error: BaseException) -> str:

@@ -23,7 +23,8 @@ from anabranch.query.graph import FlowGraph
 from anabranch.query.plan import Plan, make_plan
 from anabranch.spark.ahead import check_ahead, heads_ahead, pack_by_partition
 from anabranch.spark.anchors import warn_of_missing_settings
-from anabranch.spark.batch import BatchInput, BatchRunner, FlowIdentity
+from anabranch.spark.batch import BatchRunner, FlowIdentity
+from anabranch.spark.batch_job import BatchInput
 from anabranch.spark.clocks import is_due
 from anabranch.spark.flow_query import FlowQuery
 from anabranch.spark.flow_routes import Steering
