@@ -57,6 +57,10 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert heavy_modules_after("import anabranch") == "[]"
 
 
+def test_a_process_that_only_asks_for_the_format_of_splits_imports_no_engine() -> None:
+    assert "polars" not in heavy_modules_after("import anabranch.spark.split_format")
+
+
 def test_a_worker_imports_nothing_that_only_flow_files_need() -> None:
     found = heavy_modules_after("import anabranch.spark.tasks, anabranch.spark.split_source")
     assert "polars" in found and "pydantic" not in found

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from anabranch.errors import FlowError
-from anabranch.spark.split_source import BLOCK, ROW_SCHEMA
+from anabranch.spark.split_format import BLOCK, ROW_SCHEMA
 
 
 class SparkSource:

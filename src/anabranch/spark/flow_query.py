@@ -14,7 +14,8 @@ from anabranch.query.nodes import Readable
 from anabranch.spark.dataframes import SparkSource, rebind
 from anabranch.spark.session import active_session
 from anabranch.spark.settings import AVAILABLE_NOW, CONTINUOUS, ONCE, RunSettings
-from anabranch.spark.split_source import FORMAT, ControlFolder, NoSplits, register
+from anabranch.spark.split_format import FORMAT
+from anabranch.spark.split_source import ControlFolder, NoSplits, register
 from anabranch.state.store import Store
 
 

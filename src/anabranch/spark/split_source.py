@@ -1,6 +1,6 @@
-"""The Python data source that puts a flow's splits into Structured Streaming's offsets, and into nothing else.
+"""What plans splits for Structured Streaming, and how the driver speaks with it.
 
-Its driver side runs in a process of its own: it learns what to do from a small folder that the driver writes.
+Planning runs in a process of its own: it learns what to do from a small folder that the driver writes.
 """
 
 from __future__ import annotations
@@ -9,27 +9,20 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from anabranch.connectors.waits import WaitBoard, noted_on
 from anabranch.model import PlannedSplits, Source
 from anabranch.model.waits import Wait
+from anabranch.spark.split_format import SplitDataSource
 from anabranch.spark.split_log import BEFORE_FIRST, SplitLog, SplitSteps, StepRequest
 from anabranch.state.store import open_store
-
-FORMAT = "anabranch-splits"
-ROW_SCHEMA = "source int, kind string, payload binary"
-"""The row shape of every source: blocks of rows that Spark read. Splits are in the log, not in rows."""
-
-BLOCK = "block"
 
 
 class ControlFolder:
@@ -108,69 +101,37 @@ class NoSplits:
         return False
 
 
-class SplitReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are ``{"entry": n}``, numbers of the split log."""
+class SplitPlanning:
+    """Plans a flow's splits, step by step, in the process that Spark asks for offsets."""
 
-    def __init__(self, options: dict[str, str]) -> None:
+    before_first = BEFORE_FIRST
+
+    def __init__(self, options: Mapping[str, str]) -> None:
         self._options = options
+        self._folder = ControlFolder(options["control"])
+        self._board = WaitBoard(lambda waits: self._folder.show_waits("planner", waits))
         self._made: SplitSteps | None = None
-        # Spark pickles readers, and a board has a lock: it is made where it is needed, as the steps are.
-        self._board: WaitBoard | None = None
 
-    def initialOffset(self) -> dict[str, Any]:
-        return {"entry": BEFORE_FIRST}
+    def next_after(self, entry: int) -> int:
+        """Return the last entry of the log after the next step; the same entry if there is nothing to do."""
+        with noted_on(self._board):
+            return self._steps().next_after(entry, self._folder.request(), time.time())
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        request = ControlFolder(self._options["control"]).request()
-        with self._noted():
-            return {"entry": self._steps().next_after(start["entry"], request, time.time())}
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        with self._noted():
+    def bound(self) -> None:
+        """Stop where the sources stand now."""
+        with noted_on(self._board):
             self._steps().bound()
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return one partition without rows: the driver finds the splits in the log, by the offsets."""
-        return [InputPartition(None)]
-
-    def read(self, partition: InputPartition) -> Iterator[tuple[int, str, bytes]]:
-        return iter(())
-
-    def _noted(self) -> contextlib.AbstractContextManager[None]:
-        """Let the driver see what planners wait for."""
-        if self._board is None:
-            folder = ControlFolder(self._options["control"])
-            self._board = WaitBoard(lambda waits: folder.show_waits("planner", waits))
-        return noted_on(self._board)
-
-    def _log(self) -> SplitLog:
-        return SplitLog(open_store(self._options["checkpoint"]))
 
     def _steps(self) -> SplitSteps:
         if self._made is None:
-            planners = [source.planner() for source in ControlFolder(self._options["control"]).sources()]
             most = self._options["most_entries"]
             self._made = SplitSteps(
-                self._log(),
-                planners,
+                SplitLog(open_store(self._options["checkpoint"])),
+                [source.planner() for source in self._folder.sources()],
                 drain_at_end=self._options["drain"] == "true",
                 most_entries=int(most) if most else None,
             )
         return self._made
-
-
-class SplitDataSource(DataSource):
-    """``spark.readStream.format("anabranch-splits")``."""
-
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT
-
-    def schema(self) -> str:
-        return ROW_SCHEMA
-
-    def streamReader(self, schema: Any) -> SplitReader:
-        return SplitReader(dict(self.options))
 
 
 def register(spark: SparkSession) -> None:

@@ -48,7 +48,7 @@ from anabranch.spark.phases import moving_to
 from anabranch.spark.pipeline import BEHIND_A_HOP, Pipeline
 from anabranch.spark.rising_times import heads_told, last_level_told, times_in_slot
 from anabranch.spark.spec import BatchSpec, FlowProgram, load_program
-from anabranch.spark.split_source import BLOCK
+from anabranch.spark.split_format import BLOCK
 from anabranch.spark.watching import watch_rows
 from anabranch.state.repair import advance_on_intact_runs
 from anabranch.state.runs import RunFiles, WriteName
