@@ -11,7 +11,7 @@ from anabranch.balancing.buckets import balance_buckets
 from anabranch.balancing.columns import sum_by
 from anabranch.balancing.goals import ROUNDING, Goal
 from anabranch.balancing.outcome import Change, Clock, make_plan
-from anabranch.balancing.registry import PLANNERS, find_planner
+from anabranch.balancing.registry import find_planner
 from anabranch.model.loads import BucketLoads, KeyLoads, LoadError, locate_parts
 from anabranch.model.moves import Plan, find_imbalance
 from anabranch.model.routes import BucketMap, RoutingTable
@@ -91,9 +91,8 @@ class LevelPlan:
 
 def check_planner(planner: str) -> None:
     """Raise ``LoadError`` with the planners there are unless this is one of them."""
-    if planner not in (BUCKETS_ONLY, *PLANNERS):
-        msg = f"unknown planner {planner!r}; there are {', '.join((*PLANNERS, BUCKETS_ONLY))}"
-        raise LoadError(msg)
+    if planner != BUCKETS_ONLY:
+        find_planner(planner, also=(BUCKETS_ONLY,))
 
 
 def plan_level(
@@ -107,7 +106,7 @@ def plan_level(
     """
     rest = loads.find_rest()
     if planner != BUCKETS_ONLY:
-        plan_keys = find_planner(planner).plan
+        plan_keys = find_planner(planner, also=(BUCKETS_ONLY,)).plan
         if goal.slots_later == goal.slots:
             alone = plan_keys(_around(loads.keys, rest, goal), table, goal, clock=clock)
             if alone.meets_limits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Protocol
@@ -58,11 +58,12 @@ def register_planner(name: str, summary: str, *, splits_keys: bool) -> Callable[
     return register
 
 
-def find_planner(name: str) -> Planner:
-    """Return the planner of a name; one that is unknown is refused with the names that are known."""
+def find_planner(name: str, also: Sequence[str] = ()) -> Planner:
+    """Return the planner of a name; one that is unknown is refused with the names that are known, and with ``also``."""
     if name in PLANNERS:
         return PLANNERS[name]
-    near = get_close_matches(name, PLANNERS, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(PLANNERS))}"
+    known = [*sorted(PLANNERS), *also]
+    near = get_close_matches(name, known, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
     msg = f"unknown planner {name!r}; {hint}"
     raise LoadError(msg)

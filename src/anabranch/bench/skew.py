@@ -218,6 +218,9 @@ class _Skew:
             answer = check_answer(ANSWER_READERS["flink"](places.output), ask_oracle(folder, "csv"))
         self._note_neighbours("Flink", took)
         if not sum(reported["rows"]):
+            if not answer.equal:
+                msg = f"Flink gave a wrong answer: {answer.difference}"
+                raise BenchError(msg)
             self.notes.append(WHY_NO_FLINK_LOADS)
             return []
         run = evaluate_whole_run("flink", stream.name, reported["rows"], answer)
