@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -76,8 +77,7 @@ class DeltaSink(StagedByTasks):
         """Take the table for this flow; refuse later batches than the checkpoint's."""
 
         def look() -> None:
-            batch = self._published(flow)
-            self._session.flow, self._session.seen = flow, NOTHING if batch is None else batch
+            self._session.flow, self._session.seen = flow, _published_by(flow, self._find_table())
             # Batches without rows leave no trace in the table: one that is behind need not have lost anything.
             refuse_newer(self.label, self._session.seen, last_batch)
 
@@ -101,41 +101,40 @@ class DeltaSink(StagedByTasks):
 
     def _publish(self, batch: int, staged: Sequence[tuple[StagedFile, str]], flow: str) -> None:
         deltalake = _import_deltalake()
-        published = self._published(flow)
-        if published is not None and published >= batch:
-            return
-        if self._session.flow == flow and self._session.seen > (NOTHING if published is None else published):
+        table = self._find_table()
+        published = _published_by(flow, table)
+        if self._session.flow == flow and self._session.seen > published:
+            found = "is gone" if table is None else f"ends with {published}"
             msg = (
-                f"{self.label} held batch {self._session.seen} and now ends with {published}: it was deleted or set "
-                "back; restore it, or write to another table"
+                f"{self.label} held batch {self._session.seen} and now {found}: it was deleted or set back; restore "
+                "it, or write to another table"
             )
             raise SinkError(msg)
+        if published >= batch:
+            return
         rows = read_staged(staged)
         assert rows is not None, "some staged file has rows"
         rows = last_of_each_key(rows, self.keys if self.mode == "upsert" else ()).select(
             _as_delta(column, kind) for column, kind in rows.schema.items()
         )
+        if table is None:
+            # Rows that come with a new table would be added to one that another driver made meanwhile, unlooked at.
+            table = self._make_table(rows.schema)
+            if _published_by(flow, table) >= batch:
+                return
         properties = deltalake.CommitProperties(
             custom_metadata={"anabranch.flow": flow, "anabranch.batch": str(batch)},
             app_transactions=[deltalake.Transaction(_application(flow), batch)],
         )
-        self._write(deltalake, rows, properties)
+        self._write(table, rows, properties)
         self._session.flow, self._session.seen = flow, batch
 
-    def _write(self, deltalake: Any, rows: pl.DataFrame, properties: Any) -> None:
-        options = dict(self.storage_options)
-        try:
-            if self.mode == "append" or not deltalake.DeltaTable.is_deltatable(self.path, storage_options=options):
-                deltalake.write_deltalake(
-                    self.path,
-                    rows,
-                    mode="append",
-                    partition_by=list(self.partition_by) or None,
-                    storage_options=options,
-                    commit_properties=properties,
-                )
+    def _write(self, table: Any, rows: pl.DataFrame, properties: Any) -> None:
+        """Commit on top of the version that was looked at: refused if this flow's number was written since."""
+        with self._explained():
+            if self.mode == "append":
+                _import_deltalake().write_deltalake(table, rows, mode="append", commit_properties=properties)
                 return
-            table = deltalake.DeltaTable(self.path, storage_options=options)
             same = " AND ".join(f"target.`{key}` IS NOT DISTINCT FROM source.`{key}`" for key in self.keys)
             (
                 table.merge(
@@ -145,28 +144,43 @@ class DeltaSink(StagedByTasks):
                 .when_not_matched_insert_all()
                 .execute()
             )
-        except deltalake.exceptions.CommitFailedError as error:
+
+    def _make_table(self, schema: pl.Schema) -> Any:
+        """Return a new table without rows, or the one that somebody else made just now."""
+        with self._explained():
+            return _import_deltalake().DeltaTable.create(
+                self.path,
+                schema=schema,
+                mode="ignore",
+                partition_by=list(self.partition_by) or None,
+                storage_options=dict(self.storage_options),
+            )
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        exceptions = _import_deltalake().exceptions
+        try:
+            yield
+        except exceptions.CommitFailedError as error:
             # Another writer came first: look at the table again.
             raise ServerAway(_first_line(error)) from None
-        except (deltalake.exceptions.DeltaError, OSError) as error:
+        except (exceptions.DeltaError, OSError) as error:
             reason = _first_line(error)
             if is_url(self.path) and isinstance(error, OSError):
                 raise ServerAway(reason) from None
             msg = f"{self.label} does not take the rows: {reason}; change the table, or the results by select()"
             raise SinkError(msg) from None
 
-    def _published(self, flow: str) -> int | None:
+    def _find_table(self) -> Any:
+        """Return the table as it is now, None if there is none."""
         deltalake = _import_deltalake()
         options = dict(self.storage_options)
         try:
             if not deltalake.DeltaTable.is_deltatable(self.path, storage_options=options):
                 return None
-            version: int | None = deltalake.DeltaTable(self.path, storage_options=options).transaction_version(
-                _application(flow)
-            )
+            return deltalake.DeltaTable(self.path, storage_options=options)
         except (deltalake.exceptions.DeltaError, OSError) as error:
             raise ServerAway(_first_line(error)) from None
-        return version
 
 
 def delta(
@@ -180,7 +194,7 @@ def delta(
 ) -> DeltaSink:
     """Write results into a Delta Lake table at a path or URL, exactly once: every batch is one version of it.
 
-    With ``keys`` a later row of a key replaces the earlier one, by a merge. The table is made with the first rows.
+    With ``keys`` a later row of a key replaces the earlier one, by a merge. The table is made before the first rows.
     """
     _import_deltalake()
     names = (keys,) if isinstance(keys, str) else tuple(keys)
@@ -200,6 +214,12 @@ def delta(
 def _import_deltalake() -> Any:
     import_extra("deltalake.exceptions", "delta", "Delta Lake needs its package", SinkError)
     return import_extra("deltalake", "delta", "Delta Lake needs its package", SinkError)
+
+
+def _published_by(flow: str, table: Any) -> int:
+    """Return the last batch of a flow that a table has, as of the version that was looked at."""
+    batch = None if table is None else table.transaction_version(_application(flow))
+    return NOTHING if batch is None else int(batch)
 
 
 def _application(flow: str) -> str:
