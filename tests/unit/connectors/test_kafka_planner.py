@@ -220,7 +220,50 @@ def test_a_partition_that_is_shorter_than_before_may_belong_to_a_broker_that_is_
     cluster.ranges[part(0)] = (0, 8)
     for _ in range(int(PATIENCE_SECONDS / LOOK_SECONDS) + 1):
         assert step(cluster, planner, planned.position).splits == ()
-    assert ranges_of(step(cluster, planner, planned.position)) == [(0, 0, 8)]
+    shortened = step(cluster, planner, planned.position)
+    assert ranges_of(shortened) == [(0, 8, 8)], "what is left was read before"
+    assert any(problem.endswith("went on at offset 8") for problem in shortened.problems)
+    # It is in the checkpoint: what comes next is read, by whoever comes next.
+    cluster.ranges[part(0)] = (0, 9)
+    assert ranges_of(step(cluster, planner_for(cluster), shortened.position)) == [(0, 8, 9)]
+
+
+def test_reading_to_a_bound_waits_for_a_partition_that_is_shorter_than_before() -> None:
+    cluster = FakeCluster({part(0): (0, 10)})
+    position = step(cluster, planner_for(cluster), None).position
+    cluster.ranges[part(0)] = (0, 8)
+    planner = planner_for(cluster)
+    planner.bound()
+    with pytest.raises(SourceError, match=r"ends at 8: messages were lost.*on_loss='skip' to go on at offset 8"):
+        step(cluster, planner, position)
+    planner = planner_for(cluster, skips_lost=True)
+    planner.bound()
+    assert ranges_of(step(cluster, planner, position)) == [(0, 8, 8)]
+
+
+def test_a_partition_that_a_topic_had_before_it_was_made_again_begins_anew() -> None:
+    cluster = FakeCluster({part(0): (0, 10), part(1): (0, 10)})
+    position = step(cluster, planner_for(cluster), None).position
+    cluster.ids["clicks"] = "second"
+    cluster.ranges = {part(0): (0, 3)}
+    fewer = step(cluster, planner_for(cluster, skips_lost=True), position)
+    assert ranges_of(fewer) == [(0, 0, 3)]
+    assert "made again since offset 10 of partition 0, 10 of partition 1; went on at its beginning" in fewer.problems[0]
+    cluster.ranges[part(1)] = (0, 12)
+    assert ranges_of(step(cluster, planner_for(cluster), fewer.position)) == [(1, 0, 12)]
+
+
+def test_where_a_new_partition_begins_is_written_down_when_it_is_first_seen() -> None:
+    cluster = FakeCluster({part(0): (0, 5)})
+    position = step(cluster, planner_for(cluster), None).position
+    cluster.ranges[part(1)] = (0, 0)
+    seen = step(cluster, planner_for(cluster), position)
+    assert [(split["from"], split["to"]) for split in seen.splits] == [(5, 5)]
+    assert step(cluster, planner_for(cluster), seen.position).splits == ()
+    # While the flow is down, messages come and go: that is a loss, not another beginning.
+    cluster.ranges[part(1)] = (3, 4)
+    with pytest.raises(SourceError, match="offsets 0 to 2 are gone"):
+        step(cluster, planner_for(cluster), seen.position)
 
 
 def test_a_topic_that_stays_away_is_gone() -> None:
@@ -268,8 +311,10 @@ def test_bounding_waits_for_the_cluster() -> None:
 def test_a_topic_that_is_added_to_a_flow_begins_where_start_says() -> None:
     cluster = FakeCluster({part(0): (0, 10), part(0, "views"): (0, 7)})
     position = step(cluster, planner_for(cluster), None).position
-    planner = planner_for(cluster, topics=("clicks", "views"), start=StartAt("latest"))
-    assert step(cluster, planner, position).splits == ()
+    both = {"topics": ("clicks", "views"), "start": StartAt("latest")}
+    seen = step(cluster, planner_for(cluster, **both), position)
+    assert [(split["from"], split["to"]) for split in seen.splits] == [(10, 10)], "it is written down at once"
+    # The next run has a planner of its own: what came while the flow was down is not skipped.
     cluster.ranges[part(0, "views")] = (0, 8)
-    planned = step(cluster, planner, position)
+    planned = step(cluster, planner_for(cluster, **both), seen.position)
     assert [(split["topic"], split["from"], split["to"]) for split in planned.splits] == [("views", 7, 8)]

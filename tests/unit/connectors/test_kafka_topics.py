@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import pickle
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,8 +16,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from anabranch.connectors.kafka import consuming, reading, remade_topics
 from anabranch.connectors.kafka import kafka as read_kafka
-from anabranch.connectors.kafka import reading
+from anabranch.connectors.kafka import planner as planner_module
 from anabranch.errors import FlowError, SourceError
 from servers.kafka import SASL_PASSWORD, SASL_USER, KafkaBroker
 
@@ -221,6 +224,91 @@ def test_a_topic_that_is_deleted_and_made_again_is_noticed(kafka: KafkaBroker, t
     kafka.produce(topic, numbers(0, 30))
     with pytest.raises(SourceError, match="deleted and made again"):
         wait_for_splits(source.planner(), position)
+
+
+@pytest.mark.parametrize("left", [0, 12, 30])
+def test_what_a_topic_that_was_made_again_holds_is_read_from_its_beginning(
+    kafka: KafkaBroker, topic: str, left: int
+) -> None:
+    kafka.produce(topic, numbers(0, 20))
+    position = wait_for_splits(source_of(kafka, topic).planner(), None).position
+    kafka.delete_topic(topic)
+    kafka.create_topic(topic, 1)
+    kafka.produce(topic, numbers(100, 100 + left))
+    skipping = source_of(kafka, topic, on_loss="skip")
+    planned = wait_for_splits(skipping.planner(), position)
+    assert read_splits(skipping, planned.splits)[0]["n"].to_list() == [*range(100, 100 + left)]
+    assert "made again since offset 20 of partition 0" in planned.problems[0]
+    # A partition that the old topic had, too, is a new one.
+    kafka.add_partitions(topic, 2)
+    kafka.produce(topic, numbers(200, 203), partition=1)
+    later = wait_for_splits(source_of(kafka, topic).planner(), planned.position)
+    assert read_splits(skipping, later.splits)[0]["n"].to_list() == [200, 201, 202]
+
+
+def test_a_batch_that_was_planned_is_not_read_from_a_topic_that_was_made_again(
+    kafka: KafkaBroker, topic: str, reader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka.produce(topic, numbers(0, 20))
+    source = source_of(kafka, topic)
+    planned = wait_for_splits(source.planner(), None)
+    kafka.delete_topic(topic)
+    kafka.create_topic(topic, 2)
+    kafka.produce(topic, numbers(100, 130))
+    monkeypatch.setattr(remade_topics, "_seen", {})
+    with pytest.raises(SourceError, match=rf"topic {topic}, partition 0: offsets from 0 are gone.*made again"):
+        read_splits(source, planned.splits)
+    assert read_splits(source_of(kafka, topic, on_loss="skip"), planned.splits)[0].height == 0
+
+
+def test_a_range_that_lost_its_end_is_not_waited_for_in_vain(
+    kafka: KafkaBroker, topic: str, reader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consuming, "LOSS_SECONDS", 0.5)
+    kafka.produce(topic, numbers(0, 20))
+    source = source_of(kafka, topic)
+    split = wait_for_splits(source.planner(), None).splits[0] | {"to": 25}
+    with pytest.raises(SourceError, match=rf"topic {topic}, partition 0: offsets from 20 are gone.*on_loss='skip'"):
+        read_splits(source, [split])
+    assert read_splits(source_of(kafka, topic, on_loss="skip"), [split])[0]["n"].to_list() == [*range(20)]
+
+
+def test_a_truncated_partition_goes_on_at_its_end(own_kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner_module, "PATIENCE_SECONDS", 1.0)
+    own_kafka.create_topic("cut", 1)
+    for number in range(0, 20, 5):
+        own_kafka.produce("cut", numbers(number, number + 5))
+    stopping, skipping = source_of(own_kafka, "cut"), source_of(own_kafka, "cut", on_loss="skip")
+    position = wait_for_splits(stopping.planner(), None).position
+    # As after an unclean election: the log loses its last batch, and half of the one before.
+    own_kafka.kill()
+    log = own_kafka.folder / "data" / "cut-0" / "00000000000000000000.log"
+    batch_bytes = 12 + struct.unpack_from(">i", log.read_bytes(), 8)[0]
+    os.truncate(log, 2 * batch_bytes + batch_bytes // 2)
+    own_kafka.start()
+    with pytest.raises(SourceError, match=r"next offset is 20, but the partition ends at 10.*to go on at offset 10"):
+        wait_for_splits(stopping.planner(), position)
+    shortened = wait_for_splits(skipping.planner(), position)
+    assert read_splits(skipping, shortened.splits)[0].height == 0, "what is left was read before"
+    assert any("went on at offset 10" in problem for problem in shortened.problems)
+    # What comes while nobody looks is read by the next run.
+    own_kafka.produce("cut", numbers(100, 103))
+    later = wait_for_splits(stopping.planner(), shortened.position)
+    assert read_splits(stopping, later.splits)[0]["n"].to_list() == [100, 101, 102]
+
+
+def test_messages_that_come_to_a_new_topic_while_the_flow_is_down_are_read(kafka: KafkaBroker, topic: str) -> None:
+    other = f"{topic}-added"
+    kafka.create_topic(other)
+    kafka.produce(topic, numbers(0, 3))
+    kafka.produce(other, numbers(10, 13))
+    position = wait_for_splits(source_of(kafka, topic).planner(), None).position
+    both = source_of(kafka, [topic, other], start="latest")
+    seen = wait_for_splits(both.planner(), position)
+    assert read_splits(both, seen.splits)[0].height == 0
+    kafka.produce(other, numbers(13, 15))
+    frame, _ = read_splits(both, wait_for_splits(both.planner(), seen.position).splits)
+    assert frame["n"].to_list() == [13, 14]
 
 
 def test_compacted_topics_have_gaps(kafka: KafkaBroker, reader: str) -> None:

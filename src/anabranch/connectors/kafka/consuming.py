@@ -22,6 +22,8 @@ CHUNK_BYTES = 16 * 1024 * 1024
 MOST_MESSAGES = 100_000
 SILENT_SECONDS = 5.0
 """After so long without a message, waiting is worth a word."""
+LOSS_SECONDS = 15.0
+"""After so long without a message, the partition may have become shorter than it was when the range was planned."""
 _POLL_SECONDS = 0.02
 _LOST = "offsets are gone"
 
@@ -72,13 +74,23 @@ class Patience:
     patience_seconds: float
     since: float = field(default_factory=time.monotonic)
     has_told: bool = False
+    looked_at: float = field(default_factory=time.monotonic)
 
     def progress(self) -> None:
         """Note that messages come."""
         if self.has_told:
             logger.warning("%s: messages come again", self.part)
             end_wait(f"Kafka, {self.part}")
-        self.since, self.has_told = time.monotonic(), False
+        self.since = self.looked_at = time.monotonic()
+        self.has_told = False
+
+    def suspects_loss(self) -> bool:
+        """Say, now and then, that it is time to look whether what is waited for can come at all."""
+        now = time.monotonic()
+        if now - self.looked_at <= LOSS_SECONDS:
+            return False
+        self.looked_at = now
+        return True
 
     def wait(self, position: int, reason: str = "") -> None:
         """Note that nothing came; raise ``SourceError`` when that has lasted too long."""
@@ -144,7 +156,7 @@ class ConfluentReader:
             rows = min(wanted.chunk_rows, wanted.last - position)
             arrived = self._consumer.consume(rows, _POLL_SECONDS)
             kept, reached, fault = self._sort_out(arrived, wanted)
-            if fault == _LOST:
+            if fault == _LOST or (patience.suspects_loss() and self._ends_before(wanted)):
                 reached = self._pass_over_lost(wanted, max(position, reached))
             if reached > position:
                 patience.progress()
@@ -159,12 +171,21 @@ class ConfluentReader:
         part = wanted.part
         if not wanted.skips_lost:
             raise lost_offsets(part, position, wanted.last)
-        named = self._kafka.TopicPartition(part.topic, part.number)
-        oldest, _ = self._consumer.get_watermark_offsets(named, REQUEST_SECONDS)
+        oldest, _ = self._watermarks(wanted)
         next_offset = wanted.last if oldest <= position else min(oldest, wanted.last)
         logger.warning("%s: offsets %d to %d are gone and passed over", part, position, next_offset - 1)
         self._consumer.assign([self._kafka.TopicPartition(part.topic, part.number, next_offset)])
         return next_offset
+
+    def _ends_before(self, wanted: OffsetRange) -> bool:
+        try:
+            return int(self._watermarks(wanted)[1]) < wanted.last
+        except self._kafka.KafkaException:  # out of reach: it shows in what is waited for
+            return False
+
+    def _watermarks(self, wanted: OffsetRange) -> Any:
+        named = self._kafka.TopicPartition(wanted.part.topic, wanted.part.number)
+        return self._consumer.get_watermark_offsets(named, REQUEST_SECONDS)
 
     def _sort_out(self, arrived: list[Any], wanted: OffsetRange) -> tuple[list[Any], int, str]:
         """Return the range's messages, the next offset after what came, and the last passing fault."""

@@ -116,13 +116,13 @@ class Client:
         )
         return max(0, int(taken))
 
-    def oldest(self, topic: str, number: int, wait_ms: int) -> int | None:
-        """Return the offset of the oldest message, None if the cluster does not say."""
+    def watermarks(self, topic: str, number: int, wait_ms: int) -> tuple[int, int] | None:
+        """Return the offsets of the oldest message and behind the last, None if the cluster does not say."""
         low, high = ctypes.c_int64(), ctypes.c_int64()
         failed = self._library.rd_kafka_query_watermark_offsets(
             self._client, topic.encode(), number, ctypes.byref(low), ctypes.byref(high), wait_ms
         )
-        return None if failed else low.value
+        return None if failed else (low.value, high.value)
 
     def describe(self, error: int) -> str:
         """Return an error in words."""

@@ -64,7 +64,7 @@ class NativeReader:
                 messages, reached, error = self._copy(wanted, count, include)
             finally:
                 self._memory.free(self._pointers, count, self._destroy)
-            if error in (_OFFSET_RESET, _OUT_OF_RANGE):
+            if error in (_OFFSET_RESET, _OUT_OF_RANGE) or (patience.suspects_loss() and self._ends_before(wanted)):
                 reached = self._pass_over_lost(wanted, max(position, reached))
             if reached > position:
                 patience.progress()
@@ -87,13 +87,21 @@ class NativeReader:
         part = wanted.part
         if not wanted.skips_lost:
             raise lost_offsets(part, position, wanted.last)
-        oldest = self._client.oldest(part.topic, part.number, int(REQUEST_SECONDS * 1000))
-        if oldest is None:
+        watermarks = self._watermarks(wanted)
+        if watermarks is None:
             return position
+        oldest, _ = watermarks
         next_offset = wanted.last if oldest <= position else min(oldest, wanted.last)
         logger.warning("%s: offsets %d to %d are gone and passed over", part, position, next_offset - 1)
         self._move_to(part, next_offset)
         return next_offset
+
+    def _ends_before(self, wanted: OffsetRange) -> bool:
+        watermarks = self._watermarks(wanted)
+        return watermarks is not None and watermarks[1] < wanted.last
+
+    def _watermarks(self, wanted: OffsetRange) -> tuple[int, int] | None:
+        return self._client.watermarks(wanted.part.topic, wanted.part.number, int(REQUEST_SECONDS * 1000))
 
     def _copy(self, wanted: OffsetRange, count: int, include: Sequence[str]) -> tuple[Messages | None, int, int]:
         """Return the messages of the range, the next offset after what came, and the last error."""

@@ -61,8 +61,31 @@ class _Sight:
         return [TopicPart(name, number) for name, facts in sorted(self.topics.items()) for number in facts.partitions]
 
 
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """Messages that are gone, and where reading goes on if that is accepted."""
+
+    text: str
+    place: str
+    goes_on_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Stand:
+    """Where reading goes on."""
+
+    state: Position
+    sight: _Sight
+    problems: list[str]
+    is_new: bool
+    """Something of it is not in the checkpoint yet."""
+
+
 class KafkaPlanner:
     """Plans the messages of topics, every offset once; partitions that appear later are read from their beginning.
+
+    Where a partition begins, and where reading goes on behind a loss, is planned at once, if need be with nothing to
+    read: it must be in the checkpoint before more messages come.
 
     While the cluster is out of reach it plans nothing, says so once, and gives up after ``patience_seconds``.
     """
@@ -95,28 +118,35 @@ class KafkaPlanner:
 
     def more(self, position: dict[str, Any] | None) -> bool:
         """Say whether messages of the bound offsets are still unread after the position."""
-        sight = self._bound or self._insist(lambda: self._look(everything=True))
-        state, _ = self._insist(lambda: self._stand(Position.from_json(position), sight))
-        return any(state.next[part] < sight.ends[part] for part in sight.parts)
+        stand = self._insist(lambda: self._stand(position, self._bound or self._look(everything=True)))
+        return any(stand.state.next[part] < stand.sight.ends[part] for part in stand.sight.parts)
 
     def plan(self, position: dict[str, Any] | None, now_seconds: float) -> PlannedSplits:
         """Return the next offsets; raise ``SourceError`` for messages that were lost or a cluster that stays away."""
-        try:
-            if self._bound is None and not self._is_due():
-                return PlannedSplits((), position or {})
-            sight = self._bound or self._look(everything=False)
-            state, problems = self._stand(Position.from_json(position), sight)
-            if self._bound is None:
+        if self._bound is not None:
+            # Whoever reads to a bound ends when nothing is planned: it is no answer to a cluster that is away.
+            stand = self._insist(lambda: self._stand_within_bound(position))
+        elif not self._is_due():
+            return PlannedSplits((), position or {})
+        else:
+            try:
+                stand = self._stand(position, self._look(everything=False))
                 self._come_back()
-        except OutOfReach as reason:
-            self._wait(reason)
-            return PlannedSplits((), position or {})
-        splits = self._cut(state, sight, is_first=position is None)
+            except OutOfReach as reason:
+                self._wait(reason)
+                return PlannedSplits((), position or {})
+        splits = self._cut(stand.state, stand.sight)
+        if not splits and stand.is_new:
+            # An empty range writes down where partitions begin, or where reading went on: what comes while the flow
+            # stands still is behind that.
+            part = stand.sight.parts[0]
+            at, topic_id = stand.state.next[part], stand.state.ids[part.topic]
+            splits = [_name_range(part, at, at, topic_id, 1)]
         if not splits:
-            # Problems wait for a batch that tells of them; those of the position are found again.
+            # What there is to tell waits for a batch that tells of it.
             return PlannedSplits((), position or {})
-        problems, self._untold = [*self._untold, *problems], []
-        return PlannedSplits(tuple(splits), state.to_json(), tuple(problems))
+        problems, self._untold = [*self._untold, *stand.problems], []
+        return PlannedSplits(tuple(splits), stand.state.to_json(), tuple(problems))
 
     def _is_due(self) -> bool:
         """Say whether it is time to ask again: an idle flow asks many times a second."""
@@ -143,30 +173,37 @@ class KafkaPlanner:
         self._sight = _Sight(known.topics, known.starts, self._cluster.ends(known.parts))
         return self._sight
 
-    def _stand(self, state: Position, sight: _Sight) -> tuple[Position, list[str]]:
-        """Return the position with every partition in it, and what was lost if that is to be skipped."""
-        problems: list[str] = []
-        new = [part for part in sight.parts if not state.knows(part.topic)]
-        begins = self._begin(new, sight)
+    def _stand(self, position: dict[str, Any] | None, sight: _Sight) -> _Stand:
+        """Return where every partition is to be read from, and what was lost if that is to be skipped."""
+        state, known = Position.from_json(position), Position.from_json(position)
+        problems = [self._pass_over(loss) for loss in self._forget_remade(state, sight)]
+        begins = self._begin([part for part in sight.parts if not known.knows(part.topic)], sight)
         for part in sight.parts:
-            start, end = sight.starts[part], sight.ends[part]
-            if part in begins:
-                state.next[part] = begins[part]
-                continue
-            wanted = state.next.setdefault(part, start)
-            loss = self._find_loss(part, wanted, state.ids[part.topic], sight)
-            if loss is None:
-                continue
-            if not self._settings.skips_lost:
-                msg = (
-                    f"{loss}; restore the topic, or start with on_loss='skip' to go on at offset {start}, "
-                    f"or with a new checkpoint"
-                )
-                raise SourceError(msg)
-            problems.append(f"{loss}; went on at offset {start}")
-            state.next[part] = min(start, end)
+            wanted = state.next.setdefault(part, begins.get(part, sight.starts[part]))
+            loss = None if part in begins else self._find_loss(part, wanted, sight)
+            if loss is not None:
+                problems.append(self._pass_over(loss))
+                state.next[part] = loss.goes_on_at
         state.ids.update({topic: facts.id for topic, facts in sight.topics.items()})
-        return state, problems
+        return _Stand(state, sight, problems, (state.next, state.ids) != (known.next, known.ids))
+
+    def _stand_within_bound(self, position: dict[str, Any] | None) -> _Stand:
+        try:
+            return self._stand(position, self._bound or self._look(everything=True))
+        except OutOfReach:
+            # Whether what is missing comes back shows only to those who look again.
+            self._bound = self._look(everything=True)
+            raise
+
+    def _pass_over(self, loss: _Loss) -> str:
+        """Return what to tell of a loss, or raise ``SourceError`` if losses are not to be skipped."""
+        if self._settings.skips_lost:
+            return f"{loss.text}; went on at {loss.place}"
+        msg = (
+            f"{loss.text}; restore the topic, or start with on_loss='skip' to go on at {loss.place}, "
+            f"or with a new checkpoint"
+        )
+        raise SourceError(msg)
 
     def _begin(self, parts: list[TopicPart], sight: _Sight) -> dict[TopicPart, int]:
         """Return where partitions of a topic that was never read begin; decided once, whatever comes meanwhile."""
@@ -183,21 +220,30 @@ class KafkaPlanner:
             self._begins.update({part: found[part] for part in undecided})
         return {part: self._begins[part] for part in parts}
 
-    def _find_loss(self, part: TopicPart, wanted: int, id_then: str, sight: _Sight) -> str | None:
+    def _forget_remade(self, state: Position, sight: _Sight) -> list[_Loss]:
+        """Forget the offsets of topics that were deleted and made again: what these hold was never read."""
+        losses = []
+        for topic, facts in sight.topics.items():
+            if state.ids.get(topic, facts.id) == facts.id:
+                continue
+            read = ", ".join(f"{offset} of partition {number}" for number, offset in state.forget_offsets(topic))
+            losses.append(_Loss(f"topic {topic}: it was deleted and made again since offset {read}", "its beginning"))
+        return losses
+
+    def _find_loss(self, part: TopicPart, wanted: int, sight: _Sight) -> _Loss | None:
         """Say what was lost between the position and what is there now."""
         start, end = sight.starts[part], sight.ends[part]
-        if sight.topics[part.topic].id != id_then:
-            now = f"now it has offsets {start} to {end}"
-            return f"{part}: the topic was deleted and made again since offset {wanted} ({now})"
         if wanted > end:
             text = f"{part}: the next offset is {wanted}, but the partition ends at {end}: messages were lost"
             self._be_patient(text)
-            return text
+            # What is left was read before.
+            return _Loss(text, f"offset {end}", end)
         if wanted < start:
-            return f"{part}: offsets {wanted} to {start - 1} are gone, by retention or by hand"
+            text = f"{part}: offsets {wanted} to {start - 1} are gone, by retention or by hand"
+            return _Loss(text, f"offset {start}", start)
         return None
 
-    def _cut(self, state: Position, sight: _Sight, *, is_first: bool) -> list[Split]:
+    def _cut(self, state: Position, sight: _Sight) -> list[Split]:
         waiting = {part: sight.ends[part] - state.next[part] for part in sight.parts}
         waiting = {part: count for part, count in waiting.items() if count > 0}
         for part, count in waiting.items():
@@ -207,11 +253,7 @@ class KafkaPlanner:
         for part, count in sorted(share_out(waiting, self._most_rows(waiting, state)).items()):
             first = state.next[part]
             state.next[part] = first + count
-            splits += _cut_range(part, first, first + count, state.row_bytes[part.topic])
-        if is_first and not splits and self._settings.start.kind != "earliest":
-            # An empty range writes down where the flow began: a restart must not begin at a later 'latest'.
-            part = sight.parts[0]
-            splits = [_name_range(part, state.next[part], state.next[part], 1)]
+            splits += _cut_range(part, first, first + count, sight.topics[part.topic].id, state.row_bytes[part.topic])
         return splits
 
     def _most_rows(self, waiting: Mapping[TopicPart, int], state: Position) -> int | None:
@@ -269,16 +311,17 @@ class KafkaPlanner:
         self._untold.append(f"{told}; it answered again after {seconds:.0f} s")
 
 
-def _cut_range(part: TopicPart, first: int, last: int, row_bytes: float) -> list[Split]:
+def _cut_range(part: TopicPart, first: int, last: int, topic_id: str, row_bytes: float) -> list[Split]:
     rows = max(1, int(SPLIT_BYTES / row_bytes))
     pieces = max(1, math.ceil((last - first) / rows))
     edges = [first + (last - first) * piece // pieces for piece in range(pieces + 1)]
-    return [_name_range(part, start, end, row_bytes) for start, end in pairwise(edges) if end > start]
+    return [_name_range(part, start, end, topic_id, row_bytes) for start, end in pairwise(edges) if end > start]
 
 
-def _name_range(part: TopicPart, first: int, last: int, row_bytes: float) -> Split:
+def _name_range(part: TopicPart, first: int, last: int, topic_id: str, row_bytes: float) -> Split:
     return {
         "topic": part.topic,
+        "topic_id": topic_id,
         "number": part.number,
         "from": first,
         "to": last,

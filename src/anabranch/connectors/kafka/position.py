@@ -22,6 +22,11 @@ class Position:
         """Say whether the topic was read from before."""
         return topic in self.ids
 
+    def forget_offsets(self, topic: str) -> list[tuple[int, int]]:
+        """Forget how far a topic was read, and return it: (partition, next offset)."""
+        parts = sorted(part for part in self.next if part.topic == topic)
+        return [(part.number, self.next.pop(part)) for part in parts]
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data."""
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,11 +14,12 @@ import polars as pl
 
 from anabranch.connectors.kafka.cluster import TopicPart
 from anabranch.connectors.kafka.connection import KafkaConnection
-from anabranch.connectors.kafka.consuming import ConfluentReader, OffsetRange, RangeReader
+from anabranch.connectors.kafka.consuming import ConfluentReader, OffsetRange, RangeReader, lost_offsets
 from anabranch.connectors.kafka.fetching import FetchReader, is_plain
 from anabranch.connectors.kafka.librdkafka import load_librdkafka
 from anabranch.connectors.kafka.messages import METADATA_TYPES, Messages
 from anabranch.connectors.kafka.native import METADATA, NativeReader
+from anabranch.connectors.kafka.remade_topics import was_remade
 from anabranch.connectors.kafka.values import ValueFormat
 from anabranch.connectors.rejects import shorten_raw
 from anabranch.model import ReadOutcome, Split
@@ -27,6 +29,8 @@ WORTH_COMPILED_CODE_MESSAGES = 20_000
 """Below it, loading the compiled code takes a process longer than it saves."""
 _MEASURED_MESSAGES = 200
 _MEASURE_SECONDS = 10.0
+
+logger = logging.getLogger("anabranch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,11 @@ def read_split(split: Split, settings: ReadSettings) -> Iterator[ReadOutcome]:
         return
     row_bytes = split["bytes"] / (split["to"] - split["from"])
     part = TopicPart(split["topic"], split["number"])
+    if was_remade(settings.connection, part.topic, split.get("topic_id")):
+        if not settings.skips_lost:
+            raise lost_offsets(part, split["from"], split["to"])
+        logger.warning("%s: offsets %d to %d went with the old topic", part, split["from"], split["to"] - 1)
+        return
     wanted = OffsetRange(part, split["from"], split["to"], row_bytes, settings.skips_lost)
     with _borrow_reader(settings.connection, wanted, settings.include) as reader:
         for messages in reader.read(wanted, tuple(settings.include), settings.patience_seconds):
