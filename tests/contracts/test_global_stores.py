@@ -264,3 +264,23 @@ Make = Callable[[], GlobalStoreSink]
 def test_a_store_that_cannot_be_is_refused_at_once(make: Make, reason: str) -> None:
     with pytest.raises(SinkError, match=reason):
         make()
+
+
+@pytest.mark.parametrize("store", ["redis"], indirect=True)
+def test_ids_that_are_no_set_stop_a_batch_before_anything_of_it_is_written(store: Opened) -> None:
+    import redis
+
+    sink = store.sink()
+    sink.claim(FLOW, None)
+    store.publish(sink, 0, [(1, "a", 200.0, 5, 1)])
+    client = redis.Redis.from_url(store.url)
+    ids = client.smembers("alerts:ids")
+    client.set("alerts:ids", "something else")
+    with pytest.raises(SinkError, match="alerts:ids in Redis holds a string"):
+        store.publish(sink, 1, [(1, "a", 200.0, 5, 1), (2, "b", 200.0, 5, 1)])
+    client.delete("alerts:ids")
+    client.sadd("alerts:ids", *ids)
+    again = store.sink()
+    again.claim(FLOW, 1)
+    store.publish(again, 1, [(1, "a", 200.0, 5, 1), (2, "b", 200.0, 5, 1)], epoch=2)
+    assert [(row["sensor"], row["readings"]) for row in store.rows()] == [(1, 2), (2, 1)]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
 from anabranch.connectors import ResultsLost, redis_hashes
+from anabranch.connectors.databases.redis_hashes import RedisHashSink
 from anabranch.errors import SinkError
 from contracts.database_sinks import SCHEMA, RedisSubject, Stage, context, make_rows, rows_of
 from servers.redis import RedisServer
@@ -136,3 +138,57 @@ def test_wrong_passwords_and_patterns_are_said_before_the_first_batch() -> None:
         redis_hashes("redis://localhost", "results:{sensor}", times="ns")  # type: ignore[arg-type]
     with pytest.raises(SinkError, match="above 0"):
         redis_hashes("redis://localhost", "results:{sensor}", expire_seconds=0)
+
+
+def test_a_batch_with_a_row_that_redis_refuses_is_not_done_and_is_written_whole_after_the_repair(
+    subject: RedisSubject, stage: Stage
+) -> None:
+    sink = subject.opened()
+    sink.publish(0, stage(sink, make_rows(1000, 2)), context())
+    staged = stage(sink, make_rows(1002, 3))
+    in_the_way = f"{subject.name}:1003"
+    client = subject.server.client()
+    client.set(in_the_way, "something else")
+    with pytest.raises(SinkError, match=rf"'{in_the_way}' holds a string, not a hash.*delete it"):
+        sink.publish(1, staged, context())
+    assert client.get(in_the_way) == "something else"
+    client.delete(in_the_way)
+    assert subject.rows() == rows_of(make_rows(1000, 2))
+    again = subject.make()
+    again.claim("test", 1)
+    again.publish(1, staged, context(epoch=2))
+    assert subject.rows() == rows_of(make_rows(1000, 5))
+
+
+def test_a_key_that_changes_its_type_after_it_was_looked_at_stops_the_batch(
+    subject: RedisSubject, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = subject.opened()
+    staged = stage(sink, make_rows(1000, 3))
+    in_the_way = f"{subject.name}:1001"
+    watch_keys = type(sink)._watch_keys
+
+    def look_and_lose(self: RedisHashSink, *arguments: Any) -> None:
+        watch_keys(self, *arguments)
+        monkeypatch.undo()
+        subject.server.client().set(in_the_way, "something else")
+
+    monkeypatch.setattr(type(sink), "_watch_keys", look_and_lose)
+    with pytest.raises(SinkError, match=f"'{in_the_way}' holds a string"):
+        sink.publish(0, staged, context())
+    subject.server.client().delete(in_the_way)
+    sink.publish(0, staged, context())
+    assert subject.rows() == rows_of(make_rows(1000, 3))
+
+
+def test_an_index_that_is_no_hash_stops_the_batch(own_redis: RedisServer, stage: Stage) -> None:
+    sink = redis_hashes(own_redis.url, "window:{sensor}", index=("home:{sensor}", "{sensor}"))
+    sink.check(SCHEMA)
+    sink.claim("test", None)
+    client = own_redis.client()
+    client.rpush("home:1001", "1")
+    with pytest.raises(SinkError, match="'home:1001' holds a list"):
+        sink.publish(0, stage(sink, make_rows(1000, 2)), context())
+    client.delete("home:1001")
+    sink.publish(0, stage(sink, make_rows(1000, 2)), context())
+    assert client.hgetall("home:1001") == {"1001": "window:1001"}

@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable
 
 import redis
-from redis.backoff import NoBackoff
 from redis.client import PubSub
-from redis.retry import Retry
 
 from anabranch.connectors.addresses import show_address
+from anabranch.connectors.redis_servers import connect_redis
 from anabranch.control.command_texts import MalformedCommand, read_command, read_reply, write_command, write_reply
 from anabranch.control.commands import Command, Reply
 from anabranch.errors import ControlError
@@ -158,18 +157,10 @@ def _check_listeners(client: redis.Redis, flow: str, place: str) -> None:
 
 
 def _connect(url: str) -> redis.Redis:
-    try:
-        # Pauses between tries are ours: a retry within a call would keep a thread waiting.
-        return redis.Redis.from_url(
-            url,
-            socket_timeout=ANSWER_SECONDS,
-            socket_connect_timeout=ANSWER_SECONDS,
-            socket_keepalive=True,
-            retry=Retry(NoBackoff(), 0),
-        )
-    except ValueError as error:
-        msg = f"{show_address(url)} is no Redis server: {error}; write redis://host:port/0"
-        raise ControlError(msg) from error
+    client: redis.Redis = connect_redis(
+        url, ControlError, answer_seconds=ANSWER_SECONDS, connect_seconds=ANSWER_SECONDS
+    )
+    return client
 
 
 def _listen(client: redis.Redis, channel: str) -> PubSub:

@@ -24,18 +24,17 @@ from anabranch.connectors.databases.marks import (
     next_mark,
 )
 from anabranch.connectors.databases.staged_rows import SUFFIX, StagedByTasks, last_of_each_key
-from anabranch.connectors.extras import import_extra
 from anabranch.connectors.outages import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
+from anabranch.connectors.redis_servers import EXAMPLE, SCHEMES, advise, connect_redis, import_redis, is_away
 from anabranch.connectors.staged_frames import read_staged
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile
 
-EXAMPLE = "redis://:password@host:6379/0"
-SCHEMES = ("redis", "rediss", "unix")
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 120.0
 _KEY = "__anabranch_key"
-_DISTRUST = "CERTIFICATE_VERIFY_FAILED"
+_COMMANDS = "HSET, HDEL, DEL, EXPIRE, TYPE, GET, SET, WATCH, MULTI and EXEC"
+_KEYS_AT_ONCE = 5_000
 T = TypeVar("T")
 
 
@@ -113,7 +112,7 @@ class RedisHashSink(StagedByTasks):
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _ask(self, act: Callable[..., T], *arguments: Any) -> T:
-        redis = _import_driver()
+        redis = import_redis(SinkError)
         url = fill_in(self.url)
         address = read_address(url, SCHEMES, EXAMPLE)
         try:
@@ -125,9 +124,9 @@ class RedisHashSink(StagedByTasks):
                 raise
             self.close()
             reason = address.scrub(error)
-            if _is_away(redis, error):
+            if is_away(error):
                 raise ServerAway(reason) from None
-            msg = f"{self.place} refuses it: {reason}; {_advise(reason)}"
+            msg = f"{self.place} refuses it: {reason}; {advise(error, _COMMANDS)}"
             raise SinkError(msg) from None
 
     def _claim(self, client: Any, flow: str, last_batch: int | None) -> None:
@@ -148,13 +147,34 @@ class RedisHashSink(StagedByTasks):
                 return
             wanted = next_mark(mark, place, given)
             frame = read_staged(staged)
+            commands = [] if frame is None else list(self._commands(frame))
+            self._watch_keys(pipe, client, list(dict.fromkeys(key for _, key, *_ in commands)))
             pipe.multi()
-            if frame is not None:
-                for command in self._commands(frame):
-                    pipe.execute_command(*command)
+            for command in commands:
+                pipe.execute_command(*command)
             pipe.set(self.mark_key, _write(wanted))
             pipe.execute()
         self._session.store = wanted.store
+
+    def _watch_keys(self, pipe: Any, client: Any, keys: list[str]) -> None:
+        """Raise ``SinkError`` if a key holds something else than a hash; if one changes before the EXEC, that fails.
+
+        Redis does what it can of a MULTI: a command that fails in it does not undo the others, nor the mark.
+        """
+        for start in range(0, len(keys), _KEYS_AT_ONCE):
+            some = keys[start : start + _KEYS_AT_ONCE]
+            pipe.watch(*some)
+            with client.pipeline(transaction=False) as asked:
+                for key in some:
+                    asked.type(key)
+                kinds = asked.execute()
+            for key, kind in zip(some, kinds, strict=True):
+                if kind not in ("hash", "none"):
+                    msg = (
+                        f"{self.place}: the key {key!r} holds a {kind}, not a hash, so that nothing of the batch is "
+                        "written; delete it, or choose another pattern, and start again: the batch is committed"
+                    )
+                    raise SinkError(msg)
 
     def _set_back(self, client: Any, after_batch: int) -> None:
         with client.pipeline(transaction=True) as pipe:
@@ -213,7 +233,7 @@ def redis_hashes(
     A later row of a key replaces the fields of the earlier one. A batch is one MULTI together with its number, so the
     server must be a single one, not a cluster. ``{column:ms}`` in a key gives a time in milliseconds.
     """
-    _import_driver()
+    import_redis(SinkError)
     read_address(url, SCHEMES, EXAMPLE)
     if expire_seconds is not None and expire_seconds <= 0:
         msg = f"expire_seconds is a whole number above 0, found {expire_seconds}; leave it out to keep results"
@@ -231,40 +251,8 @@ def redis_hashes(
     )
 
 
-def _import_driver() -> Any:
-    return import_extra("redis", "redis", "Redis needs its driver", SinkError)
-
-
 def _connect(url: str) -> Any:
-    from redis.backoff import NoBackoff
-    from redis.retry import Retry
-
-    # Pauses between tries are ours: it is not known what a broken request has done.
-    return _import_driver().Redis.from_url(
-        url,
-        socket_timeout=ANSWER_SECONDS,
-        socket_connect_timeout=CONNECT_SECONDS,
-        socket_keepalive=True,
-        retry=Retry(NoBackoff(), 0),
-        decode_responses=True,
-    )
-
-
-def _is_away(redis: Any, error: Exception) -> bool:
-    if isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError):
-        return False
-    if _DISTRUST in str(error):
-        return False
-    kinds = redis.ConnectionError | redis.TimeoutError | redis.WatchError | redis.exceptions.ReadOnlyError | OSError
-    return isinstance(error, kinds) or str(error).startswith(("LOADING", "MASTERDOWN", "TRYAGAIN", "OOM", "MISCONF"))
-
-
-def _advise(reason: str) -> str:
-    if "WRONGTYPE" in reason:
-        return "a key of that pattern holds something else: choose another pattern, or delete it"
-    if _DISTRUST in reason:
-        return "name the certificate of the authority that signed the server's: rediss://…?ssl_ca_certs=/path/of/it"
-    return "see that user and password are right and may use HSET, HDEL, DEL, EXPIRE, GET, SET, WATCH, MULTI and EXEC"
+    return connect_redis(url, SinkError, answer_seconds=ANSWER_SECONDS, connect_seconds=CONNECT_SECONDS, decode=True)
 
 
 def _write(mark: Mark) -> str:

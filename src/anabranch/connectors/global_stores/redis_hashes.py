@@ -12,16 +12,15 @@ import polars as pl
 from anabranch.connectors.databases.addresses import read_address
 from anabranch.connectors.databases.marks import Mark
 from anabranch.connectors.databases.tables import Table
-from anabranch.connectors.extras import import_extra
 from anabranch.connectors.global_stores.shown_values import as_meant, as_shown, form_of
 from anabranch.connectors.global_stores.stores import ID, PARTIALS
+from anabranch.connectors.redis_servers import EXAMPLE, SCHEMES, advise, connect_redis, import_redis, is_away
 from anabranch.errors import SinkError
 
-EXAMPLE = "redis://:password@host:6379/0"
-SCHEMES = ("redis", "rediss", "unix")
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 120.0
 _ROWS_AT_ONCE = 5_000
+_COMMANDS = "HSET, HGET, HMGET, DEL, SADD, SMEMBERS, TYPE, GET, SET, WATCH, MULTI and EXEC"
 
 
 class RedisStore:
@@ -33,11 +32,8 @@ class RedisStore:
     """
 
     def __init__(self, url: str) -> None:
-        redis = _import_driver()
         self._address = read_address(url, SCHEMES, EXAMPLE)
-        self._client = redis.Redis.from_url(
-            url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS, health_check_interval=30
-        )
+        self._client = connect_redis(url, SinkError, answer_seconds=ANSWER_SECONDS, connect_seconds=CONNECT_SECONDS)
         self._pipe = self._client.pipeline(transaction=True)
         self._waiting: list[tuple[Any, ...]] = []
 
@@ -57,7 +53,12 @@ class RedisStore:
 
     def lock_mark(self, table: str) -> Mark | None:
         """Return a table's mark; the commit fails if anybody changes it meanwhile."""
-        self._pipe.watch(f"{table}:mark")
+        self._pipe.watch(f"{table}:mark", f"{table}:ids")
+        # In the MULTI, nothing else can fail: rows are deleted before they are written, texts replace what is there.
+        kind = self._pipe.type(f"{table}:ids").decode()
+        if kind not in ("set", "none"):
+            msg = f"the key {table}:ids in Redis holds a {kind}, not a set; delete it, or name another table"
+            raise SinkError(msg)
         found = self._pipe.get(f"{table}:mark")
         return None if found is None else Mark(**json.loads(found))
 
@@ -119,23 +120,17 @@ class RedisStore:
 
     def explain(self, error: BaseException) -> str | None:
         """Return what Redis said, without secrets; None if the error is none of its own."""
-        redis = _import_driver()
+        redis = import_redis(SinkError)
         ours = isinstance(error, redis.RedisError | OSError) and not isinstance(error, FileNotFoundError)
         return self._address.scrub(error) if ours else None
 
     def is_away(self, error: BaseException) -> bool:
         """Say whether the same may work later."""
-        redis = _import_driver()
-        if isinstance(error, redis.AuthenticationError):
-            return False
-        passing = (redis.ConnectionError, redis.TimeoutError, redis.WatchError, OSError)
-        return isinstance(error, passing) or str(error).startswith(("LOADING", "READONLY", "TRYAGAIN", "MASTERDOWN"))
+        return is_away(error)
 
     def advise(self, error: BaseException, table: str) -> str:
         """Say what a user can do about an error."""
-        if "OOM" in str(error):
-            return "give Redis more memory (maxmemory), and start again: the batch is committed"
-        return "correct the URL, or what the user may do, and start again: the batch is committed"
+        return advise(error, _COMMANDS)
 
 
 def _as_field(value: Any) -> Any:
@@ -149,7 +144,3 @@ def _read_field(name: str, form: str) -> pl.Expr:
     if form == "BOOLEAN":
         return pl.col(name) == "1"
     return as_meant(name, form)
-
-
-def _import_driver() -> Any:
-    return import_extra("redis", "redis", "a store in Redis needs the package redis; install it", SinkError)

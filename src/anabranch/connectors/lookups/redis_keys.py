@@ -12,6 +12,7 @@ import polars as pl
 
 from anabranch.connectors.addresses import show_address
 from anabranch.connectors.lookups.waiting import Patience
+from anabranch.connectors.redis_servers import connect_redis
 from anabranch.errors import FlowError, SourceError
 
 if TYPE_CHECKING:
@@ -126,7 +127,9 @@ class RedisTable:
 
     def _client(self) -> Any:
         if self.url not in _CLIENTS:
-            _CLIENTS[self.url] = _connect(self.url)
+            _CLIENTS[self.url] = connect_redis(
+                self.url, FlowError, answer_seconds=ANSWER_SECONDS, connect_seconds=ANSWER_SECONDS
+            )
         return _CLIENTS[self.url]
 
 
@@ -146,27 +149,6 @@ def redis_table(url: str, key: str, *, holds: Holds = "text", patience_seconds: 
         msg = f"redis_table: the key {key!r} names no column; write it in braces, such as 'ad:{{ad_id}}'"
         raise FlowError(msg)
     return RedisTable(url, key, holds, patience_seconds)
-
-
-def _connect(url: str) -> redis.Redis:
-    try:
-        import redis
-        from redis.backoff import NoBackoff
-        from redis.retry import Retry
-    except ImportError as error:
-        msg = "lookups in Redis need its client: pip install 'anabranch[redis]'"
-        raise FlowError(msg) from error
-    try:
-        # Pauses between tries are ours, so that they are said.
-        return redis.Redis.from_url(
-            url,
-            socket_timeout=ANSWER_SECONDS,
-            socket_connect_timeout=ANSWER_SECONDS,
-            retry=Retry(NoBackoff(), 0),
-        )
-    except ValueError as error:
-        msg = f"{show_address(url)} is no Redis server: {error}; write redis://host:port/0"
-        raise FlowError(msg) from error
 
 
 def _fields_of(template: str) -> list[str]:
