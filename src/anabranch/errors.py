@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 class AnabranchError(Exception):
     """The base of all errors that this library raises on purpose."""
@@ -37,3 +43,11 @@ class ControlError(AnabranchError):
 
 class EngineError(AnabranchError):
     """Spark cannot run the flow: Spark Connect, a missing setting, a job that failed too often."""
+
+
+def name_alternatives(wanted: str, known: Iterable[str], what: str = "there are") -> str:
+    """Return the end of an error about an unknown name: the likely one, and all that exist."""
+    names = list(known)
+    close = get_close_matches(wanted, names, n=1, cutoff=0.6)
+    likely = f"did you mean {close[0]!r}? " if close else ""
+    return f"{likely}{what} {', '.join(names) or 'none'}"

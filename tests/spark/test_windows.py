@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 import anabranch as ab
 from anabranch.query.streams import Stream
 from oracle import Sessions, Windows, answer_flow, assert_same_batches, compute
 from spark.random_flows import SCHEMA as FLOW_SCHEMA
 from spark.random_flows import make_random_flow
-from spark.running import Batches, FlowBench, frames_of, reading
+from spark.running import Batches, FlowBench, frames_of, make_batches, reading
 
 SECOND_US = 1_000_000
 
@@ -149,3 +151,42 @@ def test_sessions_fire_in_the_batch_that_the_oracle_says(bench: FlowBench) -> No
     got = bench.run(BATCHES, sessions)
     assert_same_batches(got.batches, expected.batches)
     assert got.late_rows == expected.late_rows > 0
+
+
+def roll_up(per: str) -> Callable[[Stream], Stream]:
+    """Return ten-second windows rolled up to minutes, as the guide writes them."""
+
+    def build(stream: Stream) -> Stream:
+        tens = (
+            stream.watermark("ts", delay="10m", per=per)  # type: ignore[arg-type]
+            .key_by("key")
+            .window("10s")
+            .agg(rows=ab.count(), total=ab.sum("whole"), lowest=ab.min("real"))
+        )
+        if per == "key":
+            tens = tens.with_columns(at="window_end - INTERVAL '1us'").watermark("at", delay="10m")
+        minutes = tens.key_by("key").window("1m")
+        return minutes.agg(windows=ab.count(), rows=ab.sum("rows"), total=ab.sum("total"), lowest=ab.min("lowest"))
+
+    return build
+
+
+@pytest.mark.parametrize("per", ["flow", "key"])
+def test_ten_second_windows_rolled_up_to_minutes_are_what_polars_makes_of_the_rows(bench: FlowBench, per: str) -> None:
+    # Rows at both edges of minutes are those that a roll-up by window_end itself would put into the wrong one.
+    edges = [reading(key, seconds, 1000) for key in (1, 2) for seconds in (0, 50, 59.999999, 60, 119.5, 120)]
+    batches = [edges, *make_batches(12)]
+    got = bench.run(batches, roll_up(per), drain=True)
+    rows = pl.concat(frames_of(batches)).with_columns(tens=pl.col("ts").dt.truncate("10s"))
+    by_minute = rows.group_by("key", pl.col("ts").dt.truncate("1m").alias("window_start"))
+    expected = by_minute.agg(
+        windows=pl.col("tens").n_unique().cast(pl.Int64),
+        rows=pl.len().cast(pl.Int64),
+        total=pl.col("whole").sum(),
+        lowest=pl.col("real").min(),
+    )
+    results = pl.concat([frame for _, frame in got.batches])
+    assert got.late_rows == 0
+    assert_frame_equal(
+        results.select(expected.columns).sort("key", "window_start"), expected.sort("key", "window_start")
+    )

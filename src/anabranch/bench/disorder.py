@@ -47,13 +47,12 @@ from anabranch.bench.launch import CORES, FLINK_CHECKPOINT_SECONDS, JVM_MEMORY, 
 from anabranch.bench.peer_process import our_script, run_peer, scratch_places, show_activity
 from anabranch.bench.peers import flink_disorder
 from anabranch.bench.process import ProcessOutcome
-from anabranch.bench.registry import BenchError, BenchOptions
+from anabranch.bench.registry import BenchOptions, choose_peers
 from anabranch.bench.report import deliver
 from anabranch.bench.workload import read_through
 
 DEFAULT_ROWS = 108_000_000
 DEFAULT_KEYS = 100_000
-PEERS = (FLINK, SPARK)
 FILES_PER_BATCH, SPARK_FILES_PER_BATCH = 36, 24
 """Of ours, below 3 s on two cores, the checkpoint interval that Flink gets; and of native Spark, its best."""
 _FEWEST_BATCHES = 4
@@ -103,12 +102,7 @@ class _Disorder:
         self._console = console
         self._inputs = options.cache_dir / "disorder"
         self._logs = (options.out_dir or options.cache_dir) / "logs"
-        peers = PEERS if options.peers is None else options.peers
-        unknown = sorted(set(peers) - set(PEERS))
-        if unknown:
-            msg = f"unknown peers {', '.join(unknown)}; disorder knows {', '.join(PEERS)}"
-            raise BenchError(msg)
-        self.systems = [*OUR_SYSTEMS, *(peer for peer in PEERS if peer in peers)]
+        self.systems = [*OUR_SYSTEMS, *choose_peers("disorder", options.peers)]
         # Known to fail or not before anything is measured.
         self._flink_command = (
             flink_disorder.prepare_command(options.cache_dir, JVM_MEMORY) if FLINK in self.systems else []

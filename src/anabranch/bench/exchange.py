@@ -32,7 +32,7 @@ from anabranch.bench.figures import WARM_UP_SHARE, compute_steady_rate, find_lon
 from anabranch.bench.launch import CORES, JVM_MEMORY, Places
 from anabranch.bench.namespaces import HostNetwork, host_network
 from anabranch.bench.peer_process import our_script, run_peer, scratch_places, show_activity
-from anabranch.bench.registry import BenchError, BenchOptions
+from anabranch.bench.registry import BenchError, BenchOptions, choose_peers
 from anabranch.bench.report import BUSY_NEIGHBOUR_SHARE, deliver
 from anabranch.bench.standalone import SparkHost, standalone_cluster
 from anabranch.bench.workload import read_through
@@ -101,9 +101,7 @@ class _Exchange:
     """One call of the bench: what was asked for, and where things lie."""
 
     def __init__(self, options: BenchOptions, console: Console, extent: Extent) -> None:
-        if options.peers:
-            msg = f"exchange compares ways of one flow and knows no peers; leave out {', '.join(options.peers)}"
-            raise BenchError(msg)
+        choose_peers("exchange", options.peers)
         self._options = options
         self._console = console
         self._extent = extent

@@ -23,7 +23,6 @@ from anabranch.bench.launch import (
     CORES,
     FORMATS_BY_SYSTEM,
     JVM_MEMORY,
-    SYSTEMS_BY_PEER,
     Places,
     count_files_per_batch,
     judge,
@@ -65,9 +64,7 @@ def run(
     """
     console = console or Console()
     workload = plan_workload(options.rows or DEFAULT_ROWS, seed=options.seed)
-    chosen = (
-        list(systems) if systems else list_systems(tuple(SYSTEMS_BY_PEER) if options.peers is None else options.peers)
-    )
+    chosen = list(systems) if systems else list_systems(options.peers)
     bench = _KeyedWindow(options, workload, console)
     runs = [
         bench.run_system(system, file_format)

@@ -14,7 +14,7 @@ from anabranch.bench.answers import ANSWER_READERS, Expected, check_answer
 from anabranch.bench.figures import OURS, WARM_UP_SHARE, SystemRun, compute_steady_rate, find_longest_steady_batch
 from anabranch.bench.peers.flink import ensure_flink
 from anabranch.bench.process import ProcessOutcome, run_measured
-from anabranch.bench.registry import BenchError
+from anabranch.bench.registry import choose_peers
 from anabranch.bench.servers.processes import find_free_port
 from anabranch.bench.workload import Workload, read_through, write_lanes
 
@@ -70,13 +70,9 @@ def count_files_per_batch(workload: Workload, system: str) -> int:
     return max(1, min(most, workload.file_count // _FEWEST_BATCHES))
 
 
-def list_systems(peer_names: tuple[str, ...]) -> list[str]:
-    """Return the systems to run, ours first."""
-    unknown = sorted(set(peer_names) - set(SYSTEMS_BY_PEER))
-    if unknown:
-        msg = f"unknown peers {', '.join(unknown)}; keyed-window knows {', '.join(SYSTEMS_BY_PEER)}"
-        raise BenchError(msg)
-    return [OURS, *(system for peer in SYSTEMS_BY_PEER if peer in peer_names for system in SYSTEMS_BY_PEER[peer])]
+def list_systems(asked: tuple[str, ...] | None) -> list[str]:
+    """Return the systems to run, ours first, then those of the peers asked for: by default, of all."""
+    return [OURS, *(system for peer in choose_peers("keyed-window", asked) for system in SYSTEMS_BY_PEER[peer])]
 
 
 def launch(

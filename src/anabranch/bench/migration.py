@@ -16,7 +16,7 @@ from anabranch.bench.migration_inputs import WINDOW_MS, MigrationInput, write_in
 from anabranch.bench.migration_report import NAMES, MigrationReport, draw_moves, print_report
 from anabranch.bench.peer_process import our_script, run_peer, scratch_places, show_activity
 from anabranch.bench.process import ProcessOutcome
-from anabranch.bench.registry import BenchError, BenchOptions
+from anabranch.bench.registry import BenchOptions, choose_peers
 from anabranch.bench.report import BUSY_NEIGHBOUR_SHARE, deliver
 
 DEFAULT_KEYS = 4_000_000
@@ -34,7 +34,6 @@ RESTART_BATCHES = 14
 RESTART_AFTER = 10
 NATIVE_BATCHES = 9
 NATIVE_AFTER = 5
-PEERS = ("spark",)
 
 
 def run(options: BenchOptions, console: Console | None = None) -> MigrationReport:
@@ -74,11 +73,7 @@ class _Migration:
         self._rows_per_batch = max(1, (options.rows or DEFAULT_ROWS) // BATCHES)
         self.slots = options.slots or DEFAULT_SLOTS
         self.grown = max(self.slots + 1, round(self.slots * GROWTH))
-        self.peers = PEERS if options.peers is None else options.peers
-        unknown = sorted(set(self.peers) - set(PEERS))
-        if unknown:
-            msg = f"unknown peers {', '.join(unknown)}; migration knows {', '.join(PEERS)}"
-            raise BenchError(msg)
+        self.peers = choose_peers("migration", options.peers)
         self.input = self._make_input(BATCHES)
         self.notes: list[str] = []
 

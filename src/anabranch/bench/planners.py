@@ -18,7 +18,7 @@ from anabranch.balancing import PLANNERS, Goal, Planner, balance_buckets
 from anabranch.bench.planner_checks import check_bucket_plan, check_key_plan
 from anabranch.bench.planner_inputs import STATE_BYTES_A_KEY, PlannerInput, make_zipf, read_weibo
 from anabranch.bench.planner_picture import draw_planners
-from anabranch.bench.registry import BenchError, BenchOptions
+from anabranch.bench.registry import BenchError, BenchOptions, choose_peers
 from anabranch.bench.report import CurvedReport, deliver, format_figure, print_figures
 from anabranch.model.loads import BucketLoads
 from anabranch.model.moves import Plan
@@ -75,6 +75,7 @@ class PlannersReport(CurvedReport[PlannerRun, PlannerRun]):
 
 def run(options: BenchOptions, console: Console | None = None) -> PlannersReport:
     """Run every planner on every input, check its plans, and report; write JSON and pictures if asked to."""
+    choose_peers("planners", options.peers)
     console = console or Console()
     keys, slots = options.keys or DEFAULT_KEYS, options.slots or DEFAULT_SLOTS
     exponents = options.exponents or DEFAULT_EXPONENTS

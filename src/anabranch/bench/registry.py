@@ -60,6 +60,8 @@ class Bench:
     name: str
     summary: str
     run: Callable[[BenchOptions], Outcome]
+    peers: tuple[str, ...] = ()
+    """Other systems that it can compare with, as ``--peers`` names them."""
 
 
 def _run_keyed_window(options: BenchOptions) -> Outcome:
@@ -112,6 +114,7 @@ BENCHES: dict[str, Bench] = {
             name="keyed-window",
             summary="10 s windows, count and sum over 100,000 zipf keys, beside native Spark, Flink and plain Polars",
             run=_run_keyed_window,
+            peers=("spark", "flink", "polars"),
         ),
         Bench(
             name="planners",
@@ -122,21 +125,25 @@ BENCHES: dict[str, Bench] = {
             name="skew",
             summary="how even 16 slots are under every strategy as skew moves, and what balance costs and brings",
             run=_run_skew,
+            peers=("spark", "flink"),
         ),
         Bench(
             name="migration",
             summary="a part of 200 MB of state moves while a stream runs, beside stopping and repartitioning it",
             run=_run_migration,
+            peers=("spark",),
         ),
         Bench(
             name="disorder",
             summary="sources that lag behind each other: a watermark a key beside one a slot, a Flink subtask, a query",
             run=_run_disorder,
+            peers=("flink", "spark"),
         ),
         Bench(
             name="ysb",
             summary="the Yahoo Streaming Benchmark from a Kafka topic, beside Flink and native Spark: speed, latency",
             run=_run_ysb,
+            peers=("flink", "spark"),
         ),
         Bench(
             name="exchange",
@@ -145,3 +152,15 @@ BENCHES: dict[str, Bench] = {
         ),
     )
 }
+
+
+def choose_peers(name: str, asked: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the peers that a bench is to compare with, in its own order; raise ``BenchError`` for strangers."""
+    known = BENCHES[name].peers
+    if asked is None:
+        return known
+    unknown = sorted(set(asked) - set(known))
+    if unknown:
+        msg = f"unknown peers {', '.join(unknown)}; {name} knows {', '.join(known) or 'no peers; do without --peers'}"
+        raise BenchError(msg)
+    return tuple(peer for peer in known if peer in asked)

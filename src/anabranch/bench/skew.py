@@ -28,7 +28,7 @@ from anabranch.bench.peer_process import our_script, run_peer, scratch_places, s
 from anabranch.bench.peers.flink import ensure_flink
 from anabranch.bench.planner_inputs import WEIBO_FILE
 from anabranch.bench.process import ProcessOutcome
-from anabranch.bench.registry import BenchError, BenchOptions
+from anabranch.bench.registry import BenchError, BenchOptions, choose_peers
 from anabranch.bench.report import BUSY_NEIGHBOUR_SHARE, deliver
 from anabranch.bench.servers.processes import find_free_port
 from anabranch.bench.skew_answers import ask_busy_oracle
@@ -65,7 +65,6 @@ OVERHEAD_BATCHES = 8
 OVERHEAD_PAIRS = 5
 WARM_UP_PAIRS = 1
 """A JVM that still compiles takes more processor time than balance does."""
-PEERS = ("spark", "flink")
 WHY_NOT_SPARK = (
     "native Spark is not among the loads: it merges rows before the exchange and cannot be told not to, so a hot key "
     "is one row a split there; nor has it, in streams, aggregates of one's own from Python for the costly operator"
@@ -133,9 +132,9 @@ class _Skew:
         self.exponents = options.exponents or DEFAULT_EXPONENTS
         self._rows_per_batch = (options.rows or DEFAULT_ROWS) // (ZIPF_PHASES * BATCHES_A_PHASE)
         self.rows = self._rows_per_batch * ZIPF_PHASES * BATCHES_A_PHASE
-        self._peers = PEERS if options.peers is None else options.peers
+        self._peers = choose_peers("skew", options.peers)
         self.notes: list[str] = []
-        _refuse(self._rows_per_batch, self.slots, self._peers)
+        _refuse(self._rows_per_batch, self.slots)
         self.notes += [WHY_NOT_SPARK] if "spark" in self._peers else []
         self.notes += [WHY_NOT_FLINK_BUSY] if "flink" in self._peers else []
 
@@ -325,7 +324,7 @@ class _Skew:
             )
 
 
-def _refuse(rows_per_batch: int, slots: int, peers: Sequence[str]) -> None:
+def _refuse(rows_per_batch: int, slots: int) -> None:
     fewest = Balance().fewest_rows_a_slot * slots
     if rows_per_batch < fewest:
         batches = ZIPF_PHASES * BATCHES_A_PHASE
@@ -333,10 +332,6 @@ def _refuse(rows_per_batch: int, slots: int, peers: Sequence[str]) -> None:
             f"{rows_per_batch * batches:,} rows in {batches} batches are {rows_per_batch:,} a batch, and balance looks "
             f"at batches of {fewest:,} rows and more; ask for at least {fewest * batches:,} rows, or for fewer slots"
         )
-        raise BenchError(msg)
-    unknown = sorted(set(peers) - set(PEERS))
-    if unknown:
-        msg = f"unknown peers {', '.join(unknown)}; skew knows {', '.join(PEERS)}"
         raise BenchError(msg)
 
 

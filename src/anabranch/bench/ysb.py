@@ -20,7 +20,7 @@ from anabranch.bench.launch import CORES, FLINK_CHECKPOINT_SECONDS, JVM_MEMORY, 
 from anabranch.bench.peer_process import our_script, run_peer, scratch_places, show_activity
 from anabranch.bench.peers import flink_ysb
 from anabranch.bench.process import ProcessOutcome
-from anabranch.bench.registry import BenchError, BenchOptions
+from anabranch.bench.registry import BenchError, BenchOptions, choose_peers
 from anabranch.bench.report import deliver
 from anabranch.bench.servers.jars import BROKER, SPARK_CONNECTOR
 from anabranch.bench.servers.kafka import KafkaServer
@@ -43,7 +43,6 @@ from anabranch.bench.ysb_report import NAMES, YsbReport, print_report
 from anabranch.bench.ysb_topic import ensure_topic
 
 DEFAULT_ROWS = 30_000_000
-PEERS = (FLINK, SPARK)
 ROWS_PER_BATCH = {OURS: 7_500_000, SPARK: 5_000_000}
 """Of ours, below 3 s on two cores, the checkpoint interval that Flink gets; and of native Spark, its best."""
 _FEWEST_BATCHES = 4
@@ -92,12 +91,7 @@ class _Ysb:
         self._logs = (options.out_dir or options.cache_dir) / "logs"
         self.rows = plan_rows(options.rows or DEFAULT_ROWS)
         self._sustained = SHORT_SUSTAINED if self.rows < _SHORT_BELOW_ROWS else FULL_SUSTAINED
-        peers = PEERS if options.peers is None else options.peers
-        unknown = sorted(set(peers) - set(PEERS))
-        if unknown:
-            msg = f"unknown peers {', '.join(unknown)}; ysb knows {', '.join(PEERS)}"
-            raise BenchError(msg)
-        self.systems = [OURS, *(peer for peer in PEERS if peer in peers)]
+        self.systems = [OURS, *choose_peers("ysb", options.peers)]
         # Known to fail or not before anything is measured.
         BROKER.fetch()
         self._spark_jars = SPARK_CONNECTOR.fetch() if SPARK in self.systems else Path()

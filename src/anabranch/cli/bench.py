@@ -21,7 +21,11 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
     ] = None,
     peers: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="Systems to compare with; 'none' for no one.", show_default="all it knows"),
+        typer.Option(
+            metavar="A,B",
+            help="Systems to compare with, of those that the bench knows; 'none' for no one.",
+            show_default="all it knows",
+        ),
     ] = None,
     json_path: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the figures as JSON.", show_default=False)
@@ -33,12 +37,19 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
         Path | None, typer.Option(help="Where inputs and peers are kept from run to run.", show_default=False)
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the generated input.", show_default=False)] = None,
-    curves: Annotated[bool, typer.Option("--curves", help="Also measure over rows and keys: minutes more.")] = False,
+    curves: Annotated[
+        bool,
+        typer.Option(
+            "--curves", help="Also measure over rows and keys (keyed-window, disorder, exchange): minutes more."
+        ),
+    ] = False,
     keys: Annotated[
-        int | None, typer.Option(metavar="N", min=2, help="Keys (planners, migration, disorder).", show_default=False)
+        int | None,
+        typer.Option(metavar="N", min=2, help="Keys (planners, migration, disorder, exchange).", show_default=False),
     ] = None,
     slots: Annotated[
-        int | None, typer.Option(metavar="N", min=2, help="Slots (planners, skew, migration).", show_default=False)
+        int | None,
+        typer.Option(metavar="N", min=2, help="Slots (planners, skew, migration, exchange).", show_default=False),
     ] = None,
     z: Annotated[
         str | None,
@@ -58,21 +69,24 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
 
       anabranch bench
 
-      anabranch bench keyed-window --rows 2000000 --peers spark-memory,flink --json figures.json
+      anabranch bench keyed-window --rows 2000000 --peers spark,flink
 
       anabranch bench planners --keys 1000000 --slots 100 --z 0.8,1.5
 
       anabranch bench skew --z 1.5 --out pictures --json skew.json
     """
+    from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
     from anabranch.bench import BENCHES, BenchOptions
-    from anabranch.query.labels import name_alternatives
+    from anabranch.errors import name_alternatives
 
     if name is None:
         table = Table.grid(padding=(0, 2))
         for known in BENCHES.values():
-            table.add_row(known.name, known.summary)
+            beside = [Text(f"peers: {', '.join(known.peers)}", style="dim")] if known.peers else []
+            table.add_row(known.name, Group(known.summary, *beside))
         open_console().print(table)
         return
     if name not in BENCHES:

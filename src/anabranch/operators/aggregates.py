@@ -253,12 +253,12 @@ def mean(argument: Argument) -> Mean:
 
 
 def variance(argument: Argument, ddof: int = 1) -> Variance:
-    """Take the variance; ``ddof=0`` for that of a whole population."""
+    """Take the variance: null of a single value; ``ddof=0`` for that of a whole population, 0 of a single value."""
     return Variance(as_expression(argument), ddof, root=False)
 
 
 def stddev(argument: Argument, ddof: int = 1) -> Variance:
-    """Take the standard deviation; ``ddof=0`` for that of a whole population."""
+    """Take the standard deviation: null of a single value; ``ddof=0`` for a whole population, 0 of a single value."""
     return Variance(as_expression(argument), ddof, root=True)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from anabranch.errors import FlowError
-from anabranch.query.labels import describe_columns, name_alternatives
+from anabranch.errors import FlowError, name_alternatives
+from anabranch.query.labels import describe_columns
 
 ColumnTypes = Mapping[str, pl.DataType | type[pl.DataType]]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from anabranch.errors import FlowError
+from anabranch.errors import FlowError, name_alternatives
 from anabranch.query.drawing import explain_mermaid, explain_svg, explain_text
-from anabranch.query.labels import name_alternatives
 from anabranch.query.plan import Plan
 
 ExplainFormat = Literal["text", "mermaid", "svg"]

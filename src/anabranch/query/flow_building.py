@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from anabranch.errors import AnabranchError, FlowError
+from anabranch.errors import AnabranchError, FlowError, name_alternatives
 from anabranch.model import Aggregate, Sink
 from anabranch.model.balance import Balance, Trigger
 from anabranch.model.lookups import LookupTable
@@ -38,7 +38,6 @@ from anabranch.query.flow_steps import (
     WithColumnsStep,
 )
 from anabranch.query.graph import FlowGraph
-from anabranch.query.labels import name_alternatives
 from anabranch.query.merging import LocalMerge
 from anabranch.query.nodes import Readable
 from anabranch.query.streams import Stream

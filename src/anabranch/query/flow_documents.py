@@ -29,11 +29,10 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from anabranch.errors import FlowError
+from anabranch.errors import FlowError, name_alternatives
 from anabranch.eventtime import parse_duration
 from anabranch.query.flow_sections import Call, Names, Section, describe_found, one_or_many
 from anabranch.query.flow_steps import STEPS, Step
-from anabranch.query.labels import name_alternatives
 from anabranch.query.plan import Strategy
 
 MOST_PROBLEMS_SHOWN = 8

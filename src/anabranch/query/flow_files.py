@@ -12,12 +12,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, overload
 
-from anabranch.errors import AnabranchError, FlowError
+from anabranch.errors import AnabranchError, FlowError, name_alternatives
 from anabranch.query.flow_building import Constructors, FlowT, Surroundings, build_flow, run_defaults
 from anabranch.query.flow_documents import read_document, read_run_defaults
 from anabranch.query.flow_markup import read_xml, read_yaml
 from anabranch.query.graph import FlowGraph
-from anabranch.query.labels import name_alternatives
 
 _READERS: dict[str, Callable[[str, str], object]] = {".yaml": read_yaml, ".yml": read_yaml, ".xml": read_xml}
 _FORMS = "flow.yaml, flow.xml, flow.py, flow.py:attribute or module:attribute"

@@ -37,8 +37,7 @@ import defusedxml.ElementTree
 import yaml
 from defusedxml.common import DefusedXmlException
 
-from anabranch.errors import FlowError
-from anabranch.query.labels import name_alternatives
+from anabranch.errors import FlowError, name_alternatives
 
 _FLOW_PARTS = ("python", "source", "stream", "dead_letter", "run")
 _STEP_OPTIONS = ("ttl", "name")

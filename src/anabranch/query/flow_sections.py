@@ -7,9 +7,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from anabranch.errors import FlowError
+from anabranch.errors import FlowError, name_alternatives
 from anabranch.eventtime import parse_duration
-from anabranch.query.labels import name_alternatives
 
 
 class Section(BaseModel):

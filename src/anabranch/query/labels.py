@@ -1,9 +1,8 @@
-"""How columns, lengths of time and alternatives read in labels and errors."""
+"""How columns and lengths of time read in labels and errors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 
 import polars as pl
 
@@ -46,11 +45,3 @@ def describe_clock(clock: Clock) -> str:
 def describe_columns(schema: Mapping[str, pl.DataType]) -> str:
     """Return columns with their types, in order."""
     return ", ".join(f"{name} {dtype}" for name, dtype in schema.items()) or "no columns"
-
-
-def name_alternatives(wanted: str, known: Iterable[str], what: str = "there are") -> str:
-    """Return the end of an error about an unknown name: the likely one, and all that exist."""
-    names = list(known)
-    close = get_close_matches(wanted, names, n=1, cutoff=0.6)
-    likely = f"did you mean {close[0]!r}? " if close else ""
-    return f"{likely}{what} {', '.join(names) or 'none'}"

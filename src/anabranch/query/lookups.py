@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from anabranch.errors import FlowError
+from anabranch.errors import FlowError, name_alternatives
 from anabranch.eventtime import parse_duration
 from anabranch.eventtime.durations import describe_duration
 from anabranch.model.lookups import MISSING_POLICIES, LookupTable, MissingPolicy
 from anabranch.query.column_checks import ColumnTypes, find_column, read_schema
-from anabranch.query.labels import name_alternatives
 
 if TYPE_CHECKING:
     from anabranch.query.event_times import Duration

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from anabranch.errors import FlowError
+from anabranch.errors import FlowError, name_alternatives
 from anabranch.model import FLOW_CLOCK, Clock, OperatorSpec, Sink
 from anabranch.model.balance import Routing
 from anabranch.model.times import USUAL_LIMITS, TimeLimits
-from anabranch.query.labels import describe_columns, name_alternatives
+from anabranch.query.labels import describe_columns
 from anabranch.query.lookups import Lookup
 
 Expression = pl.Expr | str

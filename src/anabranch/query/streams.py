@@ -354,7 +354,8 @@ class Stream:
         if self.node.time is None:
             msg = (
                 'windows need event time: call .watermark("ts", delay="2s") before, and keep its column; behind '
-                'windows of keys that have their own time, say .watermark("window_end", …) anew'
+                "windows of keys that have their own time, say it anew, by the last instant of a window: "
+                """.with_columns(at="window_end - INTERVAL '1us'").watermark("at", …)"""
             )
             raise FlowError(msg)
         self._needs_keys("window")

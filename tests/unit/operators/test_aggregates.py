@@ -83,6 +83,17 @@ def test_variance_of_values_far_from_zero_keeps_its_digits() -> None:
     assert row["deviation"] == pytest.approx(22.5**0.5, rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("values", "ddof"), [([], 0), ([], 1), ([4.0], 0), ([4.0], 1), ([4.0, 6.0], 2), ([4.0, 6.0], 1)]
+)
+def test_a_variance_of_no_more_values_than_ddof_is_null_as_in_polars(values: list[float], ddof: int) -> None:
+    column = pl.Series("x", [*values, None], dtype=pl.Float64)
+    row = aggregate_values(column, cuts=2, spread=ab.variance("x", ddof), deviation=ab.stddev("x", ddof))
+    assert row["spread"] == column.var(ddof=ddof)
+    assert row["deviation"] == column.std(ddof=ddof)
+    assert (row["spread"] is None) == (len(values) <= ddof)
+
+
 def test_min_and_max_keep_the_type_of_text_and_dates() -> None:
     row = aggregate_values(pl.Series(["b", "a", None]), lowest=ab.min("x"), highest=ab.max("x"))
     assert row == {"lowest": "a", "highest": "b"}

@@ -33,7 +33,7 @@ def ensure_flink(cache_dir: Path) -> Path:
                 tail = "\n".join(log_path.read_text(errors="replace").splitlines()[-10:])
                 msg = (
                     f"apache-flink=={FLINK_VERSION} could not be installed (status {status}); the end of {log_path}:\n"
-                    f"{tail}\nrun the bench without it by naming other peers, for example: --peers spark,polars"
+                    f"{tail}\nrun the bench without it by naming other peers, for example: --peers spark"
                 )
                 raise BenchError(msg)
     ready.touch()
@@ -54,7 +54,7 @@ def _install_commands(folder: Path, python: Path) -> list[list[str]]:
         newest = ".".join(str(part) for part in _NEWEST_PYTHON)
         msg = (
             f"Flink {FLINK_VERSION} needs Python {newest} or older, and this is {sys.version.split()[0]};"
-            " install uv, which fetches one (pip install uv), or leave Flink out: --peers spark,polars"
+            " install uv, which fetches one (pip install uv), or leave Flink out: --peers spark"
         )
         raise BenchError(msg)
     return [
