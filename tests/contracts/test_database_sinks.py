@@ -212,7 +212,7 @@ class TestFaults:
         sink = subject.opened(patience_seconds=subject.short_patience_seconds)
         staged: Any = stage(sink, make_rows(1000))
         subject.server.kill()
-        with pytest.raises(SinkError, match=r"out of reach .*the batch is committed"):
+        with pytest.raises(SinkError, match=r"out of reach .*start again$"):
             sink.publish(0, staged, context())
         subject.server.start()
         sink.publish(0, staged, context())

@@ -68,10 +68,7 @@ class ForeachSink:
         try:
             self.callback(frame, batch)
         except Exception as error:
-            msg = (
-                f"the callback {self.label} failed at batch {batch}: {type(error).__name__}: {error}; "
-                f"the batch is committed and will be handed to it again at the next start"
-            )
+            msg = f"the callback {self.label} failed at batch {batch}: {type(error).__name__}: {error}"
             raise SinkError(msg) from error
 
     def retract(self, after_batch: int) -> None:

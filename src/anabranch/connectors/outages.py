@@ -16,9 +16,7 @@ DEFAULT_PATIENCE_SECONDS = 600.0
 LONGEST_WAIT_AT_START_SECONDS = 20.0
 """A server that is not there at the start may be a wrong address: nobody wants to wait long to hear of it."""
 
-_BATCH_IS_SAFE = (
-    "see that the server runs and that its address is right, then start again: the batch is committed and is not lost"
-)
+_ADVICE = "see that the server runs and that its address is right, then start again"
 
 logger = logging.getLogger(LOGGER)
 T = TypeVar("T")
@@ -37,7 +35,7 @@ def insist(
     *,
     signs: type[Exception] = ServerAway,
     error: type[AnabranchError] = SinkError,
-    advice: str = _BATCH_IS_SAFE,
+    advice: str = _ADVICE,
 ) -> T:
     """Return what the attempt returns, as soon as its server is there.
 

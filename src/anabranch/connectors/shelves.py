@@ -177,6 +177,6 @@ class RemoteShelf:
 
 
 def cannot_write(target: str, error: Any) -> SinkError:
-    """Return the error for a target that refuses a committed batch."""
+    """Return the error for a target that takes no file."""
     reason = getattr(error, "strerror", None) or str(error)
-    return SinkError(f"cannot write {target}: {reason}; the batch is committed and is published at the next start")
+    return SinkError(f"cannot write {target}: {reason}; see that files can be made there, and start again")

@@ -94,8 +94,11 @@ def check_writable(directory: str) -> None:
         msg = f"{directory} is a file; name a directory to write part files into"
         raise SinkError(msg)
     existing = directory
-    while not os.path.isdir(existing) and existing != os.path.dirname(existing):
+    while not os.path.exists(existing) and existing != os.path.dirname(existing):
         existing = os.path.dirname(existing)
+    if not os.path.isdir(existing):
+        msg = f"{directory} cannot be made: {existing} is a file; name a directory below other directories"
+        raise SinkError(msg)
     if not os.access(existing, os.W_OK | os.X_OK):
         msg = f"{directory} cannot be written: no write permission on {existing}; choose another directory or allow it"
         raise SinkError(msg)

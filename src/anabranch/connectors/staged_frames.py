@@ -19,7 +19,7 @@ def is_url(path: str) -> bool:
 
 
 def fetch_staged(path: str) -> bytes | None:
-    """Return a staged file's bytes, None if it is gone."""
+    """Return a file's bytes, None if it is gone."""
     try:
         if is_url(path):
             import obstore
@@ -31,7 +31,7 @@ def fetch_staged(path: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        msg = f"the staged results {path} cannot be read: {error.strerror}; make them readable and start again"
+        msg = f"{path} cannot be read: {error.strerror}; make it readable and start again"
         raise SinkError(msg) from error
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anabranch.connectors.claims import ResultsLost
+from anabranch.errors import SinkError
 from anabranch.model import Sink, StagedFile
 from anabranch.spark.faults import reach
 from anabranch.state.checkpoint import Checkpoint
@@ -27,10 +28,18 @@ class Publisher:
         """Make the batch visible in every sink. A sink without rows in this batch hears of it too."""
         for index, sink in self._sinks.items():
             try:
-                self._publish_to(index, sink, manifest)
-            except ResultsLost as lost:
-                self._rebuild(index, sink, manifest, lost)
+                self._publish_or_rebuild(index, sink, manifest)
+            except SinkError as error:
+                # Only here is it known that there is a batch: sinks say the same at the start of a flow.
+                msg = f"{error}; batch {manifest.batch} is committed, and its publication goes on at the next start"
+                raise SinkError(msg) from error
             reach("between-sinks", manifest.batch)
+
+    def _publish_or_rebuild(self, index: int, sink: Sink, manifest: Manifest) -> None:
+        try:
+            self._publish_to(index, sink, manifest)
+        except ResultsLost as lost:
+            self._rebuild(index, sink, manifest, lost)
 
     def _publish_to(self, index: int, sink: Sink, manifest: Manifest, *, rebuilding: bool = False) -> None:
         context = {**self._context, "epoch": manifest.epoch, "flow": manifest.flow, "rebuilding": rebuilding}

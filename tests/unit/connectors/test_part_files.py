@@ -198,7 +198,7 @@ def test_full_disk_leaves_the_staged_file_for_the_next_try(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "replace", refuse)
-        with pytest.raises(SinkError, match="No space left on device; the batch is committed"):
+        with pytest.raises(SinkError, match="No space left on device; see that files can be made there"):
             sink.publish(0, [staged], CONTEXT)
     sink.publish(0, [staged], CONTEXT)
     assert part_names(tmp_path / "out") == ["part-000000000000-00000.parquet"]

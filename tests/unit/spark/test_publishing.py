@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from anabranch.connectors import parquet
 from anabranch.connectors.claims import ResultsLost
+from anabranch.errors import SinkError
 from anabranch.model import StagedFile
 from anabranch.spark.publishing import Publisher
 
@@ -45,9 +47,9 @@ class ForgetfulSink:
         self.heard.append((batch, staged[0][1], context["rebuilding"], context["driver_epoch"]))
 
 
-def publisher(sink: ForgetfulSink, *kept: int) -> tuple[Publisher, FewBatches]:
+def publisher(sink: Any, *kept: int) -> tuple[Publisher, FewBatches]:
     checkpoint = FewBatches(*kept)
-    return Publisher(checkpoint, {0: sink}, {"driver_epoch": 9}), checkpoint  # type: ignore[arg-type, dict-item]
+    return Publisher(checkpoint, {0: sink}, {"driver_epoch": 9}), checkpoint  # type: ignore[arg-type]
 
 
 def test_a_batch_is_handed_on_with_its_files_and_the_drivers_epoch() -> None:
@@ -72,3 +74,28 @@ def test_only_batches_since_the_loss_are_published_again(caplog: pytest.LogCaptu
     publishing.publish(checkpoint.load(5))
     assert [batch for batch, *_ in sink.heard] == [4, 5]
     assert "stay lost" not in caplog.text
+
+
+def test_a_committed_batch_is_spoken_of_only_where_there_is_one(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    sink = parquet(tmp_path / "file" / "out")
+    with pytest.raises(SinkError, match="file is a file") as at_check:
+        sink.check({})
+    with pytest.raises(SinkError, match="_anabranch cannot be read: Not a directory") as at_start:
+        sink.claim("flow", None)
+    assert not any("is committed" in str(error.value) for error in (at_check, at_start))
+    publishing, checkpoint = publisher(sink, 1)
+    with pytest.raises(SinkError, match=r"batch 1 is committed, and its publication goes on at the next start$"):
+        publishing.publish(checkpoint.load(1))
+
+
+def test_a_place_that_cannot_be_rebuilt_leaves_the_batch_for_the_next_start() -> None:
+    class Lost:
+        def publish(self, batch: int, staged: Any, context: Any) -> None:
+            if context["rebuilding"]:
+                raise SinkError("still out of reach")
+            raise ResultsLost("the place lost results", 0)
+
+    publishing, checkpoint = publisher(Lost(), 0, 1)
+    with pytest.raises(SinkError, match="still out of reach; batch 1 is committed"):
+        publishing.publish(checkpoint.load(1))

@@ -172,7 +172,7 @@ class RedisHashSink(StagedByTasks):
                 if kind not in ("hash", "none"):
                     msg = (
                         f"{self.place}: the key {key!r} holds a {kind}, not a hash, so that nothing of the batch is "
-                        "written; delete it, or choose another pattern, and start again: the batch is committed"
+                        "written; delete it, or choose another pattern, and start again"
                     )
                     raise SinkError(msg)
 

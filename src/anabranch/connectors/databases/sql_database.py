@@ -127,7 +127,7 @@ class SqlDatabase(ABC):
                 f"grant the user SELECT, INSERT, UPDATE and DELETE on {table} and {self.marks_table(table)}, "
                 f"and CREATE on their {self.home} if they are to be made"
             )
-        return f"change the table {table} so that it takes these rows, and start again: the batch is committed"
+        return f"change the table {table} so that it takes these rows, and start again"
 
     # -- inside ----------------------------------------------------------------------------------------------------
 

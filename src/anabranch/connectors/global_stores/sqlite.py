@@ -115,7 +115,7 @@ class SqliteStore:
 
     def advise(self, error: BaseException, table: str) -> str:
         """Say what a user can do about an error."""
-        return f"see that {self._path} is a SQLite file that can be written, and start again: the batch is committed"
+        return f"see that {self._path} is a SQLite file that can be written, and start again"
 
     def _begin(self) -> None:
         if not self._connection.in_transaction:
