@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import anabranch as ab
 from anabranch.connectors import kafka_topic
 from anabranch.errors import SinkError
 from contracts.database_sinks import SCHEMA, KafkaSubject, Stage, context, make_rows, read_committed, rows_of
@@ -157,3 +158,17 @@ def test_wrong_settings_are_said_before_the_first_batch(kafka: KafkaBroker) -> N
         kafka_topic(kafka.servers, "topic", key="site").check(SCHEMA)
     with pytest.raises(SinkError, match="no time"):
         kafka_topic(kafka.servers, "topic", timestamp="total").check(SCHEMA)
+
+
+def test_a_topic_that_the_flow_reads_is_refused_however_its_servers_are_named(subject: KafkaSubject) -> None:
+    port = subject.server.servers.rpartition(":")[2]
+    flow = ab.Flow("loop")
+    rows = flow.read(ab.kafka(subject.server.servers, subject.name, schema={"sensor": pl.Int64}))
+    rows.write(kafka_topic(f"localhost:{port}", subject.name))
+    with pytest.raises(SinkError, match=rf"the topic {subject.name} of localhost:{port}, which the source"):
+        flow.check()
+    other = ab.Flow("no-loop")
+    rows = other.read(ab.kafka(subject.server.servers, subject.name, schema={"sensor": pl.Int64}))
+    rows.write(kafka_topic(f"localhost:{port}", f"{subject.name}-results"))
+    rows.write(kafka_topic("127.0.0.1:1", subject.name))
+    other.check()

@@ -89,6 +89,11 @@ class DeltaSink(StagedByTasks):
             flow = str(context["flow"])
             insist(self.place, self.patience_seconds, lambda: self._publish(batch, staged, flow))
 
+    def written(self) -> tuple[str, ...]:
+        """Return the path or URL of a data file, as an example."""
+        folders = "".join(f"{column}=0/" for column in self.partition_by)
+        return (f"{self.path}/{folders}part-00000-0-c000.snappy.parquet",)
+
     def retract(self, after_batch: int) -> None:
         """Raise ``SinkError``: Delta restores tables to versions, which a person should choose."""
         msg = (

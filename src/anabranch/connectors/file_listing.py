@@ -58,6 +58,36 @@ def list_files(directory: str, pattern: str = "*", recursive: bool = False) -> l
     return sorted(entries)
 
 
+def would_list(directory: str, pattern: str, recursive: bool, path: str) -> bool:
+    """Say whether a file would be listed if it lay at this path, whatever links lead there."""
+    name = os.path.basename(path)
+    if is_ignored(name) or not fnmatchcase(name, pattern):
+        return False
+    folder = os.path.realpath(os.path.dirname(path))
+    if not recursive:
+        return folder == os.path.realpath(directory)
+    for root in _real_roots(directory):
+        inside = os.path.relpath(folder, root)
+        if inside == "." or not any(is_ignored(part) for part in inside.split(os.sep)):
+            return True
+    return False
+
+
+def _real_roots(directory: str) -> list[str]:
+    """Return the real paths of a directory and of all directories that links below it lead to."""
+    roots: list[str] = []
+    waiting = [directory]
+    while waiting:
+        root = os.path.realpath(waiting.pop())
+        if root in roots:
+            continue
+        roots.append(root)
+        for current, folders, _ in os.walk(root):
+            folders[:] = [folder for folder in folders if not is_ignored(folder)]
+            waiting += [path for folder in folders if os.path.islink(path := os.path.join(current, folder))]
+    return roots
+
+
 def is_ignored(name: str) -> bool:
     """Say whether a name is hidden or marks a file that is still being written."""
     return name.startswith((".", "_")) or name.lower().endswith(_TEMPORARY_ENDINGS)

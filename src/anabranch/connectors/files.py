@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import polars as pl
 
 from anabranch.connectors.csv_rows import CsvDialect, check_csv_schema
-from anabranch.connectors.file_listing import check_directory, list_files
+from anabranch.connectors.file_listing import check_directory, list_files, would_list
 from anabranch.connectors.file_planner import FilePlanner
 from anabranch.connectors.file_reading import check_against_file, infer_schema, read_split
 from anabranch.connectors.json_rows import check_json_schema
@@ -62,6 +62,10 @@ class FileSource:
             check_csv_schema(self.schema)
         for entry in list_files(self.directory, self.pattern, self.recursive)[:1]:
             check_against_file(entry.path, self.format, self.schema, self.csv)
+
+    def would_read(self, written: object) -> bool:
+        """Say whether a file of this path would be read, were it there."""
+        return isinstance(written, str) and would_list(self.directory, self.pattern, self.recursive, written)
 
     def planner(self) -> FilePlanner:
         """Return the driver side, which lists the directory and cuts its files into splits."""

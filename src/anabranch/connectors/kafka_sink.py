@@ -13,6 +13,7 @@ import polars as pl
 from anabranch.connectors.databases.marks import NOTHING, Publication, refuse_newer
 from anabranch.connectors.kafka.connection import KafkaConnection, load_confluent_kafka, make_connection
 from anabranch.connectors.kafka.registries import Registry, make_registry
+from anabranch.connectors.kafka.topics import Topic
 from anabranch.connectors.kafka_marks import Mark, MarkedGroup
 from anabranch.connectors.kafka_producer import TransactionalProducer
 from anabranch.connectors.kafka_values import AvroEncoder, Format, MessageStaging, make_encoder
@@ -100,6 +101,10 @@ class KafkaSink:
         if any(file.rows for file, _ in staged):
             given, flow = Publication.of(batch, context), str(context["flow"])
             insist(self.place, self.patience_seconds, lambda: self._ask(self._publish, flow, given, staged))
+
+    def written(self) -> tuple[Topic, ...]:
+        """Return the topic."""
+        return (Topic(self.connection, self.topic),)
 
     def retract(self, after_batch: int) -> None:
         """Raise ``SinkError``: messages cannot be taken back."""

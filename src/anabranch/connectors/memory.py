@@ -11,10 +11,10 @@ import polars as pl
 
 from anabranch.connectors.csv_rows import CsvDialect
 from anabranch.connectors.encodings import encode_arrow
-from anabranch.connectors.file_listing import is_ignored
+from anabranch.connectors.file_listing import is_ignored, would_list
 from anabranch.connectors.file_planner import FilePlanner
 from anabranch.connectors.file_reading import read_split
-from anabranch.connectors.part_files import claim_shelf, list_parts, publish_parts, retract_parts
+from anabranch.connectors.part_files import claim_shelf, example_part, list_parts, publish_parts, retract_parts
 from anabranch.connectors.private_folders import PrivateFolder
 from anabranch.connectors.schemas import TypeLike, normalise_schema
 from anabranch.connectors.shelves import LocalShelf
@@ -24,6 +24,7 @@ from anabranch.model import Admission, ReadOutcome, Split, StagedFile
 if TYPE_CHECKING:
     import pandas as pd
 
+_FRAMES = "*.arrow"
 FrameLike = Any
 """A Polars or pandas frame, or columns by name: ``{"sensor": [1, 2]}``."""
 
@@ -71,10 +72,14 @@ class MemorySource:
     def check(self) -> None:
         """Raise nothing: the directory was made with the source."""
 
+    def would_read(self, written: object) -> bool:
+        """Say whether a file of this path would be taken for an added frame."""
+        return isinstance(written, str) and would_list(self.directory, _FRAMES, True, written)
+
     def planner(self) -> FilePlanner:
         """Return the driver side, which finds added frames in the order in which they were added."""
         admission = Admission(max_files=self.max_frames)
-        return FilePlanner(self.directory, "arrow", admission, pattern="*.arrow", recursive=True, poll_seconds=0.0)
+        return FilePlanner(self.directory, "arrow", admission, pattern=_FRAMES, recursive=True, poll_seconds=0.0)
 
     def read(self, split: Split, columns: Sequence[str] | None = None) -> Iterator[ReadOutcome]:
         """Read an added frame."""
@@ -118,6 +123,10 @@ class MemorySink:
     def publish(self, batch: int, staged: Sequence[tuple[StagedFile, str]], context: Mapping[str, Any]) -> None:
         """Keep the batch's results; again does nothing."""
         publish_parts(self._shelf, self.directory, batch, staged, self.suffix, str(context["flow"]))
+
+    def written(self) -> tuple[str, ...]:
+        """Return the path of a part file, as an example."""
+        return (example_part(self.directory, self.suffix),)
 
     def retract(self, after_batch: int) -> None:
         """Drop the results of later batches."""

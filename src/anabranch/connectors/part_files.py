@@ -31,6 +31,11 @@ def name_parts(batch: int, staged: Sequence[tuple[StagedFile, str]], suffix: str
     return names
 
 
+def example_part(place: str, suffix: str) -> str:
+    """Return the path or URL that a part file at a place may have."""
+    return f"{place}/part-{0:012d}-{0:05d}{suffix}"
+
+
 def list_parts(place: str) -> list[tuple[int, str]]:
     """Return (batch, path or URL) of every part file at a place, in order of batch, slot and place in the slot."""
     return [(batch, f"{place}/{name}") for batch, name in _parts_on(open_shelf(place))]

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from anabranch.connectors.encodings import encode_json_lines, encode_parquet
-from anabranch.connectors.part_files import claim_shelf, publish_parts, retract_parts
+from anabranch.connectors.part_files import claim_shelf, example_part, publish_parts, retract_parts
 from anabranch.connectors.shelves import open_shelf
 from anabranch.connectors.staged_frames import is_url
 from anabranch.errors import SinkError
@@ -59,6 +59,10 @@ class PartFileSink:
     def publish(self, batch: int, staged: Sequence[tuple[StagedFile, str]], context: Mapping[str, Any]) -> None:
         """Move the batch's files into the directory; again does nothing."""
         publish_parts(open_shelf(self.directory), self.directory, batch, staged, self.suffix, str(context["flow"]))
+
+    def written(self) -> tuple[str, ...]:
+        """Return the path or URL of a part file, as an example."""
+        return (example_part(self.directory, self.suffix),)
 
     def retract(self, after_batch: int) -> None:
         """Delete the part files of later batches."""

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from anabranch.balancing.level import check_planner
 from anabranch.connectors.claims import name_sinks, refuse_shared_places
 from anabranch.connectors.endings import check_ends
+from anabranch.connectors.loops import refuse_checkpoint_places, refuse_loops
 from anabranch.errors import CheckpointError
 from anabranch.model import BatchProgress
 from anabranch.model.waits import Wait
@@ -37,7 +38,9 @@ class Flow(FlowGraph):
     def check(self) -> None:
         """Raise ``FlowError``, ``SourceError`` or ``SinkError`` if the flow cannot run."""
         super().check()
-        refuse_shared_places(name_sinks(self.sinks, self.dead_letter_sink))
+        sinks = name_sinks(self.sinks, self.dead_letter_sink)
+        refuse_shared_places(sinks)
+        refuse_loops(self.sources, sinks)
         for node in self.nodes.values():
             if isinstance(node.operation, Stateful) and node.operation.routing.balance is not None:
                 check_planner(node.operation.routing.balance.planner)
@@ -45,6 +48,8 @@ class Flow(FlowGraph):
     def check_run(self, settings: RunSettings) -> None:
         """Raise the same, also if it is only with these settings that the flow cannot run."""
         self.check()
+        sinks = name_sinks(self.sinks, self.dead_letter_sink)
+        refuse_checkpoint_places(open_store(settings.checkpoint).url, self.sources, sinks)
         if settings.trigger in (AVAILABLE_NOW, ONCE):
             check_ends(self.sources)
 

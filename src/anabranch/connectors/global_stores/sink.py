@@ -105,6 +105,10 @@ class GlobalStoreSink(StagedByTasks):
         flow, given = str(context["flow"]), Publication.of(batch, context)
         insist(self.place, self.patience_seconds, lambda: self._in_transaction(self._publish, flow, given, staged))
 
+    def written(self) -> tuple[str, ...]:
+        """Return the store's file, if it is one."""
+        return (path_of(self.url),) if self.url.startswith(SCHEME) else ()
+
     def retract(self, after_batch: int) -> None:
         """Raise ``SinkError``: what was merged cannot be taken out again."""
         msg = (

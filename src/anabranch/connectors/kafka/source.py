@@ -18,6 +18,7 @@ from anabranch.connectors.kafka.messages import METADATA_TYPES
 from anabranch.connectors.kafka.planner import KafkaPlanner, PlanSettings, StartAt
 from anabranch.connectors.kafka.reading import ReadSettings, measure_rows, read_split
 from anabranch.connectors.kafka.registries import make_registry
+from anabranch.connectors.kafka.topics import Topic
 from anabranch.connectors.kafka.values import ValueFormat
 from anabranch.connectors.schemas import TypeLike
 from anabranch.errors import FlowError, SourceError
@@ -76,6 +77,10 @@ class KafkaSource:
                 f"create it, or correct the name"
             )
             raise SourceError(msg)
+
+    def would_read(self, written: object) -> bool:
+        """Say whether the messages of a topic would be read."""
+        return isinstance(written, Topic) and any(Topic(self.connection, name).is_same(written) for name in self.topics)
 
     def planner(self) -> KafkaPlanner:
         """Return the driver side, which asks the cluster how far its topics go."""
