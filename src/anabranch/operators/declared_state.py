@@ -13,7 +13,7 @@ import polars as pl
 
 from anabranch.errors import FlowError
 from anabranch.operators.checked_values import Check, make_check
-from anabranch.operators.held_collections import HeldList, HeldMap
+from anabranch.operators.held_collections import HeldList, HeldMap, Note, Part, make_part
 
 DType = pl.DataType | type[pl.DataType]
 
@@ -33,10 +33,6 @@ class StateField:
 
     kind: ClassVar[str]
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        # Past the frozen dataclass: Python says the name only once the field has been made.
-        vars(self)["name"] = name
-
     @property
     def stored_type(self) -> pl.DataType:
         """The type of its column."""
@@ -52,38 +48,24 @@ class StateField:
         """What a frame has in place of null."""
         raise NotImplementedError
 
-    def load(self, stored: Any) -> Any:
+    def load(self, stored: Any, note: Note) -> Any:
         """Return what users see of a stored value."""
         raise NotImplementedError
 
-    def accept(self, given: Any) -> Any:
-        """Return what users see once they assigned a value; raise ``TypeError`` if it does not fit."""
+    def accept(self, given: Any, name: str, changed: set[str]) -> Any:
+        """Return what users see once they assigned a value; raise ``TypeError`` if it does not fit.
+
+        ``name`` is the field's; ``changed`` is where it is noted that it was changed in place later.
+        """
         raise NotImplementedError
 
     def store(self, held: Any) -> Any:
         """Return what is stored of what users see."""
         raise NotImplementedError
 
-    def has_changed(self, held: Any) -> bool:
-        """Say whether what users were given may have been changed in place."""
-        raise NotImplementedError
-
     def describe(self) -> dict[str, Any]:
         """Return what a checkpoint depends on, as plain JSON data."""
         return {"kind": self.kind, "type": str(self.stored_type), "has_default": self.has_default}
-
-    def make_check(self, dtype: pl.DataType) -> Check:
-        """Return the check of what is put into a list or map; what it raises says which field that is."""
-        check = make_check(dtype)
-
-        def check_for_field(given: Any) -> Any:
-            try:
-                return check(given)
-            except TypeError as error:
-                msg = f"state.{vars(self).get('name', self.kind)}: {error}"
-                raise TypeError(msg) from error
-
-        return check_for_field
 
 
 @dataclass(frozen=True)
@@ -111,24 +93,32 @@ class ValueField(StateField):
         return self.default if self.has_default else None
 
     @cached_property
-    def _check(self) -> Check:
-        return make_check(self.dtype)
+    def _part(self) -> Part:
+        return make_part(self.dtype, make_check(self.dtype))
 
-    def load(self, stored: Any) -> Any:
-        if stored is not None:
-            return stored
-        return deepcopy(self._default) if self.dtype.is_nested() else self._default
+    def load(self, stored: Any, note: Note) -> Any:
+        if stored is None:
+            stored = deepcopy(self._default) if self._part.view is not None else self._default
+        return self._part.see(stored, note)
 
-    def accept(self, given: Any) -> Any:
-        return self.load(None) if given is None else self._check(given)
+    def accept(self, given: Any, name: str, changed: set[str]) -> Any:
+        part = self._part
+        if given is None or part.view is not None:
+            note = Note(name, changed)
+            return self.load(None if given is None else note.check(part.check, given), note)
+        try:
+            return part.check(given)
+        except TypeError as error:
+            raise Note(name, changed).complain(error) from error
 
     def store(self, held: Any) -> Any:
-        if held is None or held == self._default:
+        if held is None or (held == self._default and self._reads_as_default(held)):
             return None
-        return self._check(held) if self.dtype.is_nested() else held
+        return held if self._part.view is None else held.plain
 
-    def has_changed(self, held: Any) -> bool:
-        return self.dtype.is_nested()
+    def _reads_as_default(self, held: Any) -> bool:
+        # 0.0 and -0.0 are equal, and yet not the same.
+        return bool(held and self._part.view is None) or repr(held) == repr(self._default)
 
     def describe(self) -> dict[str, Any]:
         return StateField.describe(self) | {"default": repr(self._default)}
@@ -150,22 +140,19 @@ class ListField(StateField):
         return pl.lit([], dtype=self.stored_type)
 
     @cached_property
-    def _check(self) -> Check:
-        return self.make_check(self.item)
+    def _part(self) -> Part:
+        return make_part(self.item, make_check(self.item))
 
-    def load(self, stored: Any) -> Any:
-        return HeldList(self._check, () if stored is None else stored)
+    def load(self, stored: Any, note: Note) -> Any:
+        return HeldList(self._part, [] if stored is None else stored, note)
 
-    def accept(self, given: Any) -> Any:
-        held = HeldList(self._check, ())
+    def accept(self, given: Any, name: str, changed: set[str]) -> Any:
+        held = HeldList(self._part, [], Note(name, changed))
         held.extend(() if given is None else given)
         return held
 
     def store(self, held: Any) -> Any:
-        return list(held) or None
-
-    def has_changed(self, held: Any) -> bool:
-        return bool(held.changed)
+        return held.plain or None
 
 
 @dataclass(frozen=True)
@@ -185,22 +172,24 @@ class MapField(StateField):
         return pl.lit([], dtype=self.stored_type)
 
     @cached_property
-    def _checks(self) -> tuple[Check, Check]:
-        return self.make_check(self.key), self.make_check(self.value)
+    def _check_key(self) -> Check:
+        return make_check(self.key)
 
-    def load(self, stored: Any) -> Any:
-        return HeldMap(*self._checks, {} if stored is None else {entry["key"]: entry["value"] for entry in stored})
+    @cached_property
+    def _part(self) -> Part:
+        return make_part(self.value, make_check(self.value))
 
-    def accept(self, given: Any) -> Any:
-        held = HeldMap(*self._checks, {})
+    def load(self, stored: Any, note: Note) -> Any:
+        entries = {} if stored is None else {entry["key"]: entry["value"] for entry in stored}
+        return HeldMap(self._check_key, self._part, entries, note)
+
+    def accept(self, given: Any, name: str, changed: set[str]) -> Any:
+        held = HeldMap(self._check_key, self._part, {}, Note(name, changed))
         held.update({} if given is None else given)
         return held
 
     def store(self, held: Any) -> Any:
-        return [{"key": key, "value": value} for key, value in held.items()] or None
-
-    def has_changed(self, held: Any) -> bool:
-        return bool(held.changed)
+        return [{"key": key, "value": value} for key, value in held.plain.items()] or None
 
 
 def value(dtype: DType, default: Any = _Missing.DEFAULT) -> ValueField:
@@ -240,22 +229,21 @@ class KeyState:
 
     def __init__(self, fields: Mapping[str, StateField], stored: Mapping[str, Any]) -> None:
         # Past our own __setattr__. What users see of a field is in __dict__ once they have looked at it.
-        vars(self).update(_fields=fields, _stored=stored, _assigned=set())
+        vars(self).update(_fields=fields, _stored=stored, _changed=set())
 
     def __getattr__(self, name: str) -> Any:
-        held = self._field(name).load(self._stored[name])
+        held = self._field(name).load(self._stored[name], Note(name, self._changed))
         vars(self)[name] = held
         return held
 
     def __setattr__(self, name: str, given: Any) -> None:
         held = self.__dict__
         field = held["_fields"].get(name) or self._field(name)
-        try:
-            held[name] = field.accept(given)
-        except TypeError as error:
-            msg = str(error) if str(error).startswith("state.") else f"state.{name}: {error}"
-            raise TypeError(msg) from error
-        held["_assigned"].add(name)
+        changed = held["_changed"]
+        # What ``state.seen += […]`` assigns is what was there, and has been checked.
+        if given is None or given is not held.get(name):
+            held[name] = field.accept(given, name, changed)
+        changed.add(name)
 
     def __delattr__(self, name: str) -> None:
         setattr(self, name, None)
@@ -277,11 +265,7 @@ class KeyState:
 def changes_of(state: KeyState) -> dict[str, Any]:
     """Return what must be stored anew, by field."""
     seen = vars(state)
-    return {
-        name: field.store(seen[name])
-        for name, field in seen["_fields"].items()
-        if name in seen and (name in seen["_assigned"] or field.has_changed(seen[name]))
-    }
+    return {name: field.store(seen[name]) for name, field in seen["_fields"].items() if name in seen["_changed"]}
 
 
 _RESERVED = ("clear", "state_fields", "event_timers", "processing_timers", "waiting_rows")
@@ -305,7 +289,15 @@ def collect_fields(processor: type) -> dict[str, StateField]:
 
 def _instance(dtype: DType, where: str) -> pl.DataType:
     made = dtype() if isinstance(dtype, type) else dtype
-    if not isinstance(made, pl.DataType) or made in (pl.Object, pl.Null, pl.Unknown):
+    if not isinstance(made, pl.DataType) or not _can_be_stored(made):
         msg = f"{where}: {dtype!r} cannot be stored; give a type of Polars, such as pl.Int64() or pl.String()"
         raise FlowError(msg)
     return made
+
+
+def _can_be_stored(dtype: Any) -> bool:
+    if isinstance(dtype, pl.Struct):
+        return all(_can_be_stored(field.dtype) for field in dtype.fields)
+    if isinstance(dtype, pl.List | pl.Array):
+        return _can_be_stored(dtype.inner)
+    return dtype not in (pl.Object, pl.Null, pl.Unknown)

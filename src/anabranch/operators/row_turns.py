@@ -244,6 +244,10 @@ class _Output:
         self._pick: Callable[[Row], tuple[Any, ...]] = (
             itemgetter(*self._names) if len(self._names) > 1 else lambda row: (row[self._names[0]],)
         )
+        # What is emitted may be a list that goes on growing: it counts as it is now.
+        self._checks = [
+            (number, make_check(dtype)) for number, dtype in enumerate(schema.values()) if dtype.is_nested()
+        ]
         self.rows: list[tuple[Any, ...]] = []
         self.origins: list[tuple[int, str]] = []
         """By row, the place of its key and the method that emitted it."""
@@ -261,8 +265,18 @@ class _Output:
                 msg = f"it emitted {describe_value(row)}; output rows are dicts"
                 raise TypeError(msg)
             whole = row if row.keys() == self._expected else self._complete(row, key)
-            self.rows.append(self._pick(whole))
+            self.rows.append(self._copy(self._pick(whole)) if self._checks else self._pick(whole))
             self.origins.append((place, method))
+
+    def _copy(self, picked: tuple[Any, ...]) -> tuple[Any, ...]:
+        copied = list(picked)
+        for number, check in self._checks:
+            try:
+                copied[number] = check(picked[number])
+            except TypeError as error:
+                msg = f"output column {self._names[number]!r}: {error}, as schema= says"
+                raise TypeError(msg) from error
+        return tuple(copied)
 
     def _complete(self, row: Row, key: Mapping[str, Any]) -> Row:
         whole = {name: key[name] for name in self._keys if name in self._expected} | dict(row)

@@ -162,7 +162,8 @@ class Timers:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _timer(self, domain: TimerDomain, at: int, tag: str) -> Timer:
-        return Timer(from_us(at), tag, domain, self._key)
+        # A copy: what is done to it must not reach the key.
+        return Timer(from_us(at), tag, domain, dict(self._key))
 
     def _sorted(self, domain: TimerDomain) -> SortedSet[tuple[int, str]]:
         found = self._sets.get(domain)

@@ -130,6 +130,7 @@ def test_fields_of_classes_above_count_and_can_be_overridden() -> None:
     [
         (lambda: value(pl.List(pl.Int64())), "ab.listed"),
         (lambda: value(int), "give a type of Polars"),
+        (lambda: listed(pl.Struct({"x": pl.List(pl.Object())})), "give a type of Polars"),
         (lambda: value(pl.Int64(), default="x"), "the default 'x'"),
         (lambda: mapped(pl.Float64(), pl.Int64()), "keys of a map"),
         (lambda: type("Bad", (Processor,), {"clear": value(pl.Int64())}), "cannot be called that"),
