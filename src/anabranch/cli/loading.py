@@ -33,6 +33,8 @@ def name_checkpoint(flow_name: str) -> str:
 
 def constructors() -> Constructors:
     """Return the sources, sinks and values that flow files may name."""
+    import polars
+
     from anabranch import connectors
     from anabranch.connectors.partitioner import Partitioner
     from anabranch.query.flow_building import Constructors
@@ -62,5 +64,6 @@ def constructors() -> Constructors:
             "moving_normal": connectors.moving_normal,
             "normal": connectors.GeneratedValues,
             "partitioner": Partitioner,
+            "sql": polars.sql_expr,
         },
     )

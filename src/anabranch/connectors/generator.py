@@ -247,9 +247,9 @@ def _read_duration_us(length: str | datetime.timedelta) -> int:
     return int((moved - _EPOCH) // _MICROSECOND)
 
 
-def _read_start_us(start: str | datetime.datetime) -> int:
+def _read_start_us(start: str | datetime.date) -> int:
     try:
-        moment = datetime.datetime.fromisoformat(start) if isinstance(start, str) else start
+        moment = datetime.datetime.fromisoformat(str(start))
     except ValueError:
         msg = f"the start {start!r} is not a time; give '2026-01-01', '2026-01-01T12:00:00' or a datetime"
         raise FlowError(msg) from None

@@ -28,5 +28,9 @@ def _read_type(given: Any, place: str) -> pl.DataType:
     try:
         return parse_type(given)
     except FlowError as error:
+        if given.count("(") > given.count(")"):
+            quoted = "in YAML, quote what has a comma in it: 'Decimal(18, 2)'"
+            msg = f"column {place!r}: the type is cut off: {given!r}; {quoted}"
+            raise FlowError(msg) from error
         msg = f"column {place!r}: {error}"
         raise FlowError(msg) from error

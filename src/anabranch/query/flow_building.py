@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from anabranch.model.lookups import LookupTable
 from anabranch.operators.registry import make_aggregate, registry
 from anabranch.query.column_types import parse_schema
 from anabranch.query.flow_documents import FlowDocument, RunDefaults, StreamDocument
-from anabranch.query.flow_sections import Call, Columns, Section
+from anabranch.query.flow_sections import Call, Columns, Section, one_or_many
 from anabranch.query.flow_steps import (
     AggStep,
     BalanceArguments,
@@ -46,14 +47,16 @@ FlowT = TypeVar("FlowT", bound=FlowGraph)
 
 _PATH_PARAMETERS = ("path", "directory", "checkpoint")
 _CODE_PARAMETERS = ("function", "callback")
+_SCHEMA_FILE = re.compile(r"(?P<path>[\w./~ -]+\.(?:avsc|json|desc))(?P<rest>:[\w.]+)?")
+"""How ``value_schema`` names a file: ``event.avsc``, ``events.desc:shop.Event``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constructors:
     """The sources and sinks that flow files may name, and what may stand in their arguments.
 
-    Arguments called ``path`` or ``directory`` are relative to the flow file, ``schema`` maps columns to names of types,
-    ``function`` and ``callback`` name Python code as ``module:name``.
+    Arguments called ``path`` or ``directory``, a ``url`` without a scheme and files in ``value_schema`` are relative to
+    the flow file, ``schema`` maps columns to types, ``function`` and ``callback`` name Python code as ``module:name``.
     """
 
     sources: Mapping[str, Callable[..., Readable]] = field(default_factory=dict)
@@ -78,6 +81,7 @@ def build_flow(document: FlowDocument, flow_class: type[FlowT], around: Surround
     with _at("flow"):
         flow = flow_class(document.flow)
     streams: dict[str, Stream] = {}
+    """Sources, streams, and the late rows of their steps, by name."""
     for name in _in_order(document):
         described = document.streams[name]
         for source in described.sources:
@@ -87,7 +91,7 @@ def build_flow(document: FlowDocument, flow_class: type[FlowT], around: Surround
         with _at(f"streams.{name}.from"):
             first, *others = (streams[source] for source in described.sources)
             stream = first.union(*others) if others else first
-        streams[name] = _build_stream(stream, name, described, around)
+        streams[name] = _build_stream(stream, name, described, around, streams)
     if document.dead_letter is not None:
         with _at("dead_letter"):
             flow.dead_letter(_make_sink(document.dead_letter, around))
@@ -104,7 +108,8 @@ def run_defaults(run: RunDefaults, locate: Callable[[str], str]) -> dict[str, An
 
 def _in_order(document: FlowDocument) -> list[str]:
     """Return the streams, each behind those it comes from, else as the file has them."""
-    known = [*document.sources, *document.streams]
+    late = _name_late_rows(document)
+    known = [*document.sources, *document.streams, *late]
     for name in document.streams:
         if name in document.sources:
             msg = f"streams.{name}: a source has this name, too; rename one of them"
@@ -119,13 +124,17 @@ def _in_order(document: FlowDocument) -> list[str]:
             msg = f"sources.{source}: no stream reads it; name it in a stream's 'from', or take it out"
             raise FlowError(msg)
     for name, described in document.streams.items():
-        if not described.to and name not in used:
+        if not described.to and name not in used and not any(late[n] == name and n in used for n in late):
             msg = f"streams.{name}: goes nowhere; give it a sink in 'to', or name it in another stream's 'from'"
+            raise FlowError(msg)
+    for name, owner in late.items():
+        if name not in used:
+            msg = f"streams.{owner}: its late rows {name!r} go nowhere; name them in another stream's 'from'"
             raise FlowError(msg)
     ordered: list[str] = []
     waiting = list(document.streams)
     while waiting:
-        ready = [n for n in waiting if not set(document.streams[n].sources) & set(waiting)]
+        ready = [n for n in waiting if not {late.get(s, s) for s in document.streams[n].sources} & set(waiting)]
         if not ready:
             msg = f"streams {', '.join(waiting)} come from one another in a circle; one must come from a source"
             raise FlowError(msg)
@@ -134,10 +143,30 @@ def _in_order(document: FlowDocument) -> list[str]:
     return ordered
 
 
-def _build_stream(stream: Stream, name: str, described: StreamDocument, around: Surroundings) -> Stream:
+def _name_late_rows(document: FlowDocument) -> dict[str, str]:
+    """Return the names that steps give to their late rows, each with the stream that it belongs to."""
+    late: dict[str, str] = {}
+    for owner, described in document.streams.items():
+        for number, step in enumerate(described.steps):
+            name = getattr(step, "late_rows", None)
+            if name is None:
+                continue
+            if name in (*document.sources, *document.streams, *late):
+                msg = f"streams.{owner}.steps[{number}].late_rows: {name!r} is the name of another; rename one of them"
+                raise FlowError(msg)
+            late[name] = owner
+    return late
+
+
+def _build_stream(
+    stream: Stream, name: str, described: StreamDocument, around: Surroundings, streams: dict[str, Stream]
+) -> Stream:
     for number, step in enumerate(described.steps):
         with _at(f"streams.{name}.steps[{number}]"):
             stream = _take_step(stream, step, around)
+            late_rows = getattr(step, "late_rows", None)
+            if late_rows is not None:
+                streams[late_rows] = stream.late_rows()
     for number, call in enumerate(described.to):
         with _at(f"streams.{name}.to[{number}]"):
             stream.write(_make_sink(call, around))
@@ -153,18 +182,14 @@ def _take_step(stream: Stream, step: Step, around: Surroundings) -> Stream:
         case WithColumnsStep(with_columns=Columns(positional=columns, named=named)):
             return stream.with_columns(*columns, **named)
         case MapBatchesStep(map_batches=function):
-            schema = parse_schema(function.columns) if function.columns else None
-            return stream.map_batches(_find_function(function, around), schema=schema)
+            return stream.map_batches(_find_function(function, around), schema=function.columns)
         case FlatMapStep(flat_map=function):
             if not function.columns:
                 msg = "flat_map: say which columns the function returns, by {function: module:name, schema: {…}}"
                 raise FlowError(msg)
-            return stream.flat_map(_find_function(function, around), schema=parse_schema(function.columns))
+            return stream.flat_map(_find_function(function, around), schema=function.columns)
         case LookupStep(lookup=given):
-            said = _said(given) | {"table": _make_table(given.table, around)}
-            if isinstance(given.columns, dict):
-                said["columns"] = parse_schema(given.columns)
-            return stream.lookup(**said)
+            return stream.lookup(**_said(given) | {"table": _make_table(given.table, around)})
         case AggStep() | TopKStep() | DistinctStep() | OrderedStep() | ProcessStep():
             return _take_stateful_step(stream, step, around)
         case KeyByStep() | WatermarkStep() | WindowStep() | SessionStep() | CountWindowStep():
@@ -200,8 +225,8 @@ def _said(arguments: Section) -> dict[str, Any]:
 def _make_balance(given: BalanceArguments | None) -> Balance | None:
     if given is None:
         return None
-    said = given.model_dump(exclude_none=True)
-    if "trigger" in said:
+    said = _said(given)
+    if said.get("trigger") is not None:
         said["trigger"] = Trigger(**said["trigger"])
     return Balance(**said)
 
@@ -223,7 +248,7 @@ def _take_stateful_step(
             return stream.ordered(**_said(step.ordered), name=step.name)
         case ProcessStep(process=given):
             processor = _make(given.processor, {}, "processor", around)
-            return stream.process(processor, schema=parse_schema(given.columns), name=step.name)
+            return stream.process(processor, schema=given.columns, name=step.name)
 
 
 def _make_source(call: Call, around: Surroundings) -> Readable:
@@ -270,14 +295,15 @@ def _make(call: Call, known: Mapping[str, Callable[..., Any]], role: str, around
 
 def _call(constructor: Callable[..., Any], call: Call, around: Surroundings) -> Any:
     signature = inspect.signature(constructor)
-    parameters = [n for n, p in signature.parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    parameters = [n for n, p in signature.parameters.items() if p.kind is not p.VAR_KEYWORD]
     open_ended = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
     for name in call.named:
         if name not in parameters and not open_ended:
             msg = f"{call.name} has no argument {name!r}; {name_alternatives(name, parameters)}"
             raise FlowError(msg)
     try:
-        bound = signature.bind(*call.positional, **call.named)
+        positional, named = _place_arguments(signature, call)
+        bound = signature.bind(*positional, **named)
     except TypeError as error:
         msg = f"{call.name}: {error}; its arguments are {', '.join(parameters) or 'none'}"
         raise FlowError(msg) from error
@@ -292,15 +318,31 @@ def _call(constructor: Callable[..., Any], call: Call, around: Surroundings) -> 
         raise FlowError(msg) from error
 
 
+def _place_arguments(signature: inspect.Signature, call: Call) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments as Python takes them: what has a name here may stand for any number of nameless ones."""
+    many = next((n for n, p in signature.parameters.items() if p.kind is p.VAR_POSITIONAL), None)
+    if many is None or many not in call.named:
+        return call.positional, call.named
+    before = list(signature.parameters)[: list(signature.parameters).index(many)]
+    named = {name: value for name, value in call.named.items() if name not in (*before, many)}
+    return [*(call.named[name] for name in before if name in call.named), *one_or_many(call.named[many])], named
+
+
 def _read_argument(name: str, value: Any, around: Surroundings) -> Any:
-    if name in _PATH_PARAMETERS and isinstance(value, str):
+    if name in _PATH_PARAMETERS and isinstance(value, str | int):
+        return around.locate(str(value))
+    if name == "url" and isinstance(value, str) and "${" not in value:  # a variable may hold the scheme
         return around.locate(value)
+    if name == "value_schema" and isinstance(value, str) and (file := _SCHEMA_FILE.fullmatch(value)):
+        return around.locate(file["path"]) + (file["rest"] or "")
     if name in _CODE_PARAMETERS and isinstance(value, str):
         return around.find_code(value)
     if name == "schema" and isinstance(value, Mapping):
-        return parse_schema({column: str(kind) for column, kind in value.items()})
+        return parse_schema(value)
     if isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in around.constructors.values:
         return _make(Call.model_validate(value), around.constructors.values, "value", around)
+    if isinstance(value, tuple):
+        return tuple(_read_argument(name, item, around) for item in value)
     return value
 
 

@@ -71,6 +71,7 @@ class RunDefaults(Section):
     read_tasks: int | None = Field(default=None, ge=1)
     job_attempts: int | None = Field(default=None, ge=1)
     kept_batches: int | None = Field(default=None, ge=2)
+    anchors: bool | None = None
     control: str | None = None
 
 

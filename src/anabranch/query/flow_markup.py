@@ -23,7 +23,7 @@ The XML form has the words of the YAML form as elements::
 Several columns are repeated: ``<key_by><column>sensor</column><column>day</column></key_by>``; a computed one has its
 name as an attribute: ``<select><column name="kv">volts / 1000</column></select>``. Python code with arguments is
 ``<python name="module:name">…</python>``. Attributes and child elements are the same thing, and a repeated element is
-a list.
+a list: ``<from>readings</from><from>others</from>`` is the union of two.
 """
 
 from __future__ import annotations
@@ -40,11 +40,19 @@ from defusedxml.common import DefusedXmlException
 from anabranch.errors import FlowError, name_alternatives
 
 _FLOW_PARTS = ("python", "source", "stream", "dead_letter", "run")
-_STEP_OPTIONS = ("ttl", "name")
-_KEY_OPTIONS = ("routing", "balance", "exchange")
-"""What stands beside a stateful step's verb, not among its arguments."""
-_STATEFUL_VERBS = ("agg", "top_k", "distinct", "ordered", "process")
-_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
+_OPTIONS = {
+    "key_by": ("routing", "balance", "exchange"),
+    "agg": ("ttl", "name", "late_rows"),
+    "top_k": ("ttl", "name", "late_rows"),
+    "distinct": ("ttl", "name"),
+    "ordered": ("name", "late_rows"),
+    "process": ("name",),
+}
+"""Attributes that stand beside a step's verb, not among its arguments."""
+_CALLS = {"lookup": "table", "process": "processor"}
+"""What in a step is a name with arguments."""
+# A text that begins with a zero more is a name of digits, such as 0815.
+_NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -137,7 +145,9 @@ def _read_stream(element: Element) -> dict[str, Any]:
         stream["from"] = [name.strip() for name in stream["from"].split(",")]
     steps = []
     for child in element:
-        if child.tag == "to":
+        if child.tag == "from":
+            stream.setdefault("from", []).append(_text(child))
+        elif child.tag == "to":
             sinks: list[Any] = [_read_arguments(sink) for sink in child]
             stream.setdefault("to", []).extend(sinks or [_text(child)])
         else:
@@ -146,32 +156,41 @@ def _read_stream(element: Element) -> dict[str, Any]:
 
 
 def _read_step(element: Element) -> dict[str, Any]:
-    options = {}
-    if element.tag in _STATEFUL_VERBS:
-        options = {key: element.attrib.pop(key) for key in _STEP_OPTIONS if key in element.attrib}
+    options: dict[str, Any] = {
+        key: element.attrib.pop(key) for key in _OPTIONS.get(element.tag, ()) if key in element.attrib
+    }
     if element.tag == "key_by":
-        options = {key: element.attrib.pop(key) for key in _KEY_OPTIONS if key in element.attrib}
         for child in (*element.findall("balance"), *element.findall("merge")):
             options[child.tag] = _read_value(child)
             element.remove(child)
     if element.tag in ("select", "with_columns", "key_by", "distinct"):
         return {element.tag: _read_columns(element), **options}
     if element.tag == "agg":
-        return {"agg": {child.tag: _read_call(child) for child in element}, **options}
-    if element.tag == "process":
-        return {"process": _read_process(element), **options}
-    # Texts whatever they look like: the format knows which of its fields are numbers.
-    return {element.tag: _read_value(element, scalar=str), **options}
+        _refuse_attributes(element)
+        return {"agg": {_name_of(child): _read_call(child) for child in element}, **options}
+    return {element.tag: _read_fields(element), **options}
 
 
-def _read_process(element: Element) -> dict[str, Any]:
-    fields: dict[str, Any] = dict(element.attrib)
-    for child in element:
-        fields[child.tag] = _read_call(child) if child.tag == "processor" else _read_value(child, scalar=str)
-    return fields
+def _read_fields(element: Element) -> Any:
+    """Read a step's fields as texts whatever they look like: the format knows which of them are numbers."""
+    call = element.find(_CALLS[element.tag]) if element.tag in _CALLS else None
+    if call is None:
+        return _read_value(element, scalar=str)
+    element.remove(call)
+    fields = _read_value(element, scalar=str)
+    return (fields if isinstance(fields, dict) else {}) | {call.tag: _read_call(call)}
+
+
+def _refuse_attributes(element: Element) -> None:
+    if element.attrib:
+        known = _OPTIONS.get(element.tag, ())
+        name = next(iter(element.attrib))
+        msg = f"<{element.tag}> has an attribute {name!r}; {name_alternatives(name, known, 'its attributes are')}"
+        raise FlowError(msg)
 
 
 def _read_columns(element: Element) -> Any:
+    _refuse_attributes(element)
     if not len(element):
         return _text(element)
     columns: list[Any] = []
@@ -215,13 +234,19 @@ def _read_value(element: Element, scalar: Callable[[str], Any] = _read_scalar) -
         return scalar(_text(element))
     fields: dict[str, Any] = {key: scalar(value) for key, value in element.attrib.items()}
     for child in element:
+        name = _name_of(child)
         value = _read_value(child, scalar)
-        if child.tag in fields:
-            before = fields[child.tag]
-            fields[child.tag] = [*before, value] if isinstance(before, list) else [before, value]
+        if name in fields:
+            before = fields[name]
+            fields[name] = [*before, value] if isinstance(before, list) else [before, value]
         else:
-            fields[child.tag] = value
+            fields[name] = value
     return fields
+
+
+def _name_of(element: Element) -> str:
+    """Return what an element stands for; ``<column name="kilo volts">`` is for names that no element can have."""
+    return element.attrib.pop("name", element.tag) if element.tag == "column" else element.tag
 
 
 def _text(element: Element) -> str:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
+import polars as pl
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from anabranch.errors import FlowError, name_alternatives
 from anabranch.eventtime import parse_duration
+from anabranch.query.column_types import parse_schema
+from anabranch.query.event_times import NO_LIMIT
 
 
 class Section(BaseModel):
     """A mapping with known fields; ``shorthand`` names the one that a bare value stands for."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
     shorthand: ClassVar[str | None] = None
 
     @model_validator(mode="before")
@@ -46,8 +49,25 @@ def _check_duration(value: Any) -> Any:
     return value
 
 
+def read_schema(value: Any) -> dict[str, pl.DataType]:
+    """Return columns with their types, or raise ``ValueError`` for what are none."""
+    if not isinstance(value, Mapping) or not value:
+        msg = f"is {describe_found(value)}; give columns with their types, such as {{sensor: Int64}}"
+        raise ValueError(msg)
+    try:
+        return parse_schema(value)
+    except FlowError as error:
+        raise ValueError(str(error)) from error
+
+
+def read_none(value: Any) -> Any:
+    """Take ``none`` for None, where that is something one may say."""
+    return None if value == NO_LIMIT else value
+
+
 Names = Annotated[list[str], BeforeValidator(one_or_many), Field(min_length=1)]
 Duration = Annotated[str, BeforeValidator(_check_duration)]
+Schema = Annotated[dict[str, pl.DataType], BeforeValidator(read_schema)]
 
 
 class Call(BaseModel):

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+import polars as pl
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from anabranch.model import LatePolicy
 from anabranch.model.balance import AUTO, ProtocolChoice
@@ -14,7 +15,18 @@ from anabranch.model.exchanges import ExchangeChoice
 from anabranch.model.lookups import MissingPolicy
 from anabranch.model.operations import UnfilledPolicy
 from anabranch.model.times import ClockLevel
-from anabranch.query.flow_sections import Call, Columns, Duration, Names, Section
+from anabranch.query.flow_sections import (
+    Call,
+    Columns,
+    Duration,
+    Names,
+    Schema,
+    Section,
+    describe_found,
+    one_or_many,
+    read_none,
+    read_schema,
+)
 
 
 class FunctionArguments(Section):
@@ -22,7 +34,7 @@ class FunctionArguments(Section):
 
     shorthand: ClassVar[str | None] = "function"
     function: str
-    columns: dict[str, str] | None = Field(default=None, alias="schema")
+    columns: Schema | None = Field(default=None, alias="schema")
 
 
 class WatermarkArguments(Section):
@@ -93,7 +105,18 @@ class ProcessArguments(Section):
     """A processor, ``module:Class``, if need be with arguments, and the columns that it emits."""
 
     processor: Call
-    columns: dict[str, str] = Field(alias="schema", min_length=1)
+    columns: Schema = Field(alias="schema")
+
+
+def _read_looked_up(value: Any) -> Any:
+    """Read the columns of a table: their names, or their names with types."""
+    if isinstance(value, Mapping):
+        return read_schema(value)
+    columns = one_or_many(value)
+    if not columns or not all(isinstance(column, str) for column in columns):
+        msg = f"is {describe_found(value)}; give names of columns, or names with their types"
+        raise ValueError(msg)
+    return columns
 
 
 class LookupArguments(Section):
@@ -101,10 +124,10 @@ class LookupArguments(Section):
 
     table: Call
     on: Names
-    columns: dict[str, str] | Names | None = None
+    columns: Annotated[dict[str, pl.DataType] | list[str], BeforeValidator(_read_looked_up)] | None = None
     missing: MissingPolicy | None = None
     cache: int | None = None
-    expires: Duration | None = None
+    expires: Annotated[Duration | None, BeforeValidator(read_none)] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -144,7 +167,7 @@ class TriggerArguments(Section):
 
     every_seconds: float | None = None
     every_rows: int | None = None
-    imbalance_above: float | None = None
+    imbalance_above: Annotated[float | None, BeforeValidator(read_none)] = None
     balance_below: float | None = None
     smallest_improvement: float | None = None
     cool_down_seconds: float | None = None
@@ -184,6 +207,10 @@ class KeyByStep(Section):
     balance: Annotated[BalanceArguments | None, BeforeValidator(_read_balance)] = BalanceArguments()
 
 
+def _read_distinct(value: Any) -> Any:
+    return [] if value is None or value == "" else one_or_many(value)
+
+
 class WatermarkStep(Section):
     watermark: WatermarkArguments
 
@@ -205,19 +232,34 @@ class _StatefulStep(Section):
     name: str | None = None
 
 
-class AggStep(_StatefulStep):
+class _LateStep(Section):
+    late_rows: str | None = None
+    """The name under which other streams take the rows that came too late for this step."""
+
+
+class AggStep(_StatefulStep, _LateStep):
     agg: dict[str, Call] = Field(min_length=1)
 
+    @field_validator("agg")
+    @classmethod
+    def _refuse_options(cls, results: dict[str, Call]) -> dict[str, Call]:
+        for name in ("ttl", "name"):
+            if name in results:
+                msg = f"a result cannot be called {name!r}, as that is an option of the step, which stands beside agg"
+                raise ValueError(msg)
+        return results
 
-class TopKStep(_StatefulStep):
+
+class TopKStep(_StatefulStep, _LateStep):
     top_k: TopKArguments
 
 
 class DistinctStep(_StatefulStep):
-    distinct: Names
+    distinct: Annotated[list[str], BeforeValidator(_read_distinct)]
+    """No columns: the keys."""
 
 
-class OrderedStep(Section):
+class OrderedStep(_LateStep):
     ordered: OrderedArguments
     name: str | None = None
 

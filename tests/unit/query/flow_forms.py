@@ -145,7 +145,7 @@ flow = make()
 
 def files(path: str, format: str = "json", *, schema: Mapping[str, Any], max_rows: int | None = None) -> FakeSource:
     """Return a source that only has columns."""
-    from anabranch.query.column_types import parse_type
+    from anabranch.model.type_names import parse_type
 
     columns = {name: parse_type(kind) if isinstance(kind, str) else kind for name, kind in schema.items()}
     return FakeSource(f"files {path.rstrip('/')} ({format})", columns)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 from anabranch.errors import FlowError
@@ -101,22 +100,3 @@ def test_all_problems_are_named_at_once(folder: Path) -> None:
 def test_wrong_xml_names_what_is_allowed(folder: Path, text: str, message: str) -> None:
     with pytest.raises(FlowError, match=message):
         load(folder, text, "changed.xml")
-
-
-@pytest.mark.parametrize(
-    ("text", "dtype"),
-    [
-        ("int64", pl.Int64()),
-        ("long", pl.Int64()),
-        ("Datetime", pl.Datetime("us")),
-        ("datetime[ms]", pl.Datetime("ms")),
-        ("Datetime(us, UTC)", pl.Datetime("us", "UTC")),
-        ("Decimal(18, 2)", pl.Decimal(18, 2)),
-        ("List(List(Int32))", pl.List(pl.List(pl.Int32()))),
-        ("Duration(ms)", pl.Duration("ms")),
-    ],
-)
-def test_types_are_written_as_polars_prints_them_or_as_people_say(text: str, dtype: pl.DataType) -> None:
-    from anabranch.query.column_types import parse_type
-
-    assert parse_type(text) == dtype

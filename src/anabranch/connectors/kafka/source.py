@@ -171,11 +171,11 @@ def _check_choice(name: str, given: str, allowed: Sequence[str]) -> None:
         raise FlowError(msg)
 
 
-def _read_start(start: str | datetime.datetime) -> StartAt:
+def _read_start(start: str | datetime.date) -> StartAt:
     if start in ("earliest", "latest"):
         return StartAt(str(start))
     try:
-        moment = datetime.datetime.fromisoformat(start) if isinstance(start, str) else start
+        moment = datetime.datetime.fromisoformat(str(start))
     except ValueError:
         msg = f"start is {start!r}; use 'earliest', 'latest', a datetime, or a time such as '2026-01-31T12:00:00Z'"
         raise FlowError(msg) from None
