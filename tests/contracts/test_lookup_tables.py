@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from anabranch.connectors import redis_table, sql_table
-from anabranch.errors import SourceError
+from anabranch.errors import FlowError, SourceError
 from anabranch.model.lookups import LookupTable
 from servers.mariadb import MariadbServer
 from servers.postgres import PostgresServer
@@ -129,3 +129,59 @@ def test_a_redis_text_fills_one_column(redis_server: RedisServer) -> None:
     table = redis_table(redis_server.url, f"{prefix}:{{ad}}")
     found = table.fetch(pl.DataFrame({"ad": ["b", "x", "a"]}), {"campaign": pl.Int64()})
     assert found.rows() == [("b", 8), ("a", 7)]
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_a_key_with_several_rows_is_found_before_the_first_batch(kind: str, request: pytest.FixtureRequest) -> None:
+    server = request.getfixturevalue(kind)
+    name = f"ads_{uuid.uuid4().hex[:12]}"
+    server.execute(f"CREATE TABLE {name} (ad VARCHAR(100), part INTEGER, campaign INTEGER)")
+    for row in (("a", 1, 1), ("A", 1, 2), ("a ", 1, 3), ("a", 2, 4), (None, 1, 5), (None, 1, 6)):
+        server.execute(f"INSERT INTO {name} VALUES (%s, %s, %s)", *row)
+    columns: dict[str, pl.DataType] = {"campaign": pl.Int64()}
+    table = sql_table(server.url, name, key=("ad", "part"))
+    # Databases may take 'a', 'A' and 'a ' for the same text; a stream's keys are told apart.
+    keys: dict[str, pl.DataType] = {"ad": pl.String(), "part": pl.Int32()}
+    table.check(keys, columns)
+    with pytest.raises(SourceError, match=r"several rows for {'ad': 'a'}"):
+        sql_table(server.url, name).check(KEYS, columns)
+    server.execute(f"INSERT INTO {name} VALUES (%s, %s, %s)", "A", 1, 7)
+    with pytest.raises(SourceError, match=r"several rows for {'ad': 'A', 'part': 1}"):
+        table.check(keys, columns)
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_keys_of_another_type_are_refused_before_the_first_batch(kind: str, request: pytest.FixtureRequest) -> None:
+    server = request.getfixturevalue(kind)
+    name = f"ads_{uuid.uuid4().hex[:12]}"
+    server.execute(
+        f"CREATE TABLE {name} (word VARCHAR(100), number BIGINT, whole NUMERIC(10, 0), flag BOOLEAN, c INTEGER)"
+    )
+    server.execute(f"INSERT INTO {name} VALUES ('01', 1, 2, TRUE, 7)")
+    columns: dict[str, pl.DataType] = {"c": pl.Int64()}
+    for column, dtype in (("word", pl.Int64()), ("number", pl.String()), ("whole", pl.String()), ("word", pl.Date())):
+        with pytest.raises(FlowError, match=f"as its key '{column}', the stream has"):
+            sql_table(server.url, name).check({column: dtype}, columns)
+    for column, dtype in (("word", pl.String()), ("number", pl.Int8()), ("whole", pl.Int32()), ("flag", pl.Boolean())):
+        table = sql_table(server.url, name)
+        table.check({column: dtype}, columns)
+        value = {"word": "01", "number": 1, "whole": 2, "flag": True}[column]
+        assert table.fetch(pl.DataFrame({column: [value]}, schema={column: dtype}), columns).height == 1
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_a_look_for_repeated_keys_that_takes_long_is_given_up(
+    kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = request.getfixturevalue(kind)
+    name = f"slow_{uuid.uuid4().hex[:12]}"
+    pause = {"postgres": "pg_sleep(20)::text", "mariadb": "SLEEP(20)"}[kind]
+    server.execute(f"CREATE TABLE {name}_rows (ad VARCHAR(100), campaign INTEGER)")
+    server.execute(f"INSERT INTO {name}_rows VALUES ('a', 1), ('a', 2)")
+    server.execute(
+        f"CREATE VIEW {name} AS SELECT ad, campaign FROM {name}_rows WHERE campaign = 1 OR {pause} IS NOT NULL"
+    )
+    monkeypatch.setattr("anabranch.connectors.lookups.sql.LOOK_SECONDS", 0.5)
+    began = time.monotonic()
+    sql_table(server.url, name).check(KEYS, {"campaign": pl.Int64()})
+    assert time.monotonic() - began < 10

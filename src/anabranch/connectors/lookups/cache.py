@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import polars as pl
 
+from anabranch.connectors.lookups.keys import as_keys, check_key_types, refuse_repeated
 from anabranch.errors import SourceError
 from anabranch.model.lookups import LookupTable, WholeTable
 
@@ -73,15 +74,13 @@ class TableCache:
     def _load_whole(self, table: WholeTable) -> None:
         if self._oldest is not None:
             return
-        rows = self._conform(table.load(self._keys, self._columns)).drop_nulls(list(self._keys))
-        self._known = self._stamp(rows)
+        self._known = self._stamp(self._conform(table.load(self._keys, self._columns)))
         self._oldest = self._monotonic()
 
     def _conform(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the table's rows in the types that were declared, each key once, marked as found."""
-        schema = {**self._keys, **self._columns}
         try:
-            rows = rows.select(pl.col(name).cast(dtype) for name, dtype in schema.items())
+            rows = rows.select(*self._keys, *(pl.col(name).cast(dtype) for name, dtype in self._columns.items()))
         except pl.exceptions.PolarsError as error:
             found = ", ".join(f"{name} {dtype}" for name, dtype in rows.schema.items())
             msg = (
@@ -89,11 +88,9 @@ class TableCache:
                 f"it gave {found}; declare the columns as they are, and convert them by with_columns()"
             )
             raise SourceError(msg) from error
-        repeated = rows.filter(rows.select(list(self._keys)).is_duplicated())
-        if repeated.height:
-            key = repeated.select(list(self._keys)).row(0, named=True)
-            msg = f"{self._table.label} has several rows for {key}; a lookup needs one row a key: make it so, or a view"
-            raise SourceError(msg)
+        check_key_types(self._table.label, self._keys, rows.schema)
+        rows = as_keys(rows, self._keys)
+        refuse_repeated(self._table.label, rows, self._keys)
         return rows.with_columns(pl.lit(value=True).alias(FOUND))
 
     def _stamp(self, rows: pl.DataFrame) -> pl.DataFrame:

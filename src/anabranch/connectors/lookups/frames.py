@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
+from anabranch.connectors.lookups.keys import as_keys, check_key_types, refuse_repeated
 from anabranch.errors import FlowError, SourceError
 
 LARGEST_FRAME_BYTES = 256 * 1024 * 1024
@@ -29,12 +30,11 @@ class FrameTable:
 
     def check(self, keys: Mapping[str, pl.DataType], columns: Mapping[str, pl.DataType]) -> None:
         require_columns(self.label, self.frame.schema, keys, columns)
+        check_key_types(self.label, keys, self.frame.schema)
+        refuse_repeated(self.label, as_keys(self.frame.select(list(keys)), keys), keys)
 
     def fetch(self, keys: pl.DataFrame, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
-        rows = self.load(keys.schema, columns)
-        return rows.with_columns(pl.col(name).cast(dtype) for name, dtype in keys.schema.items()).join(
-            keys, on=keys.columns, how="semi"
-        )
+        return as_keys(self.load(keys.schema, columns), keys.schema).join(keys, on=keys.columns, how="semi")
 
     def load(self, keys: Mapping[str, pl.DataType], columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
         return self.frame.select(*keys, *columns)
@@ -59,6 +59,8 @@ class ParquetTable:
 
     def check(self, keys: Mapping[str, pl.DataType], columns: Mapping[str, pl.DataType]) -> None:
         require_columns(self.label, self.known_columns(), keys, columns)
+        check_key_types(self.label, keys, self.known_columns())
+        refuse_repeated(self.label, as_keys(self.load(keys, {}), keys), keys)
 
     def fetch(self, keys: pl.DataFrame, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
         return FrameTable(self.load(keys.schema, columns)).fetch(keys, columns)

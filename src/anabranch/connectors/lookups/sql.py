@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,11 +17,14 @@ import polars as pl
 
 from anabranch.connectors.addresses import show_address
 from anabranch.connectors.extras import import_extra
+from anabranch.connectors.lookups.keys import check_key_types, several_rows
 from anabranch.connectors.lookups.waiting import Patience
-from anabranch.errors import FlowError, SourceError
+from anabranch.errors import AnabranchError, FlowError, SourceError
 
 KEYS_AT_ONCE = 5_000
 ANSWER_SECONDS = 10
+LOOK_SECONDS = 3.0
+"""How long the look for keys with several rows may take before the first batch: tables may be large."""
 _CONNECTIONS: dict[str, Any] = {}
 """One connection a database and process: tables are unpickled anew for every flow."""
 _NAME = re.compile(r"^[^\x00-\x1f\"`]+$")
@@ -37,6 +42,14 @@ class _Dialect:
     """What stands before a list of keys of several columns: SQLite wants VALUES."""
     away: Callable[[Exception], bool]
     """Whether an error says that the server is out of reach, rather than that the question is wrong."""
+    as_it_is: str
+    """How a key is grouped by what it is, and not by what the database takes for the same text."""
+    any_of: str
+    """What stands for one of a group's keys."""
+    limited: Callable[[Any, float], AbstractContextManager[None]]
+    """Lets a question take so many seconds at most; it raises what the database says if it took longer."""
+    stored_as: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """What values are kept as that the database has no type for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +75,7 @@ class SqlTable:
             raise FlowError(msg)
         try:
             self._select(pl.DataFrame(schema=dict(keys)).clear(1), columns)
+            self._check_keys(keys)
         except ConnectionError as error:
             msg = f"{self.label} cannot be used: {error}; see that the server runs and that user and password are right"
             raise SourceError(msg) from error
@@ -74,11 +88,46 @@ class SqlTable:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
+    def _check_keys(self, keys: Mapping[str, pl.DataType]) -> None:
+        """Raise ``FlowError`` for keys of another type, ``SourceError`` for one of several rows if it is soon found."""
+        dialect = _dialect_of(self.url)
+        quoted = [_quote(name, dialect.quote) for name in self.key or keys]
+        there = " AND ".join(f"{name} IS NOT NULL" for name in quoted)
+        source = f"FROM {self._quoted_table(dialect)} WHERE {there}"
+        one = self._query(dialect, f"SELECT {', '.join(quoted)} {source} LIMIT 1", [])
+        if not one:
+            return
+        self._check_types(keys, one[0], FlowError)
+        grouped = ", ".join(dialect.as_it_is.format(name) for name in quoted)
+        columns = ", ".join(dialect.any_of.format(name) for name in quoted)
+        repeated = self._query_soon(
+            dialect, f"SELECT {columns} {source} GROUP BY {grouped} HAVING COUNT(*) > 1 LIMIT 1"
+        )
+        if repeated:
+            raise several_rows(self.label, dict(zip(keys, repeated[0], strict=True)))
+
+    def _check_types(self, keys: Mapping[str, pl.DataType], row: tuple[Any, ...], error: type[AnabranchError]) -> None:
+        found = pl.DataFrame([row[: len(keys)]], schema=list(keys), orient="row")
+        check_key_types(self.label, keys, found.schema, _dialect_of(self.url).stored_as, error)
+
+    def _query_soon(self, dialect: _Dialect, query: str) -> list[tuple[Any, ...]]:
+        """Return the rows, or none if they take long to find."""
+        connection = _CONNECTIONS[self.url]
+        try:
+            with dialect.limited(connection, LOOK_SECONDS):
+                return self._query(dialect, query, [])
+        except Exception:
+            # Workers look at the keys that they fetch, and find it then.
+            _close(_CONNECTIONS.pop(self.url, connection))
+            return []
+
+    def _quoted_table(self, dialect: _Dialect) -> str:
+        return ".".join(_quote(part, dialect.quote) for part in self.table.split("."))
+
     def _select(self, keys: pl.DataFrame, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
         dialect = _dialect_of(self.url)
         names = self.key or tuple(keys.columns)
         quoted = [_quote(name, dialect.quote) for name in (*names, *columns)]
-        table = ".".join(_quote(part, dialect.quote) for part in self.table.split("."))
         key = ", ".join(quoted[: len(names)])
         one = ", ".join([dialect.placeholder] * len(names))
         if len(names) == 1:
@@ -87,9 +136,11 @@ class SqlTable:
         else:
             wanted = ", ".join([f"({one})"] * keys.height)
             condition = f"({key}) IN ({dialect.tuples}{wanted})"
-        query = f"SELECT {', '.join(quoted)} FROM {table} WHERE {condition}"
+        query = f"SELECT {', '.join(quoted)} FROM {self._quoted_table(dialect)} WHERE {condition}"
         parameters = [value for row in keys.rows() for value in row]
         rows = self._query(dialect, query, parameters)
+        if rows:
+            self._check_types(keys.schema, rows[0], SourceError)
         schema: dict[str, Any] = {**keys.schema, **columns}
         try:
             return pl.DataFrame(rows, schema=schema, orient="row", strict=True)
@@ -213,14 +264,67 @@ def _is_sqlite_away(error: Exception) -> bool:
     return isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
 
 
-_POSTGRES = _Dialect(_connect_postgres, '"', "%s", 60_000, "", _is_postgres_away)
-_MARIADB = _Dialect(_connect_mariadb, "`", "%s", 60_000, "", _is_mariadb_away)
+@contextmanager
+def _limit_postgres(connection: Any, seconds: float) -> Iterator[None]:
+    connection.execute(f"SET statement_timeout = {int(seconds * 1000)}")
+    yield
+    connection.execute("RESET statement_timeout")
+
+
+@contextmanager
+def _limit_mariadb(connection: Any, seconds: float) -> Iterator[None]:
+    # MySQL counts in milliseconds, under another name.
+    is_mariadb = "mariadb" in str(connection.get_server_info()).lower()
+    name, limit = ("max_statement_time", seconds) if is_mariadb else ("max_execution_time", int(seconds * 1000))
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET SESSION {name} = {limit}")
+        yield
+        cursor.execute(f"SET SESSION {name} = DEFAULT")
+
+
+@contextmanager
+def _limit_sqlite(connection: Any, seconds: float) -> Iterator[None]:
+    deadline = time.monotonic() + seconds
+    connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
+    try:
+        yield
+    finally:
+        connection.set_progress_handler(None, 0)
+
+
+_WHOLE = frozenset({"integer"})
+_TEXT = frozenset({"text"})
+_POSTGRES = _Dialect(_connect_postgres, '"', "%s", 60_000, "", _is_postgres_away, "{}", "{}", _limit_postgres)
+_MARIADB = _Dialect(
+    _connect_mariadb,
+    "`",
+    "%s",
+    60_000,
+    "",
+    _is_mariadb_away,
+    "CAST({} AS BINARY)",
+    "MIN({})",
+    _limit_mariadb,
+    {"boolean": _WHOLE},
+)
+_SQLITE = _Dialect(
+    _connect_sqlite,
+    '"',
+    "?",
+    900,
+    "VALUES ",
+    _is_sqlite_away,
+    "{} COLLATE BINARY",
+    "{}",
+    _limit_sqlite,
+    {"boolean": _WHOLE, "date": _TEXT, "time without a zone": _TEXT, "time with a zone": _TEXT, "decimal": _TEXT},
+)
 _DIALECTS: dict[str, _Dialect] = {
     "postgresql": _POSTGRES,
     "postgres": _POSTGRES,
     "mariadb": _MARIADB,
     "mysql": _MARIADB,
-    "sqlite": _Dialect(_connect_sqlite, '"', "?", 900, "VALUES ", _is_sqlite_away),
+    "sqlite": _SQLITE,
 }
 
 
