@@ -18,16 +18,21 @@ from anabranch.connectors.sinks import check_writable
 from anabranch.connectors.staged_frames import is_url, read_staged
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile
+from anabranch.model.column_kinds import has_empty_struct, holds, with_leaves
 
 Mode = Literal["append", "upsert"]
 
-_UNSIGNED: dict[type[pl.DataType], pl.DataType] = {
+_FORMS: dict[type[pl.DataType], pl.DataType] = {
     pl.UInt8: pl.Int16(),
     pl.UInt16: pl.Int32(),
     pl.UInt32: pl.Int64(),
     pl.UInt64: pl.Decimal(20, 0),
+    pl.Duration: pl.Int64(),
+    pl.Categorical: pl.String(),
+    pl.Enum: pl.String(),
 }
-_NO_FORM = (pl.Time, pl.Object, pl.Null, pl.Int128)
+"""What has no type there → what it is written as."""
+_NO_FORM = (pl.Time, pl.Object, pl.Null, pl.Int128, pl.UInt128, pl.Float16)
 
 
 @dataclass(slots=True)
@@ -67,7 +72,7 @@ class DeltaSink(StagedByTasks):
         check_columns(schema, self.keys, f"keys of {self.label}")
         check_columns(schema, self.partition_by, f"partition_by of {self.label}")
         for column, kind in schema.items():
-            if isinstance(kind, _NO_FORM):
+            if holds(kind, *_NO_FORM) or has_empty_struct(kind):
                 msg = f"column {column!r} is {kind}, which Delta Lake has no type for; cast it before the sink"
                 raise SinkError(msg)
         if not is_url(self.path):
@@ -232,15 +237,18 @@ def _application(flow: str) -> str:
 
 
 def _as_delta(column: str, kind: pl.DataType) -> pl.Expr:
-    value = pl.col(column)
+    in_microseconds = with_leaves(kind, _in_microseconds)
+    return pl.col(column).cast(in_microseconds).cast(with_leaves(in_microseconds, _form_of))
+
+
+def _in_microseconds(kind: pl.DataType) -> pl.DataType:
     if isinstance(kind, pl.Datetime):
-        return value.dt.cast_time_unit("us")
-    if isinstance(kind, pl.Duration):
-        return value.dt.total_microseconds()
-    if isinstance(kind, pl.Categorical | pl.Enum):
-        return value.cast(pl.String)
-    wider = _UNSIGNED.get(kind.base_type())
-    return value if wider is None else value.cast(wider)
+        return pl.Datetime("us", None if kind.time_zone is None else "UTC")
+    return pl.Duration("us") if isinstance(kind, pl.Duration) else kind
+
+
+def _form_of(kind: pl.DataType) -> pl.DataType:
+    return _FORMS.get(kind.base_type(), kind)
 
 
 def _first_line(error: BaseException) -> str:

@@ -17,6 +17,7 @@ from anabranch.connectors.databases.staged_rows import check_columns
 from anabranch.connectors.encodings import encode_arrow, encode_json_lines
 from anabranch.connectors.extras import import_extra
 from anabranch.errors import SinkError
+from anabranch.model.column_kinds import holds
 
 Format = Literal["json", "avro", "protobuf", "raw"]
 KEY, VALUE, HEADERS, TIME = "key", "value", "headers", "timestamp_ms"
@@ -67,7 +68,7 @@ class JsonEncoder:
     def check(self, schema: Mapping[str, pl.DataType]) -> None:
         """Raise ``SinkError`` for a column that JSON cannot hold."""
         for column, kind in schema.items():
-            if isinstance(kind, pl.Binary | pl.Object):
+            if holds(kind, pl.Binary, pl.Object):
                 msg = f"column {column!r} is {kind}, which JSON cannot hold; cast it, leave it out, or use format='raw'"
                 raise SinkError(msg)
 
@@ -195,6 +196,10 @@ class MessageStaging:
         if self.timestamp and not isinstance(schema[self.timestamp], pl.Datetime):
             msg = f"timestamp of {self.label}: the column {self.timestamp!r} is {schema[self.timestamp]}, no time"
             raise SinkError(msg)
+        if len(self.key) > 1:
+            JsonEncoder().check({column: schema[column] for column in self.key})
+        for column in (*self.key, *(column for _, column in self.headers)):
+            as_text(column, schema[column], "iso")
         self.encoder.check(schema)
 
     def encode(self, frame: pl.DataFrame) -> bytes:

@@ -15,8 +15,7 @@ from anabranch.connectors.shelves import open_shelf
 from anabranch.connectors.staged_frames import is_url
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile
-
-_NO_JSON_FORM = (pl.Binary, pl.Object)
+from anabranch.model.column_kinds import has_empty_struct, holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +37,13 @@ class PartFileSink:
 
     def check(self, schema: Mapping[str, pl.DataType]) -> None:
         """Raise ``SinkError`` if the directory cannot be written or a column has no form in the files."""
-        if self.suffix == ".json":
-            for column, kind in schema.items():
-                if isinstance(kind, _NO_JSON_FORM):
-                    msg = f"column {column!r} is {kind}, which JSON lines cannot hold; cast it, or write Parquet"
-                    raise SinkError(msg)
+        for column, kind in schema.items():
+            if self.suffix == ".json" and holds(kind, pl.Binary, pl.Object):
+                msg = f"column {column!r} is {kind}, which JSON lines cannot hold; cast it, or write Parquet"
+                raise SinkError(msg)
+            if self.suffix == ".parquet" and (holds(kind, pl.Object) or has_empty_struct(kind)):
+                msg = f"column {column!r} is {kind}, which Parquet cannot hold; cast it, or leave it out by select()"
+                raise SinkError(msg)
         if is_url(self.directory):
             open_shelf(self.directory)
         else:

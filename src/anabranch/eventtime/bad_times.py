@@ -54,17 +54,6 @@ def find_bad_times(times: pl.Series, limits: TimeLimits, now_us: int | None) -> 
     return found
 
 
-def has_odd_years(times: pl.Series) -> bool:
-    """Say whether a Datetime column has times that cannot even be written, because of their year."""
-    dtype = times.dtype
-    assert isinstance(dtype, pl.Datetime)
-    many, one = _UNITS_PER_US[dtype.time_unit]
-    ticks = times.to_physical()
-    return any(
-        isinstance(value, int) and abs(value) * one > _FURTHEST_US * many for value in (ticks.min(), ticks.max())
-    )
-
-
 def _say(time_us: int) -> str:
     try:
         moment = _EPOCH + timedelta(microseconds=time_us)

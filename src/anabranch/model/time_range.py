@@ -14,19 +14,24 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31, in days since 1970."""
 _LARGEST_TICK = 2**63 - 1
 
-TIME_TYPES = (pl.Datetime, pl.Date, pl.Time)
+TIME_TYPES = (pl.Datetime, pl.Date, pl.Time, pl.Duration)
+TimeType = pl.Datetime | pl.Date | pl.Time | pl.Duration
 
 
-def time_bounds(kind: pl.Datetime | pl.Date | pl.Time) -> tuple[int, int]:
+def time_bounds(kind: TimeType) -> tuple[int, int]:
     """Return the first and the last value that a type for times may have, as it is kept: in days, or in its own ticks.
 
     Those are the years 1 to 9999, in nanoseconds what 64 bits hold; with a zone other than UTC a day less at both ends,
-    so that the local time lies within them wherever the zone is. A time of day lies within a day.
+    so that the local time lies within them wherever the zone is. A time of day lies within a day, a duration within
+    what 64 bits hold in microseconds.
     """
     if isinstance(kind, pl.Date):
         return _FIRST_DAY, _LAST_DAY
     if isinstance(kind, pl.Time):
         return 0, _SECONDS_PER_DAY * 10**9 - 1
+    if isinstance(kind, pl.Duration):
+        longest = _LARGEST_TICK // 1000 if kind.time_unit == "ms" else _LARGEST_TICK
+        return -longest, longest
     per_day = _SECONDS_PER_DAY * _TICKS_PER_SECOND[kind.time_unit]
     first = max(_FIRST_DAY * per_day, -_LARGEST_TICK)
     last = min((_LAST_DAY + 1) * per_day - 1, _LARGEST_TICK)
@@ -34,7 +39,7 @@ def time_bounds(kind: pl.Datetime | pl.Date | pl.Time) -> tuple[int, int]:
     return first + margin, last - margin
 
 
-def describe_time_bounds(kind: pl.Datetime | pl.Date | pl.Time) -> str:
+def describe_time_bounds(kind: TimeType) -> str:
     """Say which times a type may hold, for the reason of a row that is refused."""
     plain = pl.Datetime(kind.time_unit) if isinstance(kind, pl.Datetime) else kind
     first, last = pl.Series(time_bounds(kind)).cast(plain).to_list()

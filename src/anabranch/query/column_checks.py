@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from anabranch.errors import FlowError, name_alternatives
+from anabranch.model.column_kinds import holds
 from anabranch.query.labels import describe_columns
 
 ColumnTypes = Mapping[str, pl.DataType | type[pl.DataType]]
@@ -55,6 +56,14 @@ def check_time_column(column: str, schema: Mapping[str, pl.DataType]) -> None:
         hint = f'.with_columns({column}=pl.from_epoch("{column}", "ms"))' if dtype.is_integer() else "a cast"
         msg = f"watermark: {column!r} is {dtype}, not a Datetime; make it one first, by {hint}"
         raise FlowError(msg)
+
+
+def check_kinds(where: str, schema: Mapping[str, pl.DataType]) -> None:
+    """Raise ``FlowError`` for columns of Python objects: no file, exchange or sink can hold them."""
+    for column, dtype in schema.items():
+        if holds(dtype, pl.Object, pl.Unknown):
+            msg = f"{where}: {column!r} is {dtype}, which cannot leave a process; give it a type, as by return_dtype=…"
+            raise FlowError(msg)
 
 
 def check_same_columns(first: Mapping[str, pl.DataType], other: Mapping[str, pl.DataType]) -> None:

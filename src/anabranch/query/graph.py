@@ -9,6 +9,7 @@ import polars as pl
 
 from anabranch.errors import FlowError
 from anabranch.model import Sink
+from anabranch.query.column_checks import check_kinds
 from anabranch.query.endpoint_checks import check_sink, check_source
 from anabranch.query.lookups import Lookup
 from anabranch.query.nodes import EventTime, Node, Operation, Output, Readable, Spring
@@ -92,6 +93,7 @@ class FlowGraph:
         for source in self.sources:
             source.check()
         for node in self.nodes.values():
+            check_kinds(node.label, node.schema)
             if isinstance(node.operation, Output):
                 node.operation.sink.check(node.schema)
             elif isinstance(node.operation, Lookup):

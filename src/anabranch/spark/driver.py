@@ -26,13 +26,13 @@ from anabranch.spark.anchors import warn_of_missing_settings
 from anabranch.spark.batch import BatchRunner, FlowIdentity
 from anabranch.spark.batch_job import BatchInput
 from anabranch.spark.clocks import is_due
+from anabranch.spark.dead_letters import DEAD_LETTER_SCHEMA
 from anabranch.spark.flow_query import FlowQuery
 from anabranch.spark.flow_routes import Steering
 from anabranch.spark.flow_waits import FlowWaits
 from anabranch.spark.lanes import check_lanes
 from anabranch.spark.listening import CommandListener, open_channels
 from anabranch.spark.offsets import read_offset, read_trigger_time
-from anabranch.spark.pipeline import DEAD_LETTER_SCHEMA
 from anabranch.spark.publishing import Publisher
 from anabranch.spark.session import flow_session, runs_locally
 from anabranch.spark.settings import AVAILABLE_NOW, ONCE, RunSettings

@@ -9,10 +9,9 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import polars_hash as plh
 
 from anabranch.connectors.lookups.cache import FOUND
-from anabranch.eventtime.bad_times import find_bad_times, has_odd_years
+from anabranch.eventtime.bad_times import find_bad_times
 from anabranch.model import HASH, ORDER, TIME, WINDOW
 from anabranch.model.columns import PARTITION
 from anabranch.model.exchanges import HoldingKernel
@@ -23,11 +22,14 @@ from anabranch.query.nodes import LateRows, Node, Output, Spring, Stateful, Wate
 from anabranch.routing import hash_keys
 from anabranch.routing.routes import Routes
 from anabranch.spark.blocks import Block, cut, encode, held_of, ledger, meeting_of, times_of, write_json
+from anabranch.spark.content_order import order_by_content
+from anabranch.spark.dead_letters import bury_rows, bury_texts
 from anabranch.spark.lanes import ReadLane
 from anabranch.spark.phases import divide_by_phase, keys_of, window_of
 from anabranch.spark.rising_times import last_level_told
 from anabranch.spark.slot_lateness import SlotTimes, count_slot_late
 from anabranch.spark.spec import DEAD_LETTER, BatchSpec, FlowProgram
+from anabranch.spark.time_guard import columns_with_new_times, find_rows_out_of_time
 from anabranch.spark.time_sightings import TimeSightings
 from anabranch.state.runs import WriteName
 
@@ -37,8 +39,6 @@ ROWS_MERGED_AT_ONCE = 4_000_000
 ORDINAL_SHIFT = 36
 BEHIND_A_HOP = -1
 """The ordinal of rows that a stateful operator made: they have no place in any split."""
-
-_PAYLOAD_BYTES = 4096
 
 
 class Pipeline:
@@ -64,6 +64,7 @@ class Pipeline:
         self._times = TimeSightings()
         self._slot_times = SlotTimes()
         self._partition = ""
+        self._new_times = {node.id: columns_with_new_times(node) for node in program.plan.nodes.values()}
         self.exchanged: dict[int, int] = defaultdict(int)
         self._sent = {head: np.zeros(phases.slots, np.int64) for head, phases in spec.routes.items()}
         """Rows that each slot got from this task so far, for routes that share out a key's rows."""
@@ -76,7 +77,9 @@ class Pipeline:
         self._partition = partition
 
     def push(self, node: int, frame: pl.DataFrame, ordinal: int) -> None:
-        """Send what left a node on to its children."""
+        """Send what left a node on to its children, without times that no stream may hold."""
+        if frame.height:
+            frame = self._set_apart(node, frame)
         if frame.height == 0:
             return
         for child in self._plan.children[node]:
@@ -94,16 +97,7 @@ class Pipeline:
     def reject(self, source: str, rejected: tuple[tuple[str, str], ...]) -> None:
         """Keep rows that could not be used, with the reason."""
         if rejected:
-            self._dead(
-                pl.DataFrame(
-                    {
-                        "source": [source] * len(rejected),
-                        "reason": [reason for reason, _ in rejected],
-                        "payload": [text for _, text in rejected],
-                    },
-                    schema=DEAD_LETTER_SCHEMA,
-                )
-            )
+            self._dead(bury_texts(source, rejected))
 
     def apply(self, node: Node, frame: pl.DataFrame) -> pl.DataFrame:
         """Return what leaves a node that keeps no state."""
@@ -165,6 +159,16 @@ class Pipeline:
                 frame = self._follow_time(node, operation, frame, ordinal)
             self.push(node.id, self.apply(node, frame), ordinal)
 
+    def _set_apart(self, node: int, frame: pl.DataFrame) -> pl.DataFrame:
+        # Only the columns that somebody wants are read.
+        for column in (name for name in self._new_times[node] if name in frame.columns):
+            found = find_rows_out_of_time(frame.get_column(column))
+            if found is not None:
+                rows, reason = found
+                self._dead(bury_rows(frame.filter(rows), self._plan.nodes[node].label, reason))
+                frame = frame.filter(~rows)
+        return frame
+
     def _look_up(self, node: Node, operation: Lookup, frame: pl.DataFrame) -> pl.DataFrame:
         joined = self._program.lookups[node.id].join(frame)
         found = joined.get_column(FOUND)
@@ -174,7 +178,7 @@ class Pipeline:
         found = found.fill_null(value=False)
         if operation.missing == "reject":
             reason = f"no row for {', '.join(operation.keys)} in {operation.table.label}"
-            self._dead(_dead_rows(frame.filter(~found), node.label, reason))
+            self._dead(bury_rows(frame.filter(~found), node.label, reason))
         return joined.filter(found)
 
     def _follow_time(self, node: Node, operation: Watermark, frame: pl.DataFrame, ordinal: int) -> pl.DataFrame:
@@ -182,7 +186,7 @@ class Pipeline:
         limits, partition = (NO_LIMITS, "") if ordinal == BEHIND_A_HOP else (operation.limits, self._partition)
         bad_times = find_bad_times(frame.get_column(operation.column), limits, self._spec.now_us)
         for bad in bad_times:
-            self._dead(_dead_rows(frame.filter(bad.rows), node.label, bad.reason))
+            self._dead(bury_rows(frame.filter(bad.rows), node.label, bad.reason))
         if bad_times:
             frame = frame.filter(~pl.any_horizontal(bad.rows for bad in bad_times))
         self._times.see(node.id, operation, frame.get_column(operation.column), partition)
@@ -197,7 +201,7 @@ class Pipeline:
             for key in keys:
                 missing = frame.filter(pl.col(key).is_null())
                 if missing.height:
-                    self._dead(_dead_rows(missing, node.label, f"null key {key}"))
+                    self._dead(bury_rows(missing, node.label, f"null key {key}"))
                     frame = frame.filter(pl.col(key).is_not_null())
         if frame.height == 0:
             return
@@ -232,7 +236,7 @@ class Pipeline:
                 expression = expression - pl.duration(microseconds=1)
             columns.append(frame.select(expression.alias(TIME)).to_series())
         if ordinal == BEHIND_A_HOP:
-            columns.append(_content_order(frame))
+            columns.append(order_by_content(frame))
         else:
             start = self._rows_of_split[node.id, ordinal]
             self._rows_of_split[node.id, ordinal] += frame.height
@@ -353,35 +357,3 @@ class Pipeline:
     def _dead(self, frame: pl.DataFrame) -> None:
         self.counters["dead_rows"] += frame.height
         self._results[DEAD_LETTER].append(frame)
-
-
-DEAD_LETTER_SCHEMA: dict[str, pl.DataType] = {"source": pl.String(), "reason": pl.String(), "payload": pl.String()}
-
-
-def _dead_rows(frame: pl.DataFrame, where: str, reason: str) -> pl.DataFrame:
-    # Polars gives up altogether on a time of no year that it knows: such a one is shown as the number it is.
-    frame = frame.with_columns(
-        column.to_physical() for column in frame.iter_columns() if column.dtype == pl.Datetime and has_odd_years(column)
-    )
-    try:
-        text = frame.select(pl.struct(pl.all()).struct.json_encode()).to_series()
-    except pl.exceptions.PolarsError:
-        text = pl.Series([str(row) for row in frame.iter_rows(named=True)], dtype=pl.String)
-    return pl.DataFrame(
-        {"payload": text.str.slice(0, _PAYLOAD_BYTES)},
-    ).select(pl.lit(where).alias("source"), pl.lit(reason).alias("reason"), "payload")
-
-
-def _content_order(frame: pl.DataFrame) -> pl.Series:
-    """Order rows behind a hop by what they are: slots must not matter, and equal rows may change places."""
-    parts = [_as_text(name, dtype) for name, dtype in frame.schema.items()]
-    text = pl.concat_str(parts, separator="\x1f", ignore_nulls=True)
-    return frame.select((plh.concat_str(text).nchash.xxhash64() // 2).cast(pl.Int64).alias(ORDER)).to_series()
-
-
-def _as_text(name: str, dtype: pl.DataType) -> pl.Expr:
-    if dtype.is_nested():
-        return pl.struct(name).struct.json_encode()
-    if dtype == pl.Binary:
-        return pl.col(name).bin.encode("hex")
-    return pl.col(name).cast(pl.String)

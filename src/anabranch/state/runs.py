@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from anabranch.errors import StateDamaged
 from anabranch.model import HASH, WINDOW, RunRef
+from anabranch.model.column_kinds import holds
 from anabranch.state.hot_copies import HotCopies
 from anabranch.state.store import Store
 
@@ -61,7 +62,7 @@ def checksum_of(*pieces: bytes | memoryview | pa.Buffer) -> str:
 
 def encode_run(frame: pl.DataFrame, compressed: bool) -> list[memoryview]:
     """Return the frame as the pieces of an Arrow IPC file of one record batch; columns are where they were."""
-    if any(dtype in (pl.Int128, pl.UInt128) for dtype in frame.dtypes):
+    if any(holds(dtype, pl.Int128, pl.UInt128) for dtype in frame.dtypes):
         return [_encode_wide_integers(frame, compressed)]
     # The oldest layout has strings in one piece: a slice of views would drag all the text of its parent along.
     table = frame.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())

@@ -86,7 +86,7 @@ def as_text(column: str, kind: pl.DataType, times: TimeForm) -> pl.Expr:
     if isinstance(kind, pl.Binary):
         return value.bin.encode("base64")
     if is_nested(kind):
-        return json_texts(column, kind)
+        return json_texts(column)
     if isinstance(kind, pl.Object):
         msg = f"column {column!r} is {kind}, which has no form as text; cast it before the sink"
         raise SinkError(msg)

@@ -260,5 +260,5 @@ def _as_value(column: str, kind: pl.DataType) -> pl.Expr:
         # There is no NaN and no infinity in MariaDB.
         return pl.when(value.is_finite()).then(value).otherwise(None).alias(column)
     if is_nested(kind):
-        return json_texts(column, kind)
+        return json_texts(column)
     return value

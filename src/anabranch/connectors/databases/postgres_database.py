@@ -47,6 +47,8 @@ _FORMS: dict[type[pl.DataType], Form] = {
     pl.Time: ("time", ("time without time zone",)),
     pl.Duration: ("interval", ("interval",)),
 }
+_ZERO_IN_JSON, _NO_ZERO = r"((?:^|[^\\])(?:\\\\)*)\\u0000", "${1}\\ufffd"
+"""The letter with the number 0 as JSON writes it: behind an even number of backslashes."""
 _AWAY_STATES = ("08", "40", "53", "55", "57")
 """Connection lost, conflict with another transaction, out of resources, locked, server shutting down or starting."""
 _READ_ONLY = "25006"
@@ -236,7 +238,8 @@ def _as_text(column: str, kind: pl.DataType) -> pl.Expr:
     if isinstance(kind, pl.Binary):
         return pl.concat_str(pl.lit("\\x"), value.bin.encode("hex"))
     if is_nested(kind):
-        return json_texts(column, kind)
+        # The second time for those that follow each other.
+        return json_texts(column).str.replace_all(_ZERO_IN_JSON, _NO_ZERO).str.replace_all(_ZERO_IN_JSON, _NO_ZERO)
     if isinstance(kind, pl.String | pl.Categorical | pl.Enum):
         # PostgreSQL's texts cannot hold the letter with the number 0.
         return value.cast(pl.String).str.replace_all("\0", "\ufffd", literal=True)

@@ -11,6 +11,7 @@ import polars as pl
 from anabranch.connectors.encodings import encode_arrow
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile
+from anabranch.model.json_texts import write_json_values
 
 SUFFIX = ".arrow"
 
@@ -71,15 +72,9 @@ def check_columns(schema: Mapping[str, pl.DataType], wanted: Sequence[str], what
         raise SinkError(msg)
 
 
-def json_texts(column: str, kind: pl.DataType) -> pl.Expr:
-    """Return an expression that turns lists and structs into JSON, nulls left as they are."""
-    value = pl.col(column)
-    if isinstance(kind, pl.Struct):
-        text = value.struct.json_encode()
-    else:
-        boxed = pl.struct(value.alias("v")).struct.json_encode()
-        text = boxed.str.strip_prefix('{"v":').str.strip_suffix("}")
-    return pl.when(value.is_null()).then(None).otherwise(text).alias(column)
+def json_texts(column: str) -> pl.Expr:
+    """Return an expression that turns lists and structs into JSON, bytes in base64, nulls left as they are."""
+    return pl.col(column).map_batches(write_json_values, return_dtype=pl.String)
 
 
 def is_nested(kind: pl.DataType) -> bool:

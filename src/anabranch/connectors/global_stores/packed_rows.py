@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from decimal import Context, Decimal
 from hashlib import blake2b
 from typing import Any
 
 import polars as pl
 
 from anabranch.errors import SinkError
+from anabranch.model.column_kinds import with_leaves
 
 VERSION = 1
 _NAME_BYTES = 16
 _DOUBLE = struct.Struct("<d")
 _LENGTH = struct.Struct("<I")
+_INTEGER_BYTES, _WIDE_BYTES = 8, 17
+_EXACTLY = Context(prec=100)
+"""Decimals of 38 digits are not rounded."""
 
 _Write = Callable[[Any, bytearray], None]
 _Read = Callable[[bytes, int], tuple[Any, int]]
@@ -26,19 +31,17 @@ _Read = Callable[[bytes, int], tuple[Any, int]]
 
 def pack_rows(rows: pl.DataFrame) -> list[bytes]:
     """Return each row as bytes."""
-    physical = [column.to_physical() for column in rows.iter_columns()]
-    writers = [_writer(column.dtype) for column in physical]
     lines = [bytearray((VERSION,)) for _ in range(rows.height)]
-    for column, write in zip(physical, writers, strict=True):
-        for line, value in zip(lines, column.to_list(), strict=True):
+    for column in rows.iter_columns():
+        write = _writer(column.dtype)
+        for line, value in zip(lines, column.cast(with_leaves(column.dtype, _without_time)).to_list(), strict=True):
             write(value, line)
     return [bytes(line) for line in lines]
 
 
 def unpack_rows(lines: Sequence[bytes], schema: dict[str, pl.DataType]) -> pl.DataFrame:
     """Return the rows that ``pack_rows`` made; raise ``SinkError`` if they were not made of such columns."""
-    physical = {name: pl.Series([], dtype=dtype).to_physical().dtype for name, dtype in schema.items()}
-    readers = [_reader(dtype) for dtype in physical.values()]
+    readers = [_reader(dtype) for dtype in schema.values()]
     columns: list[list[Any]] = [[] for _ in readers]
     for line in lines:
         if not line or line[0] != VERSION:
@@ -54,7 +57,7 @@ def unpack_rows(lines: Sequence[bytes], schema: dict[str, pl.DataType]) -> pl.Da
             raise _misfit(schema)
     return pl.DataFrame(
         [
-            pl.Series(name, values, dtype=physical[name]).cast(dtype)
+            pl.Series(name, values, dtype=with_leaves(dtype, _without_time)).cast(dtype)
             for (name, dtype), values in zip(schema.items(), columns, strict=True)
         ]
     )
@@ -89,15 +92,23 @@ def _writer(dtype: pl.DataType) -> _Write:
     return write_or_null
 
 
-def _write_value(dtype: pl.DataType) -> _Write:
-    if dtype.is_integer():
+def _write_value(dtype: pl.DataType) -> _Write:  # noqa: PLR0911 - one return a kind of value
+    if dtype.is_integer() or dtype.is_temporal():
         width = _integer_bytes(dtype)
         return lambda value, line: line.extend(value.to_bytes(width, "little", signed=True))
+    if isinstance(dtype, pl.Decimal):
+        return lambda value, line: line.extend(
+            int(_EXACTLY.scaleb(value, dtype.scale)).to_bytes(_WIDE_BYTES, "little", signed=True)
+        )
+    if isinstance(dtype, pl.Enum):
+        # Its place is the same in every process, unlike that of a category which is found on the way.
+        places = {category: place for place, category in enumerate(dtype.categories)}
+        return lambda value, line: line.extend(places[value].to_bytes(_INTEGER_BYTES, "little", signed=True))
     if dtype.is_float():
         return lambda value, line: line.extend(_DOUBLE.pack(value))
     if dtype == pl.Boolean:
         return lambda value, line: line.append(value)
-    if dtype == pl.String:
+    if isinstance(dtype, pl.String | pl.Categorical):
         return lambda value, line: _write_bytes(value.encode(), line)
     if dtype == pl.Binary:
         return _write_bytes
@@ -109,7 +120,7 @@ def _write_value(dtype: pl.DataType) -> _Write:
                 write(value[name], line)
 
         return write_fields
-    if isinstance(dtype, pl.List):
+    if isinstance(dtype, pl.List | pl.Array):
         write_item = _writer(dtype.inner)  # type: ignore[arg-type]
 
         def write_items(value: Any, line: bytearray) -> None:
@@ -118,6 +129,8 @@ def _write_value(dtype: pl.DataType) -> _Write:
                 write_item(item, line)
 
         return write_items
+    if isinstance(dtype, pl.Null):
+        return lambda value, line: None
     msg = f"partial results of type {dtype} have no form in a store; use exchange='local'"
     raise SinkError(msg)
 
@@ -131,15 +144,23 @@ def _reader(dtype: pl.DataType) -> _Read:
     return read_or_null
 
 
-def _read_value(dtype: pl.DataType) -> _Read:
-    if dtype.is_integer():
+def _read_value(dtype: pl.DataType) -> _Read:  # noqa: PLR0911 - one return a kind of value
+    if dtype.is_integer() or dtype.is_temporal():
         width = _integer_bytes(dtype)
         return lambda line, place: (int.from_bytes(line[place : place + width], "little", signed=True), place + width)
     if dtype.is_float():
         return lambda line, place: (_DOUBLE.unpack_from(line, place)[0], place + _DOUBLE.size)
     if dtype == pl.Boolean:
         return lambda line, place: (bool(line[place]), place + 1)
-    if dtype == pl.String:
+    if isinstance(dtype, pl.Decimal):
+        return lambda line, place: (_EXACTLY.scaleb(*_read_scaled(line, place, dtype.scale)), place + _WIDE_BYTES)
+    if isinstance(dtype, pl.Enum):
+        categories = dtype.categories.to_list()
+        return lambda line, place: (
+            categories[int.from_bytes(line[place : place + _INTEGER_BYTES], "little", signed=True)],
+            place + _INTEGER_BYTES,
+        )
+    if isinstance(dtype, pl.String | pl.Categorical):
         return _read_text
     if dtype == pl.Binary:
         return _read_bytes
@@ -153,7 +174,7 @@ def _read_value(dtype: pl.DataType) -> _Read:
             return value, place
 
         return read_fields
-    if isinstance(dtype, pl.List):
+    if isinstance(dtype, pl.List | pl.Array):
         read_item = _reader(dtype.inner)  # type: ignore[arg-type]
 
         def read_items(line: bytes, place: int) -> tuple[Any, int]:
@@ -166,13 +187,28 @@ def _read_value(dtype: pl.DataType) -> _Read:
             return items, place
 
         return read_items
+    if isinstance(dtype, pl.Null):
+        return lambda line, place: (None, place)
     msg = f"partial results of type {dtype} have no form in a store; use exchange='local'"
     raise SinkError(msg)
 
 
 def _integer_bytes(dtype: pl.DataType) -> int:
     # One signed form for all: the largest unsigned ones need the wider one.
-    return 17 if dtype in (pl.Int128, pl.UInt64, pl.UInt128) else 8
+    return _WIDE_BYTES if dtype in (pl.Int128, pl.UInt64, pl.UInt128) else _INTEGER_BYTES
+
+
+def _read_scaled(line: bytes, place: int, scale: int) -> tuple[Decimal, int]:
+    return Decimal(int.from_bytes(line[place : place + _WIDE_BYTES], "little", signed=True)), -scale
+
+
+def _without_time(dtype: pl.DataType) -> pl.DataType:
+    """Return the number that a time is kept as, and any other type as it is."""
+    if isinstance(dtype, pl.Date):
+        return pl.Int32()
+    if dtype.is_temporal():
+        return pl.Int64()
+    return pl.String() if isinstance(dtype, pl.Categorical | pl.Enum) else dtype
 
 
 def _write_bytes(value: bytes, line: bytearray) -> None:

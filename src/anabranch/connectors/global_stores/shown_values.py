@@ -38,12 +38,14 @@ def form_of(dtype: pl.DataType) -> str:
 def as_shown(name: str, dtype: pl.DataType) -> pl.Expr:
     """Return a column as it is shown."""
     if is_nested(dtype):
-        return json_texts(name, dtype)
+        return json_texts(name)
     column = pl.col(name)
     form = form_of(dtype)
     if isinstance(dtype, pl.Datetime):
         utc = column.dt.convert_time_zone("UTC") if dtype.time_zone is not None else column
         return utc.dt.strftime(_TIME)
+    if isinstance(dtype, pl.Duration):
+        return column.dt.total_microseconds().cast(pl.String)
     return column.cast(pl.String) if form in ("DATE", "TEXT", "EXACT TEXT") else column
 
 
