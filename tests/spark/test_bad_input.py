@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
 import anabranch as ab
+from anabranch.cli.app import app
 from anabranch.errors import EngineError, FlowError, SinkError, SourceError
 from spark.running import START, FlowBench, frames_of, reading
 
@@ -108,6 +111,84 @@ def test_a_file_that_vanishes_before_it_is_read_stops_the_flow_and_nothing_is_lo
     second.write_bytes(text)
     got = bench.run_flow(make_flow(losing=False), [sink], checkpoint=checkpoint, read_tasks=1)
     assert sorted((row["key"], row["rows"]) for row in got.rows) == [(1, 2), (2, 1)]
+
+
+def count_parquet(folder: Path, **options: Any) -> tuple[ab.Flow, Any]:
+    flow, sink = ab.Flow("test"), ab.to_memory()
+    source = ab.files(folder, format="parquet", schema={"key": pl.Int64, "whole": pl.Int64}, **options)
+    flow.read(source).key_by("key").agg(rows=ab.count(), name="totals").write(sink)
+    return flow, sink
+
+
+def write_keys(folder: Path, name: str, keys: pl.Series) -> Path:
+    folder.mkdir(exist_ok=True)
+    pl.DataFrame({"key": keys, "whole": pl.Series([1] * len(keys), dtype=pl.Int8)}).write_parquet(folder / name)
+    return folder / name
+
+
+def latest_totals(rows: list[dict[str, Any]]) -> dict[int, int]:
+    return {row["key"]: row["rows"] for row in sorted(rows, key=lambda row: row["rows"])}
+
+
+def test_one_odd_file_is_left_out_by_the_command_that_the_error_names_and_the_state_is_kept(
+    bench: FlowBench, tmp_path: Path
+) -> None:
+    checkpoint = bench.new_checkpoint()
+    write_keys(tmp_path / "in", "a", pl.Series([1, 2]))
+    flow, sink = count_parquet(tmp_path / "in")
+    bench.run_flow(flow, [sink], checkpoint=checkpoint)
+    write_keys(tmp_path / "in", "b", pl.Series([1, 3], dtype=pl.Int32))
+    odd = write_keys(tmp_path / "in", "c", pl.Series(["one"]))
+    flow, sink = count_parquet(tmp_path / "in")
+    with pytest.raises(SourceError, match=r"has the column 'key' as String, declared as Int64") as stopped:
+        bench.run_flow(flow, [sink], checkpoint=checkpoint)
+    odd.unlink()
+    with pytest.raises(SourceError, match=r"c was planned but is gone"):
+        bench.run_flow(count_parquet(tmp_path / "in")[0], [sink], checkpoint=checkpoint)
+    write_keys(tmp_path / "in", "c", pl.Series([5]))
+    with pytest.raises(SourceError, match=r"c was replaced after it was planned"):
+        bench.run_flow(count_parquet(tmp_path / "in")[0], [sink], checkpoint=checkpoint)
+
+    command = str(stopped.value).partition("anabranch ")[2].partition(";")[0].split()
+    assert command[:2] == ["state", "skip"]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    write_keys(tmp_path / "in", "d", pl.Series([1], dtype=pl.UInt8))
+    flow, sink = count_parquet(tmp_path / "in")
+    got = bench.run_flow(flow, [sink], checkpoint=checkpoint)
+    assert latest_totals(got.rows) == {1: 3, 3: 1}
+    assert latest_totals(flow.read_state(checkpoint).to_dicts()) == {1: 3, 2: 1, 3: 1}
+    assert [problem for entry in got.progress for problem in entry.problems if "set aside" in problem] == [
+        f"{odd} is set aside, its rows are not read: left out by anabranch state skip"
+    ]
+    [letter] = pl.read_ndjson(f"{checkpoint}/dead-letter/*.json").to_dicts()
+    assert letter["payload"] == str(odd)
+
+
+def test_quarantined_files_are_told_of_and_all_others_are_counted(bench: FlowBench, tmp_path: Path) -> None:
+    checkpoint = bench.new_checkpoint()
+    write_keys(tmp_path / "in", "a", pl.Series([1, 2]))
+    os.utime(tmp_path / "in" / "a", ns=(1, 1))
+    odd = write_keys(tmp_path / "in", "b", pl.Series(["one"]))
+    pl.DataFrame({"whole": [1]}).write_parquet(tmp_path / "in" / "c")
+    pl.DataFrame({"key": [2]}).write_parquet(tmp_path / "in" / "d")
+    flow, sink = count_parquet(tmp_path / "in", on_bad_file="quarantine")
+    got = bench.run_flow(flow, [sink], checkpoint=checkpoint, drain=False)
+    assert latest_totals(got.rows) == {1: 1, 2: 2}
+    problems = [problem for entry in got.progress for problem in entry.problems]
+    assert [problem.partition(" is set aside")[0] for problem in problems] == [str(odd), str(tmp_path / "in" / "c")]
+    letters = pl.read_ndjson(f"{checkpoint}/dead-letter/*.json").sort("payload")
+    assert letters["payload"].to_list() == [str(odd), str(tmp_path / "in" / "c")]
+    assert letters["reason"][0].startswith("file set aside: has the column 'key' as String")
+    assert odd.exists()
+
+    # Whoever runs the batch again leaves out the same files, even if they were mended meanwhile.
+    write_keys(tmp_path / "in", "b", pl.Series([7]))
+    again, sink = count_parquet(tmp_path / "in", on_bad_file="quarantine")
+    shutil.rmtree(f"{checkpoint}/commits")
+    shutil.rmtree(f"{checkpoint}/spark/commits")
+    shutil.rmtree(f"{checkpoint}/dead-letter")
+    replayed = bench.run_flow(again, [sink], checkpoint=checkpoint, drain=False)
+    assert latest_totals(replayed.rows) == {1: 1, 2: 2}
 
 
 def test_a_file_that_grows_after_it_was_planned_is_reported_and_its_new_rows_are_left(

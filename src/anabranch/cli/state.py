@@ -1,4 +1,4 @@
-"""``anabranch state``: look into a checkpoint, check it, go back to an earlier batch."""
+"""``anabranch state``: look into a checkpoint, check it, go back to an earlier batch, leave a file out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from anabranch.state.manifest import Manifest
 
 app = typer.Typer(
-    cls=QuickGroup, no_args_is_help=True, rich_markup_mode="rich", help="Look into a checkpoint, check it, go back."
+    cls=QuickGroup,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="Look into a checkpoint, check it, go back, leave a file out.",
 )
 
 CheckpointArgument = Annotated[
@@ -42,6 +45,7 @@ def list_state(checkpoint: CheckpointArgument, batch: BatchOption = None, debug:
     """
     from rich.table import Table
 
+    from anabranch.connectors.bad_files import SetAsideFiles
     from anabranch.state.inspect import list_slots
 
     with explained_errors(debug):
@@ -68,6 +72,8 @@ def list_state(checkpoint: CheckpointArgument, batch: BatchOption = None, debug:
             console.print(table)
         kept = opened.batches()
         console.print(f"can go back to: batches {_name_batches(kept)}")
+        for path, reason in sorted(SetAsideFiles(opened.store.url).load().items()):
+            console.print(f"set aside: {path} ({reason})", soft_wrap=True, markup=False)
 
 
 @app.command("show")
@@ -213,8 +219,33 @@ def roll_back_state(
             console.print("with --flow FLOW, the flow's file sinks take theirs back", soft_wrap=True)
 
 
-def open_checkpoint(checkpoint: str) -> Checkpoint:
-    """Open a checkpoint that exists; raise ``CheckpointError`` if nothing was ever committed there."""
+@app.command("skip")
+def skip_one_file(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The file, as the flow's error names it.")],
+    checkpoint: CheckpointArgument,
+    debug: DebugOption = False,
+) -> None:
+    """Leave one file out: the next start passes over it, also where it is planned already, and keeps the state.
+
+    The flow must be down. The file is not touched; a dead letter and the batch's problems name it. Rows of it that
+    are committed stay.
+
+    [dim]Example:[/dim]
+
+      anabranch state skip readings/odd.parquet state/low-voltage
+    """
+    from anabranch.spark.skipping import skip_file
+    from anabranch.state.epochs import Owner
+
+    with explained_errors(debug):
+        skipped = skip_file(open_checkpoint(checkpoint, committed=False), file, Owner.this_process(), time.time)
+        console = open_console()
+        console.print(f"[green]✓[/green] {skipped.path} is set aside: {skipped.standing}", soft_wrap=True)
+        console.print("start the flow again: it passes over the file and goes on", soft_wrap=True)
+
+
+def open_checkpoint(checkpoint: str, *, committed: bool = True) -> Checkpoint:
+    """Open a checkpoint that exists; raise ``CheckpointError`` if nothing was ever committed (or planned) there."""
     from anabranch.state.checkpoint import Checkpoint
     from anabranch.state.store import open_store
 
@@ -223,7 +254,7 @@ def open_checkpoint(checkpoint: str) -> Checkpoint:
         msg = f"there is no checkpoint {checkpoint}; give the folder that the flow was run with"
         raise CheckpointError(msg)
     opened = Checkpoint(open_store(checkpoint))
-    if not opened.batches():
+    if not opened.batches() and (committed or not opened.store.list("sources")):
         msg = f"{checkpoint} holds no committed batch; give the folder that the flow was run with"
         raise CheckpointError(msg)
     return opened

@@ -10,10 +10,11 @@ import numpy as np
 import polars as pl
 from polars.exceptions import PolarsError
 
+from anabranch.connectors.bad_files import BadFile
 from anabranch.connectors.number_lines import WORTH_COMPILED_CODE_BYTES, NumberField, parse_number_lines
 from anabranch.connectors.rejects import sieve_lines
 from anabranch.connectors.text_values import TEXT_TYPES, convert_text, explain_time, may_be_time
-from anabranch.errors import FlowError, SourceError
+from anabranch.errors import FlowError
 from anabranch.model import ReadOutcome
 
 # Characters that no number has, whatever else the parser lets pass (signs, blanks, exponents, inf and nan).
@@ -59,17 +60,11 @@ def read_header(line: bytes, dialect: CsvDialect) -> list[str]:
     return _split_fields(text, dialect)
 
 
-def check_header(path: str, found: Sequence[str], schema: Mapping[str, pl.DataType]) -> None:
-    """Raise ``SourceError`` if a declared column is not in a file's header, or the header has a name twice."""
-    missing = [column for column in schema if column not in found]
-    if missing:
-        names = ", ".join(map(repr, missing))
-        msg = f"{path} has no column {names}; its header has {list(found)}; correct the schema or the file"
-        raise SourceError(msg)
+def check_header(path: str, found: Sequence[str]) -> None:
+    """Raise ``BadFile`` if a file's header has a name twice."""
     twice = sorted({column for column in found if list(found).count(column) > 1})
     if twice:
-        msg = f"{path} has the columns {twice} more than once in its header; rename one of each"
-        raise SourceError(msg)
+        raise BadFile(path, f"has the columns {twice} more than once in its header", "rename one of each")
 
 
 def parse_csv_lines(

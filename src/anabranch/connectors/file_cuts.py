@@ -6,7 +6,8 @@ import io
 import itertools
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import BinaryIO
 
 import polars as pl
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 from polars.exceptions import PolarsError
 
 from anabranch.connectors.file_listing import FileEntry
+from anabranch.connectors.file_marks import mark_content
 from anabranch.connectors.line_ranges import CompressedDamage, compression_of, decompress
 from anabranch.model import Split
 
@@ -37,12 +39,19 @@ class FileMeasure:
     rows_per_unit: float
     boundaries: tuple[int, ...] = ()
     """Where a cut costs nothing: between the row groups of a Parquet file."""
+    mark: str | None = None
+    """What the file holds, by a sample: whoever reads it finds out if it was replaced."""
 
 
 def measure_file(entry: FileEntry, format: str, *, counts_rows: bool = True, cut_text: bool = True) -> FileMeasure:
     """Measure a file from its metadata; text whose rows count, from a sample of its first 64 kB."""
-    if format in _TEXT_FORMATS:
-        return _measure_text(entry, counts_rows, cut_text)
+    with open(entry.path, "rb") as file:  # Gone files are found out here, before they are planned.
+        mark = mark_content(file, entry.size_bytes)
+        measure = _measure_text(file, entry, counts_rows, cut_text) if format in _TEXT_FORMATS else None
+    return replace(_measure_rows(entry, format) if measure is None else measure, mark=mark)
+
+
+def _measure_rows(entry: FileEntry, format: str) -> FileMeasure:
     try:
         if format == "parquet":
             metadata = pq.read_metadata(entry.path)
@@ -58,14 +67,12 @@ def measure_file(entry: FileEntry, format: str, *, counts_rows: bool = True, cut
     return FileMeasure("rows", rows, entry.size_bytes / max(1, rows), 1.0, ends)
 
 
-def _measure_text(entry: FileEntry, counts_rows: bool, cut_text: bool) -> FileMeasure:
+def _measure_text(file: BinaryIO, entry: FileEntry, counts_rows: bool, cut_text: bool) -> FileMeasure:
     compression = compression_of(entry.path)
     is_cut = compression is None and cut_text
     if is_cut and not counts_rows:
-        os.stat(entry.path)  # Gone files are found out here, before they are planned.
         return FileMeasure("bytes", entry.size_bytes, 1.0, 0.0)
-    with open(entry.path, "rb") as file:
-        raw = file.read(_SAMPLE_BYTES)
+    raw = file.read(_SAMPLE_BYTES)
     sample = raw if compression is None else _inflate_sample(raw, compression)
     bytes_per_row = max(2.0, len(sample) / max(1, sample.count(b"\n")))
     if is_cut:
@@ -101,8 +108,7 @@ def cut_file(
     units = min(units, left)
     if units <= 0:
         return [], start
-    folder = os.path.dirname(entry.name)
-    partition = {"partition": folder} if folder else {}
+    mark = {} if measure.mark is None else {"mark": measure.mark}
     edges = [start, *_cut_evenly(measure, start, units), start + units]
     splits = [
         {
@@ -112,11 +118,24 @@ def cut_file(
             "from": first,
             "to": last,
             "bytes": int((last - first) * measure.bytes_per_unit),
-            **partition,
+            **mark,
+            **partition_of(entry),
         }
         for first, last in itertools.pairwise(edges)
     ]
     return splits, start + units
+
+
+def pass_over(entry: FileEntry, reason: str) -> Split:
+    """Return the split of a file that is set aside: it brings a dead letter and no rows."""
+    extent = {"path": entry.path, "size": entry.size_bytes, "unit": "file", "from": 0, "to": 1, "bytes": 1}
+    return {**extent, **partition_of(entry), "set_aside": reason}
+
+
+def partition_of(entry: FileEntry) -> Split:
+    """Return what a split says of the folder that its file is in."""
+    folder = os.path.dirname(entry.name)
+    return {"partition": folder} if folder else {}
 
 
 def _cut_evenly(measure: FileMeasure, start: int, units: int) -> list[int]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from anabranch.connectors.file_cuts import FileMeasure, UnreadableFile, cut_file, measure_file
+from anabranch.connectors.bad_files import BadFile, BadFilePolicy, describe_set_aside
+from anabranch.connectors.file_cuts import FileMeasure, UnreadableFile, cut_file, measure_file, pass_over
 from anabranch.connectors.file_listing import FileEntry, list_files
 from anabranch.connectors.seen_files import SeenFiles
 from anabranch.errors import SourceError
 from anabranch.model import Admission, PlannedSplits, Split
 
 _Stamp = tuple[str, int, int]
+_REPLACE = "put the original back and start the flow again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,8 @@ class _OpenFile:
 
     entry: FileEntry
     next: int
+    mark: str | None = None
+    """What the file held when its first part was planned."""
 
 
 @dataclass(slots=True)
@@ -54,6 +59,7 @@ class FilePlanner:
         recursive: bool = False,
         poll_seconds: float = 0.2,
         cut_text: bool = True,
+        bad_files: BadFilePolicy | None = None,
     ) -> None:
         self._directory = directory
         self._format = format
@@ -62,6 +68,8 @@ class FilePlanner:
         self._recursive = recursive
         self._poll_seconds = poll_seconds
         self._cut_text = cut_text
+        self._bad_files = bad_files or BadFilePolicy()
+        self._passed_over: Mapping[str, str] | None = None
         self._bound: list[FileEntry] | None = None
         self._listed: list[FileEntry] = []
         self._listed_at_seconds = -math.inf
@@ -84,7 +92,10 @@ class FilePlanner:
         return any(entry not in state.seen and not self._is_passed_over(entry, state) for entry in entries)
 
     def plan(self, position: dict[str, Any] | None, now_seconds: float) -> PlannedSplits:
-        """Return the splits of the next batch; raise ``SourceError`` if a half-read file is gone."""
+        """Return the splits of the next batch; raise ``SourceError`` if a half-read file is gone or another.
+
+        A file that is set aside, or is so now, comes as a split that brings a dead letter and no rows.
+        """
         state = self._read_position(position)
         entries = self._list_for(now_seconds)
         problems = _find_changes(entries, state.seen)
@@ -94,13 +105,20 @@ class FilePlanner:
             for entry in entries
             if entry not in state.seen and not self._is_passed_over(entry, state)
         ]
+        passed_over = self._find_passed_over(state) if waiting or state.unfinished is not None else {}
         if state.unfinished is not None:
             waiting.insert(0, state.unfinished)
             state.unfinished = None
         for file in waiting:
             if budget.is_spent():
                 break
-            measure = self._measure(file, state, problems)
+            try:
+                measure = self._measure(file, state, problems, passed_over)
+            except BadFile as bad:
+                budget.pass_over(file.entry, bad.reason)
+                problems.append(describe_set_aside(file.entry.path, bad.reason))
+                state.seen.add(file.entry)
+                continue
             if measure is None:
                 continue
             end = budget.take(file.entry, measure, file.next)
@@ -108,7 +126,7 @@ class FilePlanner:
                 break
             state.seen.add(file.entry)
             if end < measure.length:
-                state.unfinished = _OpenFile(file.entry, end)
+                state.unfinished = _OpenFile(file.entry, end, measure.mark)
                 break
         if not budget.splits and not problems:
             return PlannedSplits((), position if position is not None else {})
@@ -119,21 +137,31 @@ class FilePlanner:
     def _is_passed_over(self, entry: FileEntry, state: _Memory) -> bool:
         return _stamp(entry) in self._without_rows or _stamp(entry) in state.unreadable
 
-    def _measure(self, file: _OpenFile, state: _Memory, problems: list[str]) -> FileMeasure | None:
-        """Measure a file, or pass it over with a sentence among the problems."""
+    def _find_passed_over(self, state: _Memory) -> Mapping[str, str]:
+        # Only the rest of a file that is read already can be set aside while the flow runs.
+        if self._passed_over is None or state.unfinished is not None:
+            self._passed_over = self._bad_files.passed_over()
+        return self._passed_over
+
+    def _measure(
+        self, file: _OpenFile, state: _Memory, problems: list[str], passed_over: Mapping[str, str]
+    ) -> FileMeasure | None:
+        """Measure a file, or pass it over with a sentence among the problems; ``BadFile`` if it is to be set aside."""
         entry = file.entry
+        if entry.path in passed_over:
+            raise BadFile(entry.path, passed_over[entry.path], "")
         try:
             counts_rows = self._admission.max_rows is not None
             measure = measure_file(entry, self._format, counts_rows=counts_rows, cut_text=self._cut_text)
         except FileNotFoundError:
             if file.next:
-                msg = (
-                    f"{entry.path} was read in part and is gone; put it back and start the flow again: "
-                    f"what was read is committed, the rest is not"
-                )
-                raise SourceError(msg) from None
+                gone = BadFile(entry.path, "was read in part and is gone", "put it back and start the flow again")
+                raise self._bad_files.judge(gone) from None
             return None  # It was listed but never planned, so nothing is lost.
         except UnreadableFile as error:
+            if file.next:
+                damaged = BadFile(entry.path, f"was read in part and is damaged ({error})", _REPLACE)
+                raise self._bad_files.judge(damaged) from None
             state.unreadable.add(_stamp(entry))
             problems.append(
                 f"{entry.path} is no complete {self._format} file ({error}); "
@@ -143,6 +171,8 @@ class FilePlanner:
         except OSError as error:
             msg = f"{entry.path} cannot be read: {error.strerror}; make it readable, or name a pattern without it"
             raise SourceError(msg) from error
+        if file.mark is not None and measure.mark != file.mark:
+            raise self._bad_files.judge(BadFile(entry.path, "was read in part and is another file now", _REPLACE))
         if measure.length == 0:
             self._without_rows.add(_stamp(entry))
             return None
@@ -171,7 +201,7 @@ class FilePlanner:
         if unfinished is None:
             return _Memory(found, None, unreadable)
         entry = FileEntry(unfinished["mtime_ns"], unfinished["name"], unfinished["path"], unfinished["size"])
-        return _Memory(found, _OpenFile(entry, unfinished["next"]), unreadable)
+        return _Memory(found, _OpenFile(entry, unfinished["next"], unfinished.get("mark")), unreadable)
 
     def _write_position(self, state: _Memory) -> dict[str, Any]:
         self._last_seen = (state.seen.to_text(), state.seen.copy())
@@ -186,6 +216,7 @@ class FilePlanner:
                 "size": entry.size_bytes,
                 "mtime_ns": entry.mtime_ns,
                 "next": state.unfinished.next,
+                "mark": state.unfinished.mark,
             }
         return position
 
@@ -201,6 +232,11 @@ class _Budget:
 
     def is_spent(self) -> bool:
         return self._rows < 1 or self._bytes < 1 or self._files < 1
+
+    def pass_over(self, entry: FileEntry, reason: str) -> None:
+        """Take a file without its rows."""
+        self.splits.append(pass_over(entry, reason))
+        self._files -= 1
 
     def take(self, entry: FileEntry, measure: FileMeasure, start: int) -> int:
         """Take as much of a file as fits; return where it stopped."""

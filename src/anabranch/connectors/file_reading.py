@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import polars as pl
-from polars.exceptions import PolarsError
+from polars.exceptions import PanicException, PolarsError
 
+from anabranch.connectors.bad_files import BadFile
+from anabranch.connectors.column_fits import columns_to_read, find_misfit, fit_rows
 from anabranch.connectors.csv_rows import CsvDialect, check_header, parse_csv_lines, read_header
 from anabranch.connectors.file_listing import check_directory, list_files
 from anabranch.connectors.json_rows import parse_json_lines
 from anabranch.connectors.line_ranges import (
     CompressedDamage,
+    changed_file,
     compression_of,
     decompress,
     decompress_lines,
@@ -34,66 +37,73 @@ def read_split(
     schema: Mapping[str, pl.DataType],
     dialect: CsvDialect,
     columns: Sequence[str] | None = None,
+    required: Sequence[str] = (),
 ) -> Iterator[ReadOutcome]:
-    """Yield the split's rows in file order, in frames of the schema (or of its columns that are asked for)."""
+    """Yield the split's rows in file order, in frames of the schema (or of its columns that are asked for).
+
+    Raises ``BadFile`` if the file is not what was planned or does not have the declared columns.
+    """
     kept = list(schema) if columns is None else [column for column in schema if column in set(columns)]
     if format in ("parquet", "arrow"):
-        yield ReadOutcome(_read_rows(split, format, schema, kept))
+        yield _read_rows(split, format, schema, kept, required)
         return
-    parse = _parser_for(split, format, schema, dialect)
+    parse = _parser_for(split, format, schema, dialect, required)
     for outcome in _read_text(split, parse, dialect if format == "csv" else None):
         yield outcome if columns is None else replace(outcome, frame=outcome.frame.select(kept))
 
 
-def _read_rows(split: Split, format: str, schema: Mapping[str, pl.DataType], kept: Sequence[str]) -> pl.DataFrame:
+def _read_rows(
+    split: Split, format: str, schema: Mapping[str, pl.DataType], kept: Sequence[str], required: Sequence[str]
+) -> ReadOutcome:
     path = split["path"]
-    with open_planned(path, split["size"]) as file:
+    with open_planned(path, split["size"], split.get("mark")) as file:
         now_bytes = os.fstat(file.fileno()).st_size
     if now_bytes != split["size"]:
-        msg = (
-            f"{path} had {split['size']} bytes when it was planned and has {now_bytes} now; "
-            f"put the original back and start the flow again: nothing was committed without it"
-        )
-        raise SourceError(msg)
+        raise changed_file(path, f"had {split['size']} bytes when it was planned and has {now_bytes} now")
     try:
         scan = pl.scan_parquet(path, glob=False) if format == "parquet" else pl.scan_ipc(path, glob=False)
-        _check_types(path, scan.collect_schema(), schema, SourceError)
-        return scan.slice(split["from"], split["to"] - split["from"]).select(kept).collect()
-    except PolarsError as error:
-        msg = f"{path} cannot be read as {format}: {error}; replace it by an intact copy and start the flow again"
-        raise SourceError(msg) from error
+        found = scan.collect_schema()
+        _check_columns(path, found, schema, required)
+        rows = scan.slice(split["from"], split["to"] - split["from"]).select(columns_to_read(found, schema, kept))
+        return fit_rows(rows.collect(), schema, kept)
+    except (PolarsError, PanicException, FileNotFoundError) as error:
+        said = str(error).splitlines()[0]
+        remedy = "put an intact copy in its place and start the flow again"
+        raise BadFile(path, f"cannot be read as {format}: {said}", remedy) from error
 
 
-def _check_types(
-    path: str,
-    found: Mapping[str, pl.DataType],
-    schema: Mapping[str, pl.DataType],
-    kind: type[FlowError] | type[SourceError],
+def _check_columns(
+    path: str, found: Mapping[str, pl.DataType], schema: Mapping[str, pl.DataType], required: Sequence[str]
 ) -> None:
-    missing = [column for column in schema if column not in found]
-    if missing:
-        names = ", ".join(map(repr, missing))
-        msg = f"{path} has no column {names}; it has {list(found)}; correct the schema or the file"
-        raise kind(msg)
-    for column, wanted in schema.items():
-        if found[column] != wanted:
-            msg = (
-                f"column {column!r} of {path} is {found[column]}, declared as {wanted}; "
-                f"declare {found[column]} and cast it in the flow"
-            )
-            raise kind(msg)
+    misfit = find_misfit(found, schema, required)
+    if misfit is not None:
+        remedy = (
+            "correct the schema if it is wrong for all files, or write the rows of this one anew as they are declared"
+        )
+        raise BadFile(path, misfit, remedy)
 
 
 def _parser_for(
-    split: Split, format: str, schema: Mapping[str, pl.DataType], dialect: CsvDialect
+    split: Split, format: str, schema: Mapping[str, pl.DataType], dialect: CsvDialect, required: Sequence[str]
 ) -> Callable[[bytes], ReadOutcome]:
     if format == "json":
         return lambda text: parse_json_lines(text, schema)
-    file_columns = list(schema)
-    if dialect.header:
-        file_columns = read_header(_read_first_line(split["path"], split["size"]).rstrip(b"\n"), dialect)
-        check_header(split["path"], file_columns, schema)
-    return lambda text: parse_csv_lines(text, schema, file_columns, dialect)
+    if not dialect.header:
+        return lambda text: parse_csv_lines(text, schema, list(schema), dialect)
+    path = split["path"]
+    header = read_header(_read_first_line(path, split["size"]).rstrip(b"\n"), dialect)
+    check_header(path, header)
+    _check_columns(path, {column: schema.get(column, pl.String()) for column in header}, schema, required)
+    present = {column: kind for column, kind in schema.items() if column in header}
+    absent = [pl.lit(None, kind).alias(column) for column, kind in schema.items() if column not in present]
+    if not absent:
+        return lambda text: parse_csv_lines(text, schema, header, dialect)
+
+    def parse(text: bytes) -> ReadOutcome:
+        outcome = parse_csv_lines(text, present, header, dialect)
+        return replace(outcome, frame=outcome.frame.with_columns(absent).select(list(schema)))
+
+    return parse
 
 
 def _read_text(
@@ -102,7 +112,7 @@ def _read_text(
     path, size_bytes = split["path"], split["size"]
     skips_header = dialect is not None and dialect.header and split["from"] == 0
     compression = compression_of(path)
-    with open_planned(path, size_bytes) as file:
+    with open_planned(path, size_bytes, split.get("mark")) as file:
         if compression is None:
             first, last = (split["from"], split["to"]) if split["unit"] == "bytes" else (0, size_bytes)
             if skips_header:
@@ -122,26 +132,33 @@ def _drop_first_line(text: bytes) -> bytes:
     return text[end + 1 :] if end >= 0 else b""
 
 
-def check_against_file(path: str, format: str, schema: Mapping[str, pl.DataType], dialect: CsvDialect) -> None:
-    """Raise ``FlowError`` if a file lacks a declared column or has it with another type.
+def check_against_file(
+    path: str, format: str, schema: Mapping[str, pl.DataType], dialect: CsvDialect, required: Sequence[str] = ()
+) -> None:
+    """Raise ``FlowError`` if a file does not have the declared columns, or has other kinds of things in them.
 
     JSON and CSV show their types only row by row: they are refused if not one of the first rows fits.
     """
     if format in ("json", "csv"):
-        _check_first_rows(path, format, schema, dialect)
+        _check_first_rows(path, format, schema, dialect, required)
         return
     try:
         found = pl.read_parquet_schema(path) if format == "parquet" else pl.read_ipc_schema(path)
     except (OSError, PolarsError) as error:
         msg = f"{path} cannot be read as {format}: {error}; replace it, or give a pattern that leaves it out"
         raise FlowError(msg) from error
-    _check_types(path, found, schema, FlowError)
+    try:
+        _check_columns(path, found, schema, required)
+    except BadFile as error:
+        raise FlowError(str(error)) from error
 
 
-def _check_first_rows(path: str, format: str, schema: Mapping[str, pl.DataType], dialect: CsvDialect) -> None:
+def _check_first_rows(
+    path: str, format: str, schema: Mapping[str, pl.DataType], dialect: CsvDialect, required: Sequence[str]
+) -> None:
     split: Split = {"path": path, "size": os.path.getsize(path), "from": 0}
     try:
-        parse = _parser_for(split, format, schema, dialect)
+        parse = _parser_for(split, format, schema, dialect, required)
         head = _read_head(path, split["size"])
     except SourceError as error:
         raise FlowError(str(error)) from error

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 import polars as pl
 
+from anabranch.connectors.bad_files import BadFile, BadFilePolicy, OnBadFile, SetAsideFiles
 from anabranch.connectors.csv_rows import CsvDialect, check_csv_schema
-from anabranch.connectors.file_listing import check_directory, list_files, would_list
+from anabranch.connectors.file_listing import FileEntry, check_directory, list_files, would_list
 from anabranch.connectors.file_planner import FilePlanner
 from anabranch.connectors.file_reading import check_against_file, infer_schema, read_split
 from anabranch.connectors.json_rows import check_json_schema
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 FileFormat = Literal["json", "csv", "parquet", "arrow"]
 
 DEFAULT_MAX_BYTES = 256 * 1024 * 1024
+_FILES_TRIED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,11 @@ class FileSource:
     schema_taken_from: str | None = None
     partitioned_by: Partitioner | None = None
     """What the numbered folders were written by, if that is known."""
+    bad_files: BadFilePolicy = field(default_factory=BadFilePolicy)
+    required: tuple[str, ...] = ()
+    """Columns that every file must have: those that the flow takes keys and event times from."""
+    proven: bool = False
+    """Whether batches were committed with it: then it is known to fit, and its oldest file may be an old one."""
 
     @property
     def label(self) -> str:
@@ -60,8 +68,31 @@ class FileSource:
             check_json_schema(self.schema)
         if self.format == "csv":
             check_csv_schema(self.schema)
-        for entry in list_files(self.directory, self.pattern, self.recursive)[:1]:
-            check_against_file(entry.path, self.format, self.schema, self.csv)
+        if not self.proven:
+            self._check_oldest_file()
+
+    def _check_oldest_file(self) -> None:
+        passed_over = self.bad_files.passed_over()
+        entries = list_files(self.directory, self.pattern, self.recursive)
+        for entry in [entry for entry in entries if entry.path not in passed_over][:1]:
+            try:
+                check_against_file(entry.path, self.format, self.schema, self.csv, self.required)
+            except FlowError:
+                # One odd file is set aside; a schema that fits none of them would set aside everything.
+                if self.bad_files.choice == "stop" or not self._fits_any(entries):
+                    raise
+
+    def _fits_any(self, entries: Sequence[FileEntry]) -> bool:
+        for entry in entries[:_FILES_TRIED]:
+            with contextlib.suppress(FlowError):
+                check_against_file(entry.path, self.format, self.schema, self.csv, self.required)
+                return True
+        return False
+
+    def told(self, required: Sequence[str], set_aside: SetAsideFiles, proven: bool) -> FileSource:
+        """Return the source as it is in a flow: with what the flow needs of every file, and what it passes over."""
+        bad_files = replace(self.bad_files, set_aside=set_aside)
+        return replace(self, required=tuple(required), bad_files=bad_files, proven=proven)
 
     def would_read(self, written: object) -> bool:
         """Say whether a file of this path would be read, were it there."""
@@ -77,6 +108,7 @@ class FileSource:
             recursive=self.recursive,
             poll_seconds=self.poll_seconds,
             cut_text=not (self.format == "csv" and self.csv.quoted_newlines),
+            bad_files=self.bad_files,
         )
 
     def read(self, split: Split, columns: Sequence[str] | None = None) -> Iterator[ReadOutcome]:
@@ -85,7 +117,21 @@ class FileSource:
         JSON and CSV rows are checked against the whole declared schema all the same, so what counts as malformed
         does not depend on what a query happens to use.
         """
-        return read_split(split, self.format, self.schema, self.csv, columns)
+        if "set_aside" in split:
+            if split["set_aside"]:
+                yield ReadOutcome(self._no_rows(columns), ((f"file set aside: {split['set_aside']}", split["path"]),))
+            return
+        try:
+            yield from read_split(split, self.format, self.schema, self.csv, columns, self.required)
+        except BadFile as bad:
+            judged = self.bad_files.judge(bad)
+            if judged is not bad:
+                raise judged from bad
+            yield ReadOutcome(self._no_rows(columns), bad_file=(bad.path, bad.reason))
+
+    def _no_rows(self, columns: Sequence[str] | None) -> pl.DataFrame:
+        kept = self.schema if columns is None else set(columns)
+        return pl.DataFrame(schema={column: kind for column, kind in self.schema.items() if column in kept})
 
 
 def files(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all with defaults
@@ -105,6 +151,7 @@ def files(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all 
     null_values: Sequence[str] = (),
     quoted_newlines: bool = False,
     partitioned_by: Partitioner | None = None,
+    on_bad_file: OnBadFile = "stop",
 ) -> FileSource:
     """Read the files of a directory, oldest first, and new ones as they appear.
 
@@ -116,11 +163,17 @@ def files(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all 
     Without a ``schema``, it is taken from the oldest file that is there now (for JSON and CSV, from its first 1,000
     lines), and it may differ when the flow starts again: declare it for anything that lasts.
 
+    A file that cannot be used (gone, replaced or damaged since it was planned, or without the declared columns) stops
+    the flow; with ``on_bad_file="quarantine"`` it is set aside, told of, and the flow goes on.
+
     With ``recursive``, each folder is a partition. ``partitioned_by`` says which partitioner wrote the rows into
     numbered folders, for ``key_by(…, exchange="ahead")`` to check.
     """
     if format not in get_args(FileFormat):
         msg = f"files cannot have the format {format!r}; use one of {', '.join(get_args(FileFormat))}"
+        raise FlowError(msg)
+    if on_bad_file not in get_args(OnBadFile):
+        msg = f"on_bad_file is {on_bad_file!r}; use one of {', '.join(get_args(OnBadFile))}"
         raise FlowError(msg)
     for name, limit in (("max_rows", max_rows), ("max_bytes", max_bytes), ("max_files", max_files)):
         if limit is not None and limit < 1:
@@ -144,4 +197,5 @@ def files(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all 
         csv=dialect,
         schema_taken_from=taken_from,
         partitioned_by=partitioned_by,
+        bad_files=BadFilePolicy(on_bad_file),
     )

@@ -9,6 +9,8 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
+from anabranch.connectors.bad_files import BadFile
+from anabranch.connectors.file_marks import mark_content
 from anabranch.errors import SourceError
 
 PIECE_BYTES = 16 * 1024 * 1024
@@ -21,25 +23,40 @@ def compression_of(path: str) -> str | None:
     return _COMPRESSIONS.get(os.path.splitext(path)[1].lower())
 
 
-def open_planned(path: str, size_bytes: int) -> BinaryIO:
-    """Open a file that was planned with a size; raise ``SourceError`` if it is gone or shorter now."""
+def open_planned(path: str, size_bytes: int, mark: str | None = None) -> BinaryIO:
+    """Open a file that was planned with a size and a mark; raise ``BadFile`` if it is gone, shorter or another now.
+
+    One that only grew is what it was, as far as it was planned.
+    """
     try:
         file = open(path, "rb")  # noqa: SIM115 - the caller closes it
     except FileNotFoundError:
-        msg = f"{path} was planned but is gone; put it back and start the flow again: nothing was committed without it"
-        raise SourceError(msg) from None
+        folder = os.path.dirname(path)
+        if not os.path.isdir(folder):
+            # A disk that is not there makes no file a bad one.
+            msg = f"{path} was planned, and its directory {folder} is gone; bring it back and start the flow again"
+            raise SourceError(msg) from None
+        raise BadFile(path, "was planned but is gone", "put it back and start the flow again") from None
     except OSError as error:
         msg = f"{path} cannot be read: {error.strerror}; make it readable and start the flow again"
         raise SourceError(msg) from error
     now_bytes = os.fstat(file.fileno()).st_size
     if now_bytes < size_bytes:
         file.close()
-        msg = (
-            f"{path} had {size_bytes} bytes when it was planned and has {now_bytes} now; "
-            f"put the original back and start the flow again: nothing was committed without it"
-        )
-        raise SourceError(msg)
+        raise changed_file(path, f"had {size_bytes} bytes when it was planned and has {now_bytes} now")
+    if mark is not None and mark_content(file, size_bytes) != mark:
+        file.close()
+        raise changed_file(path, "was replaced after it was planned: its bytes are others now")
     return file
+
+
+def changed_file(path: str, found: str) -> BadFile:
+    """Return the error for a planned file that is not what it was."""
+    return BadFile(
+        path,
+        found,
+        "put the original back, or leave this one out and write the rows it should have had into a new file",
+    )
 
 
 def read_lines_starting_in(file: BinaryIO, first: int, last: int, size_bytes: int) -> bytes:

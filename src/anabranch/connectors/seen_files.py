@@ -31,15 +31,19 @@ class SeenFiles:
         return len(self._records)
 
     def __contains__(self, entry: FileEntry) -> bool:
-        return _hash_name(entry) in self._records
+        return self.has_name(entry.name)
+
+    def has_name(self, name: str) -> bool:
+        """Say whether a file of this name, relative to the source's directory, is remembered."""
+        return _hash_name(name) in self._records
 
     def add(self, entry: FileEntry) -> None:
         """Remember a file as it is now."""
-        self._records[_hash_name(entry)] = (_hash_extent(entry), 0)
+        self._records[_hash_name(entry.name)] = (_hash_extent(entry), 0)
 
     def has_changed(self, entry: FileEntry) -> bool:
         """Say whether a remembered file has another size or time than when it was remembered."""
-        record = self._records.get(_hash_name(entry))
+        record = self._records.get(_hash_name(entry.name))
         return record is not None and record[0] != _hash_extent(entry)
 
     def forget_deleted(self, listed: Iterable[FileEntry], now_seconds: float) -> None:
@@ -47,7 +51,7 @@ class SeenFiles:
 
         A day's grace keeps a directory that is unmounted for a while from being read all over again.
         """
-        present = {_hash_name(entry) for entry in listed}
+        present = {_hash_name(entry.name) for entry in listed}
         for name, (mark, gone_since_seconds) in list(self._records.items()):
             if name in present:
                 if gone_since_seconds:
@@ -77,10 +81,8 @@ class SeenFiles:
         return seen
 
 
-def _hash_name(entry: FileEntry) -> int:
-    return int.from_bytes(
-        hashlib.blake2b(entry.name.encode("utf-8", "surrogateescape"), digest_size=8).digest(), "little"
-    )
+def _hash_name(name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest(), "little")
 
 
 def _hash_extent(entry: FileEntry) -> int:

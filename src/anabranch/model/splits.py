@@ -62,6 +62,8 @@ class ReadOutcome:
     frame: pl.DataFrame
     rejected: tuple[tuple[str, str], ...] = ()
     """(reason, raw text) of every malformed row."""
+    bad_file: tuple[str, str] | None = None
+    """(path, reason) if the split's file cannot be used: the batch is then run anew without any of it."""
 
 
 class Source(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -82,15 +82,18 @@ class FlowGraph:
             name = f"{wanted}-{number}"
         return name
 
-    def check(self) -> None:
-        """Raise ``FlowError``, ``SourceError`` or ``SinkError`` if the flow cannot run."""
+    def check(self, sources: Sequence[Readable] | None = None) -> None:
+        """Raise ``FlowError``, ``SourceError`` or ``SinkError`` if the flow cannot run.
+
+        ``sources`` are the flow's own as they are with a checkpoint, if it is known.
+        """
         if not self.sources:
             msg = f"flow {self.name!r} reads nothing; start it with flow.read(ab.files(...))"
             raise FlowError(msg)
         if not self.sinks:
             msg = f"flow {self.name!r} writes nothing; end it with .write(ab.parquet(...))"
             raise FlowError(msg)
-        for source in self.sources:
+        for source in self.sources if sources is None else sources:
             source.check()
         for node in self.nodes.values():
             check_kinds(node.label, node.schema)

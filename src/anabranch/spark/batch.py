@@ -48,6 +48,7 @@ from anabranch.spark.publishing import Publisher
 from anabranch.spark.rehoming import rehome_state
 from anabranch.spark.reports import BatchReport, merge_ledgers
 from anabranch.spark.rising_times import fires_at_once, settle_times
+from anabranch.spark.set_aside import PassedOver
 from anabranch.spark.settings import RunSettings
 from anabranch.spark.spec import BatchSpec, FlowProgram, RisingTime
 from anabranch.spark.states import write_initial_state
@@ -93,6 +94,7 @@ class BatchRunner:
         self._publisher = publisher
         self._identity = identity
         self._steering = steering
+        self._passed_over = PassedOver(checkpoint.store.url)
         self._listening_since_us = int(time.time() * 1e6)
         self._retention = Retention(checkpoint)
         self._merging = MergeWatch(program)
@@ -113,6 +115,7 @@ class BatchRunner:
             self._publish(committed)
             seconds = time.perf_counter() - began
             return committed, describe_batch(self._plan, committed, None, seconds, {}, drained=given.drain)
+        given = self._passed_over.leave_out(given)
         before = self._checkpoint.latest()
         if before is not None:
             writer = WriteName(self._lease.epoch, given.batch, 0, uuid.uuid4().hex[:12])
@@ -126,6 +129,12 @@ class BatchRunner:
         changes = check_changes(self._plan, routes, self._steering.decide(given.batch, routes, before))
         reach("before-job", given.batch)
         report = self._run_job(given, before, times, routes, changes, rising)
+        while report.bad_files:
+            # Some tasks may have read rows of these files, so that none of what was computed counts.
+            logger.warning("batch %d is run again without %s", given.batch, ", ".join(report.bad_files))
+            given = self._passed_over.set_aside(report.bad_files, given)
+            self._lease.check()
+            report = self._run_job(given, before, times, routes, changes, rising)
         job_seconds = time.perf_counter() - began
         reach("after-job", given.batch)
         partitions = self._ahead.check(report, times)

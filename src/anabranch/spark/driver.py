@@ -35,6 +35,7 @@ from anabranch.spark.listening import CommandListener, open_channels
 from anabranch.spark.offsets import read_offset, read_trigger_time
 from anabranch.spark.publishing import Publisher
 from anabranch.spark.session import flow_session, runs_locally
+from anabranch.spark.set_aside import tell_sources
 from anabranch.spark.settings import AVAILABLE_NOW, ONCE, RunSettings
 from anabranch.spark.spec import DEAD_LETTER, FlowProgram
 from anabranch.spark.split_log import BEFORE_FIRST, LogEntry, SplitLog, digest_of, pack
@@ -63,7 +64,8 @@ class Driver:
         on_progress: Callable[[BatchProgress], None] | None = None,
         make_steering: Callable[[FlowProgram], Steering] | None = None,
     ) -> None:
-        graph.check()
+        sources = tell_sources(graph, settings.checkpoint)
+        graph.check(sources)
         self.graph = graph
         self.settings = settings
         self.spark = flow_session(spark)
@@ -85,7 +87,7 @@ class Driver:
         check_ahead(self.plan, graph.sources, latest)
         self.program = FlowProgram(
             plan=self.plan,
-            sources=tuple(graph.sources),
+            sources=sources,
             sinks=self._sinks(),
             checkpoint=self.store.url,
             local_merge=settings.local_merge,

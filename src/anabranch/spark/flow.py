@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -17,11 +17,12 @@ from anabranch.errors import CheckpointError
 from anabranch.model import BatchProgress
 from anabranch.model.waits import Wait
 from anabranch.query.graph import FlowGraph
-from anabranch.query.nodes import Stateful
+from anabranch.query.nodes import Readable, Stateful
 from anabranch.query.plan import make_plan
 from anabranch.spark.driver import Driver
 from anabranch.spark.results import read_results, read_spark_results, to_spark
 from anabranch.spark.session import local_session, refuse_connect
+from anabranch.spark.set_aside import tell_sources
 from anabranch.spark.settings import AVAILABLE_NOW, ONCE, RunSettings, make_settings
 from anabranch.spark.spec import FlowProgram
 from anabranch.spark.states import read_state
@@ -35,9 +36,9 @@ Listener = Callable[[BatchProgress], None]
 class Flow(FlowGraph):
     """A keyed stream job: read, transform, key, aggregate, write; then run it on Spark."""
 
-    def check(self) -> None:
+    def check(self, sources: Sequence[Readable] | None = None) -> None:
         """Raise ``FlowError``, ``SourceError`` or ``SinkError`` if the flow cannot run."""
-        super().check()
+        super().check(sources)
         sinks = name_sinks(self.sinks, self.dead_letter_sink)
         refuse_shared_places(sinks)
         refuse_loops(self.sources, sinks)
@@ -47,7 +48,7 @@ class Flow(FlowGraph):
 
     def check_run(self, settings: RunSettings) -> None:
         """Raise the same, also if it is only with these settings that the flow cannot run."""
-        self.check()
+        self.check(tell_sources(self, settings.checkpoint))
         sinks = name_sinks(self.sinks, self.dead_letter_sink)
         refuse_checkpoint_places(open_store(settings.checkpoint).url, self.sources, sinks)
         if settings.trigger in (AVAILABLE_NOW, ONCE):

@@ -71,6 +71,7 @@ class Pipeline:
         self._lane = ReadLane(program, spec, origin) if level == 0 else None
         self._merged: dict[int, list[int]] = defaultdict(lambda: [0, 0])
         """Rows before and after the local merge."""
+        self._bad_files: dict[str, str] = {}
 
     def read_from(self, partition: str) -> None:
         """Say which partition of which source the rows are of that are pushed from now on."""
@@ -98,6 +99,10 @@ class Pipeline:
         """Keep rows that could not be used, with the reason."""
         if rejected:
             self._dead(bury_texts(source, rejected))
+
+    def note_bad_file(self, path: str, reason: str) -> None:
+        """Tell the driver of a file that cannot be used: it runs the batch anew without it."""
+        self._bad_files.setdefault(path, reason)
 
     def apply(self, node: Node, frame: pl.DataFrame) -> pl.DataFrame:
         """Return what leaves a node that keeps no state."""
@@ -131,6 +136,8 @@ class Pipeline:
             "exchanged_bytes": sum(self.exchanged.values()),
             "merged": {str(head): counts for head, counts in sorted(self._merged.items())},
         }
+        if self._bad_files:
+            content["bad_files"] = self._bad_files
         yield ledger(self._ledger_slot(), self._sequence(), content)
 
     def send_to_meet(self, head: int, shared: pl.DataFrame) -> None:

@@ -66,6 +66,8 @@ class BatchReport:
     """Stateful node → rows before and after the local merge."""
     sighted: Mapping[int, Mapping[int, Mapping[str, Any]]] = field(default_factory=dict)
     """Stateful node → slot → what the task of that partition saw of its keys, where partitions are slots."""
+    bad_files: Mapping[str, str] = field(default_factory=dict)
+    """Path → reason of files that cannot be used and are to be set aside; then nothing else here counts."""
 
     def next_due_us(self, head: int) -> int | None:
         """Return the end of the first window of an operator that waits for anything, in a slot or at a reader."""
@@ -149,6 +151,7 @@ def merge_ledgers(
         lanes=lanes,
         merged=merged,
         sighted=dict(sighted),
+        bad_files={path: reason for content in contents for path, reason in content.get("bad_files", {}).items()},
     )
 
 

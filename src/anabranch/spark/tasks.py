@@ -83,6 +83,8 @@ class ReadTask:
             for outcome in _source(reader).read(split):
                 pipeline.counters["rows_in"] += outcome.frame.height + len(outcome.rejected)
                 pipeline.reject(reader.label, outcome.rejected)
+                if outcome.bad_file is not None:
+                    pipeline.note_bad_file(*outcome.bad_file)
                 pipeline.push(springs[index], outcome.frame, ordinal)
                 yield from pipeline.drain_blocks()
         for source, kind, payload in _rows(batches):
