@@ -73,9 +73,9 @@ class Count:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sum:
-    """Adds up: whole numbers in Int64, floats in Float64, decimals exactly.
+    """Adds up: whole numbers in Int64 (Int128 in itself), floats in Float64, decimals in 38 digits.
 
-    A total of whole numbers beyond Int64, even if only that of a part of the rows, is an error.
+    A total of whole numbers or decimals beyond that, even if only that of a part of the rows, is an error.
     """
 
     argument: pl.Expr

@@ -165,7 +165,8 @@ def _check_by_polars(dtype: pl.DataType, value: Any) -> Any:
 def _convert_by_polars(dtype: pl.DataType, values: list[Any]) -> list[Any]:
     try:
         stored = pl.Series(values, dtype=dtype, strict=True)
-    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+    # Of a number that no Decimal holds, Polars says RuntimeError.
+    except (TypeError, ValueError, OverflowError, RuntimeError, pl.exceptions.PolarsError) as error:
         raise _misfit(values[0] if len(values) == 1 else values, dtype) from error
     if stored.dtype != dtype:
         raise _misfit(values[0] if len(values) == 1 else values, dtype)

@@ -20,8 +20,9 @@ from anabranch.model.hash_order import WORTH_COMPILED_CODE_ROWS, Hashes, order_b
 from anabranch.operators.arrivals import Advanced, Judged, Merged
 from anabranch.operators.key_clocks import CLOCK, LATEST, ROWS
 from anabranch.operators.keyed_rows import hashes_of
+from anabranch.operators.overflows import LARGEST_INT64
 from anabranch.operators.panes import PANE
-from anabranch.operators.partials import LARGEST_INT64, Partials, concatenate
+from anabranch.operators.partials import Partials, concatenate
 
 _SAMPLED_KEYS = 64
 """One key in so many is looked at before anything is done."""

@@ -10,9 +10,8 @@ import polars as pl
 from anabranch.errors import FlowError
 from anabranch.model import BATCH, HASH, TIME, WINDOW, Aggregate, OperatorTime
 from anabranch.operators.grouping import add_up, count_and_add, group_rows
-from anabranch.operators.plan import plan_aggregates
-
-SMALLEST_INT64, LARGEST_INT64 = -(2**63), 2**63 - 1
+from anabranch.operators.overflows import LARGEST_INT64, SMALLEST_INT64, find_overflow, may_overflow, way_out
+from anabranch.operators.plan import plan_aggregates, wide_type
 
 
 class Partials:
@@ -39,7 +38,7 @@ class Partials:
             engine_columns.append(pl.lit(time.batch, dtype=pl.Int64).alias(BATCH))
         if engine_columns:
             frame = frame.with_columns(engine_columns)
-        return self.plan.select_inputs(frame, [*carried, *(pl.col(key) for key in self.keys)])
+        return self._widen(self.plan.select_inputs(frame, [*carried, *(pl.col(key) for key in self.keys)]))
 
     def combine(
         self,
@@ -121,37 +120,49 @@ class Partials:
     ) -> pl.DataFrame:
         """Group rows; ``sums`` names the columns that are added up, by the column of their total.
 
-        Polars lets sums of Int64 wrap around in silence. Where they might, they are made in Int128 and looked at.
+        Polars lets sums wrap around in silence. Where those of Int64 might, they are made in Int128 and looked at;
+        where wider ones might, they are looked at before they are made.
         """
         risky = {column for column in sums.values() if may_overflow(rows.get_column(column))}
-        if not risky:
+        narrow = {column for column in risky if rows.schema[column] == pl.Int64}
+        keys = [key for key in self.keys if key in rows.columns]
+        for total, column in sums.items():
+            found = find_overflow(rows, by, column, keys, strides) if column in risky - narrow else None
+            if found is not None:
+                raise self._overflow(total, found.row, found.total, rows.schema[column])
+        if not narrow:
             return group_rows(rows, by, aggregations, strides)
-        wide_rows = rows.with_columns(pl.col(column).cast(pl.Int128) for column in sorted(risky))
+        wide_rows = rows.with_columns(pl.col(column).cast(pl.Int128) for column in sorted(narrow))
         grouped = group_rows(wide_rows, by, aggregations, strides)
-        wide_totals = [total for total, column in sums.items() if column in risky]
+        wide_totals = [total for total, column in sums.items() if column in narrow]
         for total in wide_totals:
             beyond = grouped.filter(~pl.col(total).is_between(SMALLEST_INT64, LARGEST_INT64))
             if beyond.height:
-                raise self._overflow(total, beyond.row(0, named=True))
+                row = beyond.row(0, named=True)
+                raise self._overflow(total, row, row[total], pl.Int64())
         return grouped.with_columns(pl.col(total).cast(pl.Int64) for total in wide_totals)
 
-    def _overflow(self, total: str, row: Mapping[str, Any]) -> FlowError:
+    def _widen(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows with what is added up in types that are wide enough for it."""
+        wide = {name: wide_type(rows.schema[name]) for name in self.plan.wide_inputs}
+        narrow = {name: dtype for name, dtype in wide.items() if dtype != rows.schema[name]}
+        for name, dtype in narrow.items():
+            if dtype == pl.Int64 and rows.schema[name].is_unsigned_integer():
+                beyond = rows.filter(pl.col(name) > LARGEST_INT64)
+                if beyond.height:
+                    row = beyond.row(0, named=True)
+                    total = next(column.partial_column for column in self.plan.sums if column.input_column == name)
+                    raise self._overflow(total, row, row[name], dtype)
+        return rows.with_columns(pl.col(name).cast(dtype) for name, dtype in narrow.items()) if narrow else rows
+
+    def _overflow(self, total: str, row: Mapping[str, Any], found: Any, dtype: pl.DataType) -> FlowError:
         name = next(column.aggregate for column in self.plan.sums if column.partial_column == total)
         key = ", ".join(f"{key}={row[key]!r}" for key in self.keys if key in row)
+        what = "numbers" if dtype.is_decimal() else "whole numbers"
+        width = f"the 38 digits of {dtype}" if dtype.is_decimal() else f"the range of {dtype}"
         return FlowError(
-            f"{name}={self.aggregates[name].kind}: for {key} whole numbers add up to {row[total]}, beyond the range of "
-            f"Int64; cast what is added up, to pl.Decimal(38) or pl.Float64, and start with a new checkpoint"
+            f"{name}={self.aggregates[name].kind}: for {key} {what} add up to {found}, beyond {width}; {way_out(dtype)}"
         )
-
-
-def may_overflow(column: pl.Series) -> bool:
-    """Say whether some of these numbers could add up beyond Int64: a look at the largest costs next to nothing."""
-    if column.dtype != pl.Int64:
-        return False
-    lowest, highest = column.min(), column.max()
-    if lowest is None or highest is None:
-        return False
-    return len(column) * max(-int(lowest), int(highest)) > LARGEST_INT64  # type: ignore[arg-type]
 
 
 def concatenate(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:

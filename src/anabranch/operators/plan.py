@@ -29,7 +29,7 @@ class AggregatePlan:
     inputs: tuple[pl.Expr, ...]
     """One expression per input column; equal expressions of several aggregates share one."""
     wide_inputs: tuple[str, ...]
-    """Input columns that are summed: narrow numbers among them are widened, because Polars sums Int32 in Int32."""
+    """Input columns that are summed: narrow numbers among them must be widened, because Polars sums Int32 in Int32."""
     sums: tuple[SummedColumn, ...]
     """The sums among the partials."""
     row_counts: tuple[str, ...]
@@ -45,13 +45,7 @@ class AggregatePlan:
 
     def select_inputs(self, frame: pl.DataFrame, carried: Sequence[pl.Expr]) -> pl.DataFrame:
         """Return the carried columns and the inputs, and nothing else."""
-        selected = frame.select(*carried, *self.inputs)
-        narrow = [
-            pl.col(name).cast(wide)
-            for name in self.wide_inputs
-            if (wide := _wide_type(selected.schema[name])) != selected.schema[name]
-        ]
-        return selected.with_columns(narrow) if narrow else selected
+        return frame.select(*carried, *self.inputs)
 
 
 def plan_aggregates(aggregates: Mapping[str, Aggregate]) -> AggregatePlan:
@@ -115,7 +109,8 @@ def _by_name(columns: Mapping[str, str]) -> Column:
     return lambda short: pl.col(columns[short])
 
 
-def _wide_type(dtype: pl.DataType) -> pl.DataType:
+def wide_type(dtype: pl.DataType) -> pl.DataType:
+    """Return the type in which numbers of a type are added up."""
     if dtype.is_integer() or dtype == pl.Boolean:
         return pl.Int128() if dtype == pl.Int128 else pl.Int64()
     if dtype.is_float():

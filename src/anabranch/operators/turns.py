@@ -56,7 +56,8 @@ def build_column(name: str, values: list[Any], dtype: pl.DataType) -> pl.Series 
     """Return values as a column of exactly this type; None if one of them does not fit."""
     try:
         column = pl.Series(name, values, dtype=dtype, strict=True)
-    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+    # Of a number that no Decimal holds, Polars says RuntimeError.
+    except (TypeError, ValueError, OverflowError, RuntimeError, pl.exceptions.PolarsError):
         return None
     return column if column.dtype == dtype else None
 

@@ -6,14 +6,27 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from anabranch.errors import FlowError
-from anabranch.model import HASH, ORDER, Aggregate, AggregateSpec, Column, OperatorTime, WindowSpec
+from anabranch.model import (
+    END_OF_TIME,
+    HASH,
+    ORDER,
+    Aggregate,
+    AggregateSpec,
+    Clock,
+    Column,
+    CountWindowSpec,
+    OperatorTime,
+    WindowSpec,
+)
 from anabranch.operators import aggregates as ab
 from anabranch.operators import sketches as sk
 from anabranch.operators.kernels import make_kernel
@@ -292,15 +305,163 @@ def test_sum_of_larger_numbers_in_a_decimal_or_float_goes_on() -> None:
     assert row["rough"] == pytest.approx(3 * LARGEST)
 
 
-@pytest.mark.parametrize("window", [WindowSpec("session", 10**6, 10**6), WindowSpec("tumbling", 10**6, 10**6)])
-def test_windows_refuse_sums_beyond_int64_too(window: WindowSpec) -> None:
-    kernel = make_kernel(AggregateSpec(("key",), {"total": ab.sum("x")}, window, "ts"))
-    times = pl.Series([datetime(1970, 1, 1)] * 2)
-    frame = pl.DataFrame({"key": [7, 7], "ts": times, "x": [LARGEST, 1], ORDER: [0, 1]})
-    hashed = pl.lit(7, dtype=pl.UInt64).alias(HASH)
-    received = [
-        kernel.combine(kernel.prepare(part, OperatorTime(0)).frame).with_columns(hashed)
-        for part in (frame[:1], frame[1:])
-    ]
+LARGEST_DECIMAL, LARGEST_INT128 = 10**38 - 1, 2**127 - 1
+
+
+def decimals(wholes: list[int], precision: int = 38, scale: int = 0) -> pl.Series:
+    exact = Context(prec=60)
+    return pl.Series([Decimal(whole).scaleb(-scale, exact) for whole in wholes], dtype=pl.Decimal(precision, scale))
+
+
+@pytest.mark.parametrize("cuts", [1, 2, 6])
+@pytest.mark.parametrize("scale", [0, 2, 38])
+def test_decimals_beyond_38_digits_are_refused_by_name(cuts: int, scale: int) -> None:
+    values = decimals([9 * 10**37] * 6, scale=scale)
+    for signed in (values, -values):
+        with pytest.raises(
+            FlowError, match=r"total=sum: for key=1 numbers add up to .*beyond the 38 digits of Decimal"
+        ):
+            aggregate_values(signed, cuts, total=ab.sum("x"))
+        with pytest.raises(FlowError, match=r"average=mean: for key=1 .*cast .* to pl\.Float64, which rounds"):
+            aggregate_values(signed, cuts, rows=ab.count(), average=ab.mean("x"))
+
+
+def test_the_error_says_the_whole_total_where_it_is_known() -> None:
+    with pytest.raises(FlowError, match=r"add up to 5400000000000000000000000000000000000\.00, beyond"):
+        aggregate_values(decimals([9 * 10**37] * 6, scale=2), 1, total=ab.sum("x"))
+    with pytest.raises(FlowError, match=f"add up to {6 * LARGEST_INT128}, beyond the range of Int128"):
+        aggregate_values(pl.Series([LARGEST_INT128] * 6, dtype=pl.Int128), 1, total=ab.sum("x"))
+
+
+@pytest.mark.parametrize("cuts", [1, 2, 6])
+def test_whole_numbers_beyond_int128_are_refused_by_name(cuts: int) -> None:
+    for wholes in ([LARGEST_INT128, *[1] * 5], [-LARGEST_INT128 - 1, *[-1] * 5]):
+        signed = pl.Series(wholes, dtype=pl.Int128)
+        with pytest.raises(FlowError, match=r"total=sum: for key=1 whole numbers .* range of Int128; cast .*Float64"):
+            aggregate_values(signed, cuts, total=ab.sum("x"))
+
+
+@pytest.mark.parametrize("dtype", [pl.UInt64(), pl.UInt128()])
+def test_an_unsigned_number_beyond_int64_is_refused_by_name(dtype: pl.DataType) -> None:
+    values = pl.Series([1, 2**64 - 1], dtype=dtype)
+    with pytest.raises(FlowError, match=rf"total=sum: for key=1 .* {2**64 - 1}, beyond the range of Int64; cast"):
+        aggregate_values(values, total=ab.sum("x"))
+    assert aggregate_values(values[:1], total=ab.sum("x")) == {"total": 1}
+
+
+@pytest.mark.parametrize("cuts", [1, 2, 4])
+def test_sums_at_the_edge_of_decimals_and_int128_are_exact(cuts: int) -> None:
+    for wholes in ([LARGEST_DECIMAL - 3, 1, 1, 1], [-LARGEST_DECIMAL, 0, 0, 0], [LARGEST_DECIMAL, -1, 1, 0]):
+        assert aggregate_values(decimals(wholes), cuts, total=ab.sum("x")) == {"total": sum(wholes)}
+    for wholes in ([LARGEST_INT128 - 3, 1, 1, 1], [-LARGEST_INT128, -1, 0, 0], [LARGEST_INT128, -1, 0, 1]):
+        assert aggregate_values(pl.Series(wholes, dtype=pl.Int128), cuts, total=ab.sum("x")) == {"total": sum(wholes)}
+
+
+_SECOND = 10**6
+_OPERATORS: dict[str, Mapping[str, Any]] = {
+    "running": {},
+    "tumbling": {"window": WindowSpec("tumbling", _SECOND, _SECOND), "time_column": "ts"},
+    "sliding": {"window": WindowSpec("sliding", 2 * _SECOND, _SECOND), "time_column": "ts"},
+    "session": {"window": WindowSpec("session", _SECOND, _SECOND), "time_column": "ts"},
+    "own time": {"window": WindowSpec("tumbling", _SECOND, _SECOND), "time_column": "ts", "clock": Clock("key")},
+    "sessions in own time": {
+        "window": WindowSpec("session", _SECOND, _SECOND),
+        "time_column": "ts",
+        "clock": Clock("key"),
+    },
+    "by count": {"count_window": CountWindowSpec(9, 9)},
+}
+
+
+@pytest.mark.parametrize("operator", _OPERATORS)
+@pytest.mark.parametrize(
+    ("dtype", "largest"), [(pl.Int64(), LARGEST), (pl.Int128(), LARGEST_INT128), (pl.Decimal(38, 0), LARGEST_DECIMAL)]
+)
+@pytest.mark.parametrize("batches", [1, 2])
+def test_every_operator_refuses_a_sum_beyond_its_type(
+    operator: str, dtype: pl.DataType, largest: int, batches: int
+) -> None:
+    kernel = make_kernel(AggregateSpec(("key",), {"total": ab.sum("x")}, **_OPERATORS[operator]))
+    times = pl.Series([datetime(1970, 1, 1)] * 3)
+    values = pl.Series([largest, largest - 1, 1], dtype=dtype)
+    frame = pl.DataFrame({"key": [6, 7, 7], "ts": times, "x": values, ORDER: [0, 1, 2]})
+    state, hashed = MemoryState(), pl.lit(7, dtype=pl.UInt64).alias(HASH)
+
+    def advance(part: pl.DataFrame, batch: int) -> None:
+        prepared = kernel.prepare(part, OperatorTime(batch)).frame
+        sent = kernel.combine(prepared) if kernel.mergeable else prepared
+        kernel.advance([sent.with_columns(hashed)], kernel.mergeable, state, OperatorTime(batch))
+
+    advance(frame, 0)
+    more = frame[1:].with_columns(pl.lit(1).cast(dtype).alias("x"))
     with pytest.raises(FlowError, match="total=sum: for key=7"):
-        kernel.advance(received, True, MemoryState(), OperatorTime(0))
+        for batch in range(batches):
+            advance(more[batch : batch + 1] if batches == 2 else more[:1], batch + 1)
+        # Windows whose runs meet only when they fire.
+        kernel.advance([], False, state, OperatorTime(9, fire_us=END_OF_TIME))
+
+
+def test_the_way_out_of_a_sum_beyond_int64_says_how_far_it_goes() -> None:
+    with pytest.raises(
+        FlowError, match=r"pl\.Decimal\(38\), which is exact up to 38 digits, or pl\.Float64, which rounds"
+    ):
+        aggregate_values(pl.Series([LARGEST, 1]), total=ab.sum("x"))
+
+
+_SUMMED = {
+    "int64": (pl.Int64(), 0, -(2**63), LARGEST),
+    "int128": (pl.Int128(), 0, -(2**127), LARGEST_INT128),
+    "uint64": (pl.UInt64(), 0, 0, LARGEST),
+    "decimal(38, 0)": (pl.Decimal(38, 0), 0, -LARGEST_DECIMAL, LARGEST_DECIMAL),
+    "decimal(38, 20)": (pl.Decimal(38, 20), 20, -LARGEST_DECIMAL, LARGEST_DECIMAL),
+    "decimal(18, 2)": (pl.Decimal(18, 2), 2, -(10**18) + 1, 10**18 - 1),
+}
+
+
+@pytest.mark.parametrize("kind", _SUMMED)
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_a_sum_is_exact_or_refused_wherever_its_parts_meet(kind: str, data: st.DataObject) -> None:
+    dtype, scale, smallest, largest = _SUMMED[kind]
+    edges = st.sampled_from([smallest, largest, smallest // 2, largest // 2, largest // 3, 0])
+    rows = data.draw(
+        st.lists(
+            st.tuples(st.integers(1, 2), st.none() | edges | st.integers(smallest, largest)), min_size=1, max_size=9
+        )
+    )
+    kernel = make_kernel(AggregateSpec(("key",), {"total": ab.sum("x"), "rows": ab.count()}))
+    state, exact = MemoryState(), Context(prec=60)
+    largest_total = LARGEST if dtype.is_integer() and dtype != pl.Int128 else largest
+    if dtype.is_decimal():
+        largest_total = LARGEST_DECIMAL
+    totals: dict[int, int] = {}
+    while rows:
+        size = data.draw(st.integers(1, len(rows)))
+        batch, rows = rows[:size], rows[size:]
+        values = [
+            None if x is None else (Decimal(x).scaleb(-scale, exact) if dtype.is_decimal() else x) for _, x in batch
+        ]
+        frame = pl.DataFrame(
+            {"key": [key for key, _ in batch], "x": pl.Series(values, dtype=dtype), ORDER: range(size)},
+            schema_overrides={"key": pl.Int64(), ORDER: pl.Int64()},
+        )
+        added: dict[int, int] = {}
+        for key, x in batch:
+            added[key] = added.get(key, 0) + (x or 0)
+            totals[key] = totals.get(key, 0) + (x or 0)
+        combined = data.draw(st.booleans())
+        time = OperatorTime(0)
+        try:
+            prepared = kernel.prepare(frame, time).frame
+            sent = kernel.combine(prepared) if combined else prepared
+            hashed = sent.with_columns(pl.col("key").cast(pl.UInt64).alias(HASH))
+            fired = kernel.advance([hashed], combined, state, time).frame
+        except FlowError as error:
+            assert "total=sum: for key=" in str(error)
+            # Of the rows of this batch, or of all so far.
+            assert any(abs(total) > largest_total for total in (*added.values(), *totals.values()))
+            return
+        for row in fired.to_dicts():
+            found = 0 if row["total"] is None else int(Decimal(row["total"]).scaleb(scale, exact))
+            assert found == totals[row["key"]]
+            assert -largest_total - 1 <= found <= largest_total

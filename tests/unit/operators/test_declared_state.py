@@ -104,6 +104,7 @@ def test_a_struct_may_be_changed_in_place() -> None:
         ("at", date(2026, 1, 1)),
         ("day", datetime(2026, 1, 1)),
         ("price", "x"),
+        ("price", Decimal("1E+40")),
         ("point", 5),
         ("totals", {1: 1}),
     ],
