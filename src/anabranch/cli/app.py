@@ -12,7 +12,7 @@ from anabranch.cli.ctl import ctl
 from anabranch.cli.demo import demo
 from anabranch.cli.doctor import doctor
 from anabranch.cli.explain import explain
-from anabranch.cli.groups import QuickGroup
+from anabranch.cli.groups import QuickGroup, add_command
 from anabranch.cli.run import run
 
 app = typer.Typer(
@@ -24,13 +24,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(run)
-app.command()(explain)
+add_command(app)(run)
+add_command(app)(explain)
 app.add_typer(state.app, name="state")
-app.command()(ctl)
-app.command()(demo)
-app.command()(bench)
-app.command()(doctor)
+add_command(app)(ctl)
+add_command(app)(demo)
+add_command(app)(bench)
+add_command(app)(doctor)
 
 
 def _print_version(wanted: bool) -> None:

@@ -5,4 +5,5 @@ from __future__ import annotations
 from typing import Literal
 
 Strategy = Literal["operator-set", "operator", "query"]
+STRATEGY_HELP = "How the flow is cut: operator-set, operator or query."
 Action = Literal["show", "set", "move", "split", "merge", "slots", "strategy"]

@@ -11,7 +11,7 @@ import typer
 
 from anabranch.cli.choices import Action
 from anabranch.cli.loading import load, name_checkpoint
-from anabranch.cli.reporting import BAD_USAGE, DebugOption, explained_errors, open_console, print_error
+from anabranch.cli.reporting import BAD_USAGE, DebugOption, explained_errors, open_console, print_error, say
 from anabranch.errors import ControlError
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ def ctl(
             show_default=False,
         ),
     ],
-    action: Annotated[Action, typer.Argument(metavar="ACTION", help="What to do.", show_default=False)],
+    action: Annotated[
+        Action, typer.Argument(metavar="ACTION", help="What to do, as above.", show_default=False, show_choices=False)
+    ],
     words: Annotated[
         list[str] | None,
         typer.Argument(metavar="WORD", help="What the action is given, as above.", show_default=False),
@@ -63,7 +65,7 @@ def ctl(
 
     [dim]Actions:[/dim]
 
-      show                    loads of the slots, hot keys, what every strategy would do
+      show                    loads of slots, hot keys, scores of strategies
 
       set NAME=VALUE ...      change settings of the balance, from now on
 
@@ -75,7 +77,7 @@ def ctl(
 
       slots N                 use this many slots
 
-      strategy NAME           spread keys by another strategy; auto chooses by itself
+      strategy NAME           spread keys by another strategy, or by auto
 
     [dim]Examples:[/dim]
 
@@ -87,7 +89,7 @@ def ctl(
 
       anabranch ctl flow.yaml slots 12
 
-      anabranch ctl low-voltage set tolerance=0.1 sample_rate=0.05 --redis redis://localhost:6379/0
+      anabranch ctl low-voltage set tolerance=0.1 --redis redis://localhost
     """
     from anabranch.cli.ctl_words import BadWords, read_words
 
@@ -163,7 +165,7 @@ def print_reply(action: Action, reply: Reply, operator: str | None, *, as_json: 
 
     console = open_console()
     if action != "show":
-        console.print(Text.assemble(("✓ ", "green"), reply.text), soft_wrap=True)
+        say(console, Text.assemble(("✓ ", "green"), reply.text))
         return
     shown = dict(reply.data)
     if operator is not None:

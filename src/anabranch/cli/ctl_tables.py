@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from anabranch.cli.formats import draw_bar, format_count
+from anabranch.cli.tables import fits
 
 MOST_SLOTS_SHOWN = 32
 MOST_KEYS_SHOWN = 12
@@ -63,20 +64,38 @@ def _draw_loads(loads: Sequence[float]) -> Iterator[RenderableType]:
         yield Text(f"and {len(loads) - len(fullest)} slots with less", style="dim")
 
 
+class HotKeys:
+    """Hot keys with their shares and slots; where that is too wide, each key in a line of its own, whole."""
+
+    def __init__(self, hot_keys: Sequence[Mapping[str, Any]]) -> None:
+        self._rows = [(str(hot["key"]), f"{100 * hot['share']:.1f} %", _name_slots(hot["slots"])) for hot in hot_keys]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = Table("hot key", "share", "slots", box=None, header_style="cyan", padding=(0, 1, 0, 0))
+        table.columns[1].justify = "right"
+        for key, share, slots in self._rows:
+            table.add_row(Text(key), share, Text(slots))
+        if fits(table, console, options):
+            yield table
+            return
+        yield Text("hot keys", style="bold cyan")
+        for key, share, slots in self._rows:
+            yield Text(key, overflow="fold")
+            yield Padding(Text(f"{share}, slots {slots}"), (0, 0, 0, 2), expand=False)
+
+
+def _name_slots(owners: Sequence[tuple[int, float]]) -> str:
+    if len(owners) > 1:
+        return ", ".join(f"{slot} ({100 * share:.0f} %)" for slot, share in owners)
+    # A key that is nowhere else is where its bucket is.
+    return str(owners[0][0]) if owners else "home"
+
+
 def _draw_hot_keys(hot_keys: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
     if not hot_keys:
         return
-    table = Table("hot key", "share", "slots", box=None, header_style="cyan", padding=(0, 1, 0, 0))
-    table.columns[1].justify = "right"
-    for hot in hot_keys[:MOST_KEYS_SHOWN]:
-        owners = hot["slots"]
-        # A key that is nowhere else is where its bucket is.
-        places = [f"{slot} ({100 * share:.0f} %)" if len(owners) > 1 else str(slot) for slot, share in owners] or [
-            "home"
-        ]
-        table.add_row(Text(str(hot["key"])), f"{100 * hot['share']:.1f} %", Text(", ".join(places)))
     yield Text(" ")
-    yield table
+    yield HotKeys(hot_keys[:MOST_KEYS_SHOWN])
     if len(hot_keys) > MOST_KEYS_SHOWN:
         yield Text(f"and {len(hot_keys) - MOST_KEYS_SHOWN} more, in --json", style="dim")
 

@@ -19,6 +19,7 @@ from anabranch.cli.reporting import (
     open_console,
     print_error,
     print_note,
+    say,
 )
 from anabranch.cli.sessions import SessionOptions
 
@@ -67,11 +68,11 @@ def demo(
 
 
 def _introduce(scale: DemoScale, console: Console) -> None:
-    console.print(
+    say(
+        console,
         f"{format_count(scale.rows_per_second)} voltage readings a second from {format_count(scale.sensors)} sensors, "
         f"up to {DELAY_SECONDS} s out of order, for {scale.seconds} s.\n"
         f"The flow finds the sensors that went below {LOW_VOLTS:.0f} V, in windows of {WINDOW_SECONDS} s.",
-        soft_wrap=True,
     )
 
 
@@ -100,9 +101,9 @@ def _conclude(stream: DemoStream, console: Console) -> None:
     picture = out / "throughput.png"
     home_rows = rows_by_home_slot(expected.readings, scale.slots, DEFAULT_BUCKETS)
     draw_picture(history, home_rows, scale.rows_per_second, picture)
-    console.print(f"results  {out / 'alerts'}/part-*.parquet", soft_wrap=True)
-    console.print(f"picture  {picture}", soft_wrap=True)
-    console.print(f"state    {out / 'state'}  (look into it: anabranch state ls {out / 'state'})", soft_wrap=True)
+    say(console, f"results  {out / 'alerts'}/part-*.parquet")
+    say(console, f"picture  {picture}")
+    say(console, f"state    {out / 'state'}  (look into it: anabranch state ls {out / 'state'})")
     if not check.equal:
         print_error(str(check.difference))
         raise typer.Exit(FAILED)

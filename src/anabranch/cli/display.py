@@ -14,7 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 
 from anabranch.cli.lines import describe_batch, describe_run, describe_wait
-from anabranch.cli.reporting import print_note
+from anabranch.cli.reporting import print_note, say
 from anabranch.cli.screen import ProgressPanel
 from anabranch.connectors.waits import LOGGER
 from anabranch.metrics.history import RunHistory
@@ -80,7 +80,7 @@ class Display:
 
     def print_summary(self) -> None:
         """Print the closing words; call it when the run is over."""
-        self._console.print(describe_run(self.history, time.monotonic()), soft_wrap=True)
+        say(self._console, describe_run(self.history, time.monotonic()))
 
     def _print_lines(self, progress: BatchProgress) -> None:
         self._write(describe_batch(progress, time.time()), *(f"problem: {problem}" for problem in progress.problems))

@@ -7,20 +7,27 @@ from typing import Annotated, Literal
 
 import typer
 
-from anabranch.cli.choices import Strategy
+from anabranch.cli.choices import STRATEGY_HELP, Strategy
 from anabranch.cli.loading import FLOW_HELP, load
 from anabranch.cli.reporting import DebugOption, explained_errors, print_note
+
+Format = Literal["text", "mermaid", "svg"]
+_ENDINGS: dict[str, Format] = {".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid", ".txt": "text"}
+_OTHER_PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf", ".eps")
+"""Whatever --format says, such a file would not be what its ending promises."""
 
 
 def explain(
     flow: Annotated[str, typer.Argument(metavar="FLOW", help=FLOW_HELP, show_default=False)],
     format: Annotated[
-        Literal["text", "mermaid", "svg"] | None,
+        Format | None,
         typer.Option(help="How to draw it; by the ending of --out, else text.", show_default=False),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write into this file.", show_default=False)] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write into this file: .svg, .mmd or .txt.", show_default=False)
+    ] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Slots of each subquery.", show_default=False)] = None,
-    strategy: Annotated[Strategy | None, typer.Option(help="How the flow is cut.", show_default=False)] = None,
+    strategy: Annotated[Strategy | None, typer.Option(metavar="NAME", help=STRATEGY_HELP, show_default=False)] = None,
     debug: DebugOption = False,
 ) -> None:
     """Draw a flow: springs, processors, subqueries, exchanges, hops and fan-out. Starts no Spark.
@@ -35,10 +42,11 @@ def explain(
     """
     from anabranch.query.plan import DEFAULT_SLOTS
 
+    chosen = _choose_format(format, out)
     with explained_errors(debug):
         loaded = load(flow)
         drawing = loaded.graph.explain(
-            format or _format_of(out),
+            chosen,
             slots=slots or loaded.run.get("slots", DEFAULT_SLOTS),
             strategy=strategy or loaded.run.get("strategy", "operator-set"),
         )
@@ -53,6 +61,21 @@ def explain(
         print_note(f"wrote {out}")
 
 
-def _format_of(out: Path | None) -> Literal["text", "mermaid", "svg"]:
-    endings: dict[str, Literal["mermaid", "svg"]] = {".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid"}
-    return endings.get(out.suffix.lower(), "text") if out is not None else "text"
+def _choose_format(asked: Format | None, out: Path | None) -> Format:
+    """Return what was asked for, else what the file's ending says; refuse an ending that would not be true."""
+    ending = out.suffix.lower() if out is not None else ""
+    if out is None or not ending:
+        return asked or "text"
+    by_ending = _ENDINGS.get(ending)
+    if ending in _OTHER_PICTURES or (asked is None and by_ending is None):
+        words = ", ".join(known for known in _ENDINGS if known != ".svg")
+        msg = (
+            f"{out}: flows are not drawn as {ending}; write {out.with_suffix('.svg')} instead, "
+            f"a picture that browsers show, or a file that ends in {words}"
+        )
+        raise typer.BadParameter(msg, param_hint="--out")
+    if asked is not None and by_ending not in (None, asked):
+        fitting = next(known for known, format in _ENDINGS.items() if format == asked)
+        msg = f"{out} would hold {asked}; write {out.with_suffix(fitting)} instead, or leave --format out"
+        raise typer.BadParameter(msg, param_hint="--out")
+    return asked or by_ending or "text"

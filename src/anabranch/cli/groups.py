@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+import typer
 from typer.core import TyperGroup, TyperOption
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+
+def add_command(app: typer.Typer, name: str | None = None) -> Callable[[CommandT], CommandT]:
+    """Make a function a command, with its docstring as help; lines of a paragraph are one, whatever their breaks.
+
+    Typer keeps the breaks of all paragraphs but the first, which are those of the source and none of the terminal.
+    """
+
+    def add(function: CommandT) -> CommandT:
+        paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+        words = [text if text.startswith(" ") else text.replace("\n", " ") for text in paragraphs]
+        app.command(name, help="\n\n".join(words))(function)
+        return function
+
+    return add
 
 
 class QuickGroup(TyperGroup):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -14,6 +15,7 @@ from anabranch.errors import AnabranchError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 FAILED = 1
 BAD_USAGE = 2
@@ -36,19 +38,57 @@ def error_console() -> Console:
     return Console(stderr=True, highlight=False)
 
 
-def print_error(message: str) -> None:
-    """Print an error as it is: brackets are no markup, and long lines are the terminal's business."""
+def say(console: Console, message: Text | str) -> None:
+    """Print a sentence: in a terminal broken between words, never in one; elsewhere in one line, for programs."""
     from rich.text import Text
 
-    console = error_console()
-    console.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
+    text = message if isinstance(message, Text) else Text.from_markup(message)
+    for line in text.split("\n", allow_blank=True):
+        breaks = _find_breaks(line.plain, console.width) if console.is_terminal else []
+        for part in line.divide(breaks):
+            part.rstrip()
+            console.print(part, soft_wrap=True)
+
+
+def _find_breaks(line: str, width: int) -> list[int]:
+    """Return where a line is broken so that no part is wider than the terminal, unless a word is."""
+    breaks, start = [], 0
+    for word in re.finditer(r"\S+", line):
+        if word.end() - start > width and line[start : word.start()].strip():
+            start = word.start()
+            breaks.append(start)
+    return breaks
+
+
+def print_error(message: str) -> None:
+    """Print an error; brackets in it are no markup."""
+    from rich.text import Text
+
+    say(error_console(), Text.assemble(("error: ", "bold red"), message))
 
 
 def print_note(message: str) -> None:
     """Print a remark on standard error."""
     from rich.text import Text
 
-    error_console().print(Text(message, style="dim"), soft_wrap=True)
+    say(error_console(), Text(message, style="dim"))
+
+
+def confirm(question: str) -> None:
+    """Ask before something is done that cannot be taken back; end the command unless the answer is yes.
+
+    Where nobody can answer, such as in a script, the command ends with the option that answers in advance.
+    """
+    try:
+        agreed = typer.confirm(question)
+    except typer.Abort:
+        if sys.stdin.isatty():
+            raise
+        print_error("this asks before it is done, and there is nobody to answer here; say --yes to do it without")
+        raise typer.Exit(BAD_USAGE) from None
+    if not agreed:
+        print_note("nothing was done")
+        raise typer.Exit(FAILED)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anabranch.cli.choices import Strategy
+from anabranch.cli.choices import STRATEGY_HELP, Strategy
 from anabranch.cli.interrupts import Interrupts
 from anabranch.cli.loading import FLOW_HELP, load, name_checkpoint
 from anabranch.cli.reporting import INTERRUPTED, DebugOption, explained_errors, open_console, print_note
@@ -50,7 +50,10 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
     slots: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Slots of a stateful subquery.", rich_help_panel=_SETTINGS)
     ] = None,
-    strategy: Annotated[Strategy | None, typer.Option(help="How the flow is cut.", rich_help_panel=_SETTINGS)] = None,
+    strategy: Annotated[
+        Strategy | None,
+        typer.Option(metavar="NAME", help=STRATEGY_HELP, rich_help_panel=_SETTINGS),
+    ] = None,
     local_merge: Annotated[
         bool | None,
         typer.Option("--local-merge/--no-local-merge", help="Merge before the exchange.", rich_help_panel=_SETTINGS),

@@ -24,9 +24,15 @@ from anabranch.model import BatchProgress
 from anabranch.model.waits import Wait
 
 MOST_BARS = 8
+"""In a column of bars."""
+FEWEST_BAR_CELLS = 10
+SLOT_WORDS = 30
+"""Cells beside a bar: the slot's number, its rows and its time."""
 MOST_PROBLEMS = 3
-WIDEST = 100
-SPARK_BINS = 30
+LONGEST_SPARK = 300
+"""Seconds of throughput that a terminal wide enough shows, a cell each."""
+RATE_WORDS = 40
+"""Cells beside the throughput of the last seconds."""
 UNEVEN = 1.5
 """From this ratio of the fullest slot to the mean on, the panel shows skew in yellow."""
 
@@ -47,7 +53,7 @@ class ProgressPanel:
         self._wall_clock = wall_clock
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        width = min(options.max_width, WIDEST)
+        width = options.max_width
         now = self._monotonic()
         elapsed = format_elapsed(now - self._history.started_seconds)
         yield Panel(
@@ -91,9 +97,10 @@ class ProgressPanel:
 
     def _rates(self, now: float, room: int) -> Text:
         history = self._history
-        rates = history.throughput(now, 1.0, SPARK_BINS)
+        seconds = max(0, min(LONGEST_SPARK, room - RATE_WORDS))
+        rates = history.throughput(now, 1.0, seconds)
         text = Text.assemble((f"{format_count(history.rows_per_second(now)):<9}", "bold"), "  ")
-        text.append(draw_spark(rates, max(0, min(SPARK_BINS, room - 40))), style="green")
+        text.append(draw_spark(rates, seconds), style="green")
         text.append(f"  {format_count(history.rows_in)} since the start", style="dim")
         return text
 
@@ -133,25 +140,38 @@ class ProgressPanel:
 
 
 def draw_slots(progress: BatchProgress, width: int) -> RenderableType:
-    """Return the rows of each slot as bars; many slots become one small column each."""
+    """Return the rows of each slot as bars, side by side if they have to; too many become one small column each."""
     rows = progress.slot_rows
     unevenness = skew(rows)
     style = "yellow" if unevenness is not None and unevenness >= UNEVEN else "blue"
     ratio = f"max/mean {unevenness:.2f}" if unevenness is not None else "no rows"
-    if len(rows) > MOST_BARS:
+    beside = -(-len(rows) // MOST_BARS)
+    cells = (width - 2 * (beside - 1)) // beside
+    if beside > 1 and cells < SLOT_WORDS + FEWEST_BAR_CELLS:
         columns = draw_spark(rows, len(rows))
         lines = [Text(columns[at : at + width], style=style) for at in range(0, len(columns), width)]
         fullest = max(range(len(rows)), key=rows.__getitem__)
         words = f"{len(rows)} slots, {ratio}, the fullest is {fullest} with {format_count(rows[fullest])} rows"
         return Group(*lines, Text(words, style="dim"))
+    bar_cells = max(FEWEST_BAR_CELLS, cells - SLOT_WORDS)
+    high = -(-len(rows) // beside)
+    bars = [
+        _draw_bars(progress, range(at, min(at + high, len(rows))), bar_cells, style) for at in range(0, len(rows), high)
+    ]
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row(*bars)
+    return Group(grid, Text(f"rows after local merge, {ratio}", style="dim"))
+
+
+def _draw_bars(progress: BatchProgress, slots: range, cells: int, style: str) -> Table:
+    rows = progress.slot_rows
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right", style="dim")
     grid.add_column(style=style, no_wrap=True)
     grid.add_column(justify="right")
     grid.add_column(justify="right", style="dim")
-    bar_width = max(10, min(50, width - 30))
     times = progress.slot_seconds if len(progress.slot_seconds) == len(rows) else ()
-    for slot, count in enumerate(rows):
-        bar = draw_bar(count, max(rows), bar_width).ljust(bar_width)
-        grid.add_row(str(slot), bar, format_count(count), format_seconds(times[slot]) if times else "")
-    return Group(grid, Text(f"rows after local merge, {ratio}", style="dim"))
+    for slot in slots:
+        bar = draw_bar(rows[slot], max(rows), cells).ljust(cells)
+        grid.add_row(str(slot), bar, format_count(rows[slot]), format_seconds(times[slot]) if times else "")
+    return grid

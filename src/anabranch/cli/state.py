@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.formats import format_bytes, format_count, format_moment
-from anabranch.cli.groups import QuickGroup
+from anabranch.cli.formats import format_moment
+from anabranch.cli.groups import QuickGroup, add_command
 from anabranch.cli.loading import FLOW_HELP, load
-from anabranch.cli.reporting import FAILED, DebugOption, explained_errors, open_console, print_note
+from anabranch.cli.reporting import FAILED, DebugOption, confirm, explained_errors, open_console, print_note, say
 from anabranch.errors import CheckpointError, SinkError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ CheckpointArgument = Annotated[
 BatchOption = Annotated[int | None, typer.Option("--batch", help="The state after this batch, not after the last.")]
 
 
-@app.command("ls")
+@add_command(app, "ls")
 def list_state(checkpoint: CheckpointArgument, batch: BatchOption = None, debug: DebugOption = False) -> None:
     """List operators and slots with their runs, rows and bytes, and the batches that can be gone back to.
 
@@ -43,8 +43,9 @@ def list_state(checkpoint: CheckpointArgument, batch: BatchOption = None, debug:
 
       anabranch state ls state/low-voltage
     """
-    from rich.table import Table
+    from rich.text import Text
 
+    from anabranch.cli.state_tables import SlotTable
     from anabranch.connectors.bad_files import SetAsideFiles
     from anabranch.state.inspect import list_slots
 
@@ -56,27 +57,17 @@ def list_state(checkpoint: CheckpointArgument, batch: BatchOption = None, debug:
         if manifest.created_at:
             console.print(f"committed at {format_moment(int(manifest.created_at * 1e6))}")
         slots = list_slots(manifest)
-        table = Table("operator", "slot", "buckets", "runs", "rows", "bytes", "batches", box=None, header_style="cyan")
-        for column in table.columns[1:]:
-            column.justify = "right"
-        for row in slots.iter_rows(named=True):
-            span = f"{row['oldest_batch']}–{row['newest_batch']}" if row["runs"] else ""
-            counts = (format_count(row[name]) for name in ("slot", "buckets", "runs", "rows"))
-            table.add_row(row["operator"], *counts, format_bytes(row["bytes"]), span)
         if slots.is_empty():
             console.print("no stateful operators")
         else:
-            table.add_section()
-            runs, rows, size = (int(slots[name].sum()) for name in ("runs", "rows", "bytes"))
-            table.add_row("all", "", "", format_count(runs), format_count(rows), format_bytes(size), "")
-            console.print(table)
+            console.print(SlotTable(slots))
         kept = opened.batches()
         console.print(f"can go back to: batches {_name_batches(kept)}")
         for path, reason in sorted(SetAsideFiles(opened.store.url).load().items()):
-            console.print(f"set aside: {path} ({reason})", soft_wrap=True, markup=False)
+            say(console, Text(f"set aside: {path} ({reason})"))
 
 
-@app.command("show")
+@add_command(app, "show")
 def show_key(
     key: Annotated[str, typer.Argument(metavar="KEY", help="A key's value; several columns as a=1,b=x.")],
     checkpoint: CheckpointArgument,
@@ -141,7 +132,7 @@ def show_key(
             raise typer.Exit(FAILED)
 
 
-@app.command("verify")
+@add_command(app, "verify")
 def verify_state(checkpoint: CheckpointArgument, debug: DebugOption = False) -> None:
     """Read every file of every kept batch and compare its checksum; ends with 1 if anything is wrong.
 
@@ -149,6 +140,8 @@ def verify_state(checkpoint: CheckpointArgument, debug: DebugOption = False) -> 
 
       anabranch state verify state/low-voltage
     """
+    from rich.text import Text
+
     from anabranch.state.repair import newest_intact_batch, verify
 
     with explained_errors(debug):
@@ -159,8 +152,8 @@ def verify_state(checkpoint: CheckpointArgument, debug: DebugOption = False) -> 
             batches = f"batches {_name_batches(problem.batches)}" if len(problem.batches) > 1 else problem.batches[0]
             where = f", operator {problem.operator}, slot {problem.slot}" if problem.operator is not None else ""
             outlook = "; it can be rebuilt" if problem.rebuildable else ""
-            console.print(f"[red]✗[/red] {problem.kind}: {problem.detail}", soft_wrap=True)
-            console.print(f"  needed by {batches}{where}{outlook}", soft_wrap=True)
+            say(console, Text.assemble(("✗", "red"), f" {problem.kind}: {problem.detail}"))
+            say(console, f"  needed by {batches}{where}{outlook}")
         if not problems:
             console.print(
                 f"[green]✓[/green] batches {_name_batches(opened.batches())}: every file is as it was written"
@@ -171,11 +164,11 @@ def verify_state(checkpoint: CheckpointArgument, debug: DebugOption = False) -> 
             console.print("no kept batch is intact; restore the checkpoint from a backup, or start with a new one")
         elif intact < opened.batches()[-1]:
             command = f"anabranch state rollback --to {intact} {checkpoint}"
-            console.print(f"batch {intact} is intact; to return to it: {command}", soft_wrap=True)
+            say(console, Text(f"batch {intact} is intact; to return to it: {command}"))
         raise typer.Exit(FAILED)
 
 
-@app.command("rollback")
+@add_command(app, "rollback")
 def roll_back_state(
     checkpoint: CheckpointArgument,
     to: Annotated[int, typer.Option("--to", metavar="BATCH", help="The batch to return to.")],
@@ -195,6 +188,8 @@ def roll_back_state(
 
       anabranch state rollback --to 41 state/low-voltage --flow flow.yaml
     """
+    from rich.text import Text
+
     from anabranch.cli.state_tables import describe_undone
     from anabranch.state.epochs import Owner
     from anabranch.state.rollback import roll_back
@@ -206,7 +201,7 @@ def roll_back_state(
         undone = [known for known in opened.batches() if known > to]
         if to in opened.batches() and not yes:
             question = f"Undo {_count_batches(undone)} of {opened.store.url} and return to batch {to}?"
-            typer.confirm(question, abort=True)
+            confirm(question)
         done = roll_back(opened, to, Owner.this_process(), time.time, takeover)
         console = open_console()
         console.print(f"batch {to} is the latest one now; undone: {_count_batches(done.undone_batches)}")
@@ -214,12 +209,12 @@ def roll_back_state(
             stubborn = _retract(sinks, to, console)
         if sinks is None or stubborn:
             for line in describe_undone(done):
-                console.print(line, soft_wrap=True, markup=False)
+                say(console, Text(line))
         if sinks is None and done.undone_results:
-            console.print("with --flow FLOW, the flow's file sinks take theirs back", soft_wrap=True)
+            say(console, "with --flow FLOW, the flow's file sinks take theirs back")
 
 
-@app.command("skip")
+@add_command(app, "skip")
 def skip_one_file(
     file: Annotated[str, typer.Argument(metavar="FILE", help="The file, as the flow's error names it.")],
     checkpoint: CheckpointArgument,
@@ -234,14 +229,16 @@ def skip_one_file(
 
       anabranch state skip readings/odd.parquet state/low-voltage
     """
+    from rich.text import Text
+
     from anabranch.spark.skipping import skip_file
     from anabranch.state.epochs import Owner
 
     with explained_errors(debug):
         skipped = skip_file(open_checkpoint(checkpoint, committed=False), file, Owner.this_process(), time.time)
         console = open_console()
-        console.print(f"[green]✓[/green] {skipped.path} is set aside: {skipped.standing}", soft_wrap=True)
-        console.print("start the flow again: it passes over the file and goes on", soft_wrap=True)
+        say(console, Text.assemble(("✓", "green"), f" {skipped.path} is set aside: {skipped.standing}"))
+        say(console, "start the flow again: it passes over the file and goes on")
 
 
 def open_checkpoint(checkpoint: str, *, committed: bool = True) -> Checkpoint:
@@ -282,9 +279,9 @@ def _retract(sinks: Sequence[Sink], to: int, console: Console) -> int:
             sink.retract(to)
         except SinkError as error:
             stubborn += 1
-            console.print(Text.assemble(("! ", "yellow"), f"{sink.label}: {error}"), soft_wrap=True)
+            say(console, Text.assemble(("! ", "yellow"), f"{sink.label}: {error}"))
         else:
-            console.print(Text.assemble(("✓ ", "green"), f"{sink.label}: later results are gone"), soft_wrap=True)
+            say(console, Text.assemble(("✓ ", "green"), f"{sink.label}: later results are gone"))
     return stubborn
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import polars as pl
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from anabranch.cli.formats import format_count, format_moment
+from anabranch.cli.formats import format_bytes, format_count, format_moment
+from anabranch.cli.tables import fits
 from anabranch.errors import CheckpointError
 from anabranch.model.columns import HASH, SEEN, WINDOW
 from anabranch.model.splits import StagedFile
@@ -41,6 +41,45 @@ def read_key(text: str, columns: Collection[str], operator: str) -> dict[str, st
     return given
 
 
+class SlotTable:
+    """What every slot of every operator holds; where that is too wide, operators stand above their slots."""
+
+    _FIGURES = ("slot", "buckets", "runs", "rows", "bytes", "batches")
+
+    def __init__(self, slots: pl.DataFrame) -> None:
+        self._slots = slots
+        self._runs, self._rows, self._bytes = (int(slots[name].sum()) for name in ("runs", "rows", "bytes"))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = self._table("operator")
+        for row in self._slots.iter_rows(named=True):
+            table.add_row(Text(row["operator"]), *self._cells(row))
+        table.add_section()
+        runs, rows, size = format_count(self._runs), format_count(self._rows), format_bytes(self._bytes)
+        table.add_row("all", "", "", runs, rows, size, "")
+        if fits(table, console, options):
+            yield table
+            return
+        for (operator,), slots in self._slots.group_by("operator", maintain_order=True):
+            below = self._table()
+            for row in slots.iter_rows(named=True):
+                below.add_row(*self._cells(row))
+            yield Text(str(operator), style="bold", overflow="ignore")
+            yield below
+        yield Text(f"all: {runs} runs, {rows} rows, {size}")
+
+    def _table(self, *names: str) -> Table:
+        table = Table(*names, box=None, header_style="cyan")
+        for name in self._FIGURES:
+            table.add_column(name, justify="right", no_wrap=True)
+        return table
+
+    def _cells(self, row: dict[str, Any]) -> Iterator[str]:
+        yield from (format_count(row[name]) for name in ("slot", "buckets", "runs", "rows"))
+        yield format_bytes(row["bytes"])
+        yield f"{row['oldest_batch']}–{row['newest_batch']}" if row["runs"] else ""
+
+
 class StoredRows:
     """Rows of state as a table, or one below the other where a table would be too wide.
 
@@ -54,8 +93,7 @@ class StoredRows:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = self._table()
-        endless = options.update(max_width=10_000)
-        if Measurement.get(console, endless, table).maximum <= options.max_width:
+        if fits(table, console, options):
             yield table
         else:
             yield from self._blocks()

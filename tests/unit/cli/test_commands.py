@@ -32,6 +32,7 @@ COMMANDS = [
     "state show",
     "state verify",
     "state rollback",
+    "state skip",
 ]
 
 
@@ -310,6 +311,27 @@ def test_explain_takes_the_format_from_the_files_ending(tmp_path: Path) -> None:
     assert outcome.exit_code == 0 and outcome.stdout == ""
     assert (tmp_path / "plan.svg").read_text(encoding="utf-8").startswith("<svg")
     assert invoke("explain", flow, "--out", tmp_path / "no" / "plan.svg").exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["plan.png", "plan.PDF", "plan.dot", "plan.jpeg"])
+@pytest.mark.parametrize("format", [[], ["--format", "svg"]])
+def test_explain_refuses_a_file_that_would_not_be_what_its_ending_says(
+    tmp_path: Path, name: str, format: list[str]
+) -> None:
+    if format and name == "plan.dot":
+        return  # with a format, an ending that stands for no picture may be anything
+    outcome = invoke("explain", write_flow(tmp_path), "--out", tmp_path / name, *format)
+    assert outcome.exit_code == 2 and not (tmp_path / name).exists()
+    assert f"{tmp_path / 'plan.svg'} instead" in plain(outcome.stderr)
+
+
+def test_explain_refuses_a_format_that_its_files_ending_contradicts(tmp_path: Path) -> None:
+    flow = write_flow(tmp_path)
+    outcome = invoke("explain", flow, "--out", tmp_path / "plan.svg", "--format", "mermaid")
+    assert outcome.exit_code == 2 and "plan.mmd instead" in plain(outcome.stderr)
+    for name, format in (("plan", "svg"), ("plan.md", "mermaid"), ("plan.txt", "text")):
+        assert invoke("explain", flow, "--out", tmp_path / name, "--format", format).exit_code == 0
+        assert (tmp_path / name).read_text(encoding="utf-8") == invoke("explain", flow, "--format", format).stdout
 
 
 def test_benches_are_listed_when_none_is_named() -> None:

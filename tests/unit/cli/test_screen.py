@@ -11,8 +11,8 @@ from anabranch.model.waits import Wait
 from unit.cli.builders import batch, history_of
 
 
-def draw(history: RunHistory, width: int = 100, waits: tuple[Wait, ...] = ()) -> str:
-    panel = ProgressPanel("low-voltage", history, monotonic=lambda: 10.0, wall_clock=lambda: 1_760_000_003.0)
+def draw(history: RunHistory, width: int = 100, waits: tuple[Wait, ...] = (), now: float = 10.0) -> str:
+    panel = ProgressPanel("low-voltage", history, monotonic=lambda: now, wall_clock=lambda: 1_760_000_003.0)
     panel.waits = waits
     screen = io.StringIO()
     Console(file=screen, width=width, force_terminal=False).print(panel)
@@ -41,7 +41,7 @@ def test_the_panel_shows_rates_batch_watermark_rows_and_state() -> None:
 def test_every_slot_has_a_bar_and_the_fullest_the_longest() -> None:
     lines = draw(history_of(batch(slot_rows=(500, 1000)))).splitlines()
     bars = [line.count("█") for line in lines if "█" in line and " ms" in line and "rows/s" not in line]
-    assert bars == [25, 50]
+    assert bars == [27, 55]
     assert any("max/mean 1.33" in line for line in lines)
 
 
@@ -71,8 +71,25 @@ def test_servers_that_are_waited_for_are_shown_with_how_long(history: RunHistory
     assert "redis" not in draw(history)
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
-@pytest.mark.parametrize("slots", [0, 2, 8, 100])
+def test_a_wide_terminal_shows_more_seconds_longer_bars_and_the_phases() -> None:
+    history = history_of(*(batch(n, slot_rows=(500, 1000)) for n in range(250)))
+    narrow, wide = (draw(history, width, now=251.0) for width in (80, 240))
+    assert max(len(line) for line in wide.splitlines()) == 240
+    cells = [sum(letter in "▁▂▃▄▅▆▇█" for letter in line_of(drawing, "rows/s")) for drawing in (narrow, wide)]
+    assert cells[1] - cells[0] >= 100
+    assert wide.count("█") > narrow.count("█") + 100
+    assert "publish 40 ms" in wide and "publish" not in narrow
+
+
+def test_a_wide_terminal_has_a_bar_for_each_of_many_slots() -> None:
+    history = history_of(batch(slot_rows=tuple(range(1, 25)), slot_seconds=(0.5,) * 24))
+    assert "24 slots" in draw(history, 80)
+    wide = draw(history, 200)
+    assert "24 slots" not in wide and wide.count("500 ms") == 24 + 2
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200, 300])
+@pytest.mark.parametrize("slots", [0, 2, 8, 24, 100])
 def test_no_line_is_wider_than_the_terminal(width: int, slots: int) -> None:
     history = history_of(*(batch(n, slot_rows=tuple(range(slots)), problems=("x" * 150,)) for n in range(3)))
     assert max(len(line) for line in draw(history, width).splitlines()) <= width

@@ -216,6 +216,15 @@ def test_rollback_asks_first_and_does_nothing_on_no(state: Path) -> None:
     assert Checkpoint(open_store(state)).batches() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("answer", ["", None])
+def test_rollback_where_nobody_can_answer_names_the_option_and_changes_nothing(state: Path, answer: str | None) -> None:
+    outcome = invoke("rollback", "--to", 1, state, answer=answer)
+    assert outcome.exit_code == 2 and "say --yes" in outcome.stderr
+    assert Checkpoint(open_store(state)).batches() == [0, 1, 2, 3]
+    assert invoke("rollback", "--to", 1, state, "--yes").exit_code == 0
+    assert Checkpoint(open_store(state)).batches() == [0, 1]
+
+
 def test_rollback_without_the_flow_says_what_the_sinks_still_hold(state: Path) -> None:
     outcome = invoke("rollback", "--to", 1, state, answer="y\n")
     assert outcome.exit_code == 0, outcome.output

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from math import dist
 from xml.sax.saxutils import escape, quoteattr
 
 from anabranch.query.drawing.facts import Facts, Kind, gather_facts
-from anabranch.query.drawing.svg_layout import LINE_HEIGHT, MARGIN, Box, Layout, Pill, PlacedNode, lay_out
+from anabranch.query.drawing.svg_layout import LINE_HEIGHT, MARGIN, Box, Pill, PlacedNode, lay_out
+from anabranch.query.drawing.svg_routes import Route, route_edges
 from anabranch.query.plan import Plan
 
 # The page's colour is not known, so nothing is drawn in black or white on it: rectangles are filled and hold dark text,
@@ -26,6 +28,7 @@ _STYLE = """
     .exchange { fill: none; stroke: #7a5cc2; stroke-width: 2.5 }
 """
 _HEADER_HEIGHT = 92
+_CORNER_RADIUS = 9
 _CORNERS: dict[Kind, int] = {"spring": 18, "stateless": 6, "stateful": 6, "sink": 2}
 _LEGEND: tuple[tuple[str, str], ...] = (
     ("spring", "spring"),
@@ -42,9 +45,10 @@ def explain_svg(plan: Plan) -> str:
     """Return the plan as an SVG document."""
     facts = gather_facts(plan)
     layout = lay_out(facts, _HEADER_HEIGHT)
-    footer = _draw_footer(facts, layout.height + 34)
+    routes, depth = route_edges(facts, layout)
+    footer_top = layout.height + depth + 34
     width = max(layout.width, _SMALLEST_WIDTH)
-    height = layout.height + 34 + (len(facts.costs) + 2) * 18 + MARGIN
+    height = footer_top + (len(facts.costs) + 2) * 18 + MARGIN
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
@@ -56,12 +60,10 @@ def explain_svg(plan: Plan) -> str:
             "</defs>",
             *_draw_header(facts),
             *(line for box in layout.boxes for line in _draw_box(box)),
-            # Arrows lie under the nodes: one that passes a node by must not strike it out.
-            *_draw_exchanges(facts, layout),
-            *(line for box in layout.boxes for line in _draw_steps(facts, box)),
+            *map(_draw_route, routes),
             *(line for box in layout.boxes for node in box.nodes.values() for line in _draw_node(node)),
             *(line for pill in layout.pills.values() for line in _draw_pill(pill)),
-            *footer,
+            *_draw_footer(facts, footer_top),
             "</svg>",
         ]
     )
@@ -105,34 +107,26 @@ def _draw_pill(pill: Pill) -> list[str]:
     ]
 
 
-def _draw_steps(facts: Facts, box: Box) -> list[str]:
-    lines = []
-    for member, start in box.nodes.items():
-        for child in facts.children_within(box.subquery, member):
-            end = box.nodes[child]
-            top, bottom = start.y + start.height, end.y
-            bend = (top + bottom) / 2
-            path = f"M{start.middle_x:g} {top:g} C{start.middle_x:g} {bend:g} {end.middle_x:g} {bend:g} "
-            lines.append(f'<path class="step" marker-end="url(#step-end)" d="{path}{end.middle_x:g} {bottom:g}"/>')
-    return lines
+def _draw_route(route: Route) -> str:
+    style = "exchange" if route.exchange else "step"
+    arrow = f' marker-end="url(#{style}-end)"' if route.ends_in_node else ""
+    return f'<path class="{style}"{arrow} d="{_round_corners(route.points)}"/>'
 
 
-def _draw_exchanges(facts: Facts, layout: Layout) -> list[str]:
-    lines = []
-    for box in layout.boxes:
-        for member, start in box.nodes.items():
-            for exchange in facts.exchanges_behind(member):
-                pill = layout.pills[exchange.head]
-                edge = box.x + box.width
-                bend = (edge + pill.x) / 2
-                path = f"M{start.x + start.width:g} {start.middle_y:g} H{edge:g} C{bend:g} {start.middle_y:g} "
-                path += f"{bend:g} {pill.middle_y:g} {pill.x:g} {pill.middle_y:g}"
-                lines.append(f'<path class="exchange" d="{path}"/>')
-    for head, pill in layout.pills.items():
-        end = next(box.nodes[head] for box in layout.boxes if head in box.subquery.heads)
-        path = f"M{pill.x + pill.width:g} {pill.middle_y:g} H{end.x:g}"
-        lines.append(f'<path class="exchange" marker-end="url(#exchange-end)" d="{path}"/>')
-    return lines
+def _round_corners(points: Sequence[tuple[float, float]]) -> str:
+    """Return a path through the points, with an arc in place of each corner."""
+    path = f"M{points[0][0]:g} {points[0][1]:g}"
+    for before, corner, after in zip(points, points[1:], points[2:], strict=False):
+        radius = min(_CORNER_RADIUS, dist(before, corner) / 2, dist(corner, after) / 2)
+        if radius:
+            begin, end = _towards(corner, before, radius), _towards(corner, after, radius)
+            path += f" L{begin[0]:g} {begin[1]:g} Q{corner[0]:g} {corner[1]:g} {end[0]:g} {end[1]:g}"
+    return f"{path} L{points[-1][0]:g} {points[-1][1]:g}"
+
+
+def _towards(start: tuple[float, float], end: tuple[float, float], distance: float) -> tuple[float, float]:
+    share = distance / dist(start, end)
+    return start[0] + (end[0] - start[0]) * share, start[1] + (end[1] - start[1]) * share
 
 
 def _draw_footer(facts: Facts, top: float) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import wrap
 
 from anabranch.query.drawing.facts import Exchange, Facts, Kind, kind_of, title_of
@@ -16,16 +16,17 @@ LETTER_WIDTH = 7.0
 
 _NODE_WIDTH = LABEL_LETTERS * LETTER_WIDTH + 24
 _NODE_PADDING = 10
-_LANE_GAP = 18
-_ROW_GAP = 24
-_BOX_PADDING = 18
+LANE_GAP = 20
+ROW_GAP = 28
+BOX_PADDING = 18
 _BOX_TITLE = 34
 _BOX_GAP = 34
 _PILL_LETTERS = 18
 _PILL_WIDTH = _PILL_LETTERS * LETTER_WIDTH + 20
-_CURVE_WIDTH = 64
+CORRIDOR_WIDTH = 52
+"""Between a column and the words of the exchanges behind it."""
 _ARROW_WIDTH = 34
-_COLUMN_GAP = _CURVE_WIDTH + _PILL_WIDTH + _ARROW_WIDTH - 2 * _BOX_PADDING
+_COLUMN_GAP = CORRIDOR_WIDTH + _PILL_WIDTH + _ARROW_WIDTH - BOX_PADDING
 MARGIN = 24
 
 
@@ -60,6 +61,18 @@ class Box:
     title: str
     subquery: Subquery
     nodes: Mapping[int, PlacedNode]
+    cells: Mapping[int, tuple[int, int]]
+    """The (row, lane) of each node."""
+    rows: tuple[tuple[float, float], ...]
+    """Top and bottom of each row; what stands in it may be less high."""
+
+    @property
+    def lanes(self) -> int:
+        return 1 + max(lane for _, lane in self.cells.values())
+
+    def right_of_lane(self, lane: int) -> float:
+        """Return where the nodes of a lane end."""
+        return self.x + BOX_PADDING + (lane + 1) * _NODE_WIDTH + lane * LANE_GAP
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +99,12 @@ class Layout:
     boxes: tuple[Box, ...]
     pills: Mapping[int, Pill]
     """By head."""
+    column_rights: tuple[float, ...]
+    """Where the widest box of each level ends."""
+
+    def box_of(self, head: int) -> Box:
+        """Return the box that a head starts."""
+        return next(box for box in self.boxes if head in box.subquery.heads)
 
 
 def lay_out(facts: Facts, top: float) -> Layout:
@@ -95,18 +114,20 @@ def lay_out(facts: Facts, top: float) -> Layout:
     heights = [sum(box.height for box in column) + _BOX_GAP * (len(column) - 1) for column in columns]
     tallest = max(heights)
     boxes: list[Box] = []
+    rights: list[float] = []
     x: float = MARGIN
     for column, height in zip(columns, heights, strict=True):
         y = top + (tallest - height) / 2
         for box in column:
             boxes.append(_shifted(box, x, y))
             y += box.height + _BOX_GAP
-        x += max(box.width for box in column) + _COLUMN_GAP
+        rights.append(x + max(box.width for box in column))
+        x = rights[-1] + _COLUMN_GAP
     pills = {
         head: _place_pill(exchange, next(box.nodes[head] for box in boxes if head in box.subquery.heads))
         for head, exchange in facts.exchanges.items()
     }
-    return Layout(x - _COLUMN_GAP + MARGIN, top + tallest, tuple(boxes), pills)
+    return Layout(x - _COLUMN_GAP + MARGIN, top + tallest, tuple(boxes), pills, tuple(rights))
 
 
 def _shape(facts: Facts, subquery: Subquery) -> Box:
@@ -116,20 +137,22 @@ def _shape(facts: Facts, subquery: Subquery) -> Box:
     row_heights = [0.0] * (1 + max(row for row, _ in cells.values()))
     for node, (row, _) in cells.items():
         row_heights[row] = max(row_heights[row], len(labels[node]) * LINE_HEIGHT + 2 * _NODE_PADDING)
+    tops = [_BOX_TITLE + sum(row_heights[:row]) + row * ROW_GAP for row in range(len(row_heights))]
     nodes = {}
     for node, (row, lane) in cells.items():
         nodes[node] = PlacedNode(
-            x=_BOX_PADDING + lane * (_NODE_WIDTH + _LANE_GAP),
-            y=_BOX_TITLE + sum(row_heights[:row]) + row * _ROW_GAP,
+            x=BOX_PADDING + lane * (_NODE_WIDTH + LANE_GAP),
+            y=tops[row],
             width=_NODE_WIDTH,
             height=len(labels[node]) * LINE_HEIGHT + 2 * _NODE_PADDING,
             kind=kind_of(facts.plan.nodes[node]),
             lines=labels[node],
         )
     lanes = 1 + max(lane for _, lane in cells.values())
-    width = 2 * _BOX_PADDING + lanes * _NODE_WIDTH + (lanes - 1) * _LANE_GAP
-    height = _BOX_TITLE + sum(row_heights) + (len(row_heights) - 1) * _ROW_GAP + _BOX_PADDING
-    return Box(0, 0, width, height, title_of(subquery, facts.plan), subquery, nodes)
+    width = 2 * BOX_PADDING + lanes * _NODE_WIDTH + (lanes - 1) * LANE_GAP
+    height = _BOX_TITLE + sum(row_heights) + (len(row_heights) - 1) * ROW_GAP + BOX_PADDING
+    rows = tuple((y, y + row_height) for y, row_height in zip(tops, row_heights, strict=True))
+    return Box(0, 0, width, height, title_of(subquery, facts.plan), subquery, nodes, cells, rows)
 
 
 def _cells(facts: Facts, subquery: Subquery) -> dict[int, tuple[int, int]]:
@@ -148,11 +171,9 @@ def _cells(facts: Facts, subquery: Subquery) -> dict[int, tuple[int, int]]:
 
 
 def _shifted(box: Box, x: float, y: float) -> Box:
-    nodes = {
-        node: PlacedNode(place.x + x, place.y + y, place.width, place.height, place.kind, place.lines)
-        for node, place in box.nodes.items()
-    }
-    return Box(x, y, box.width, box.height, box.title, box.subquery, nodes)
+    nodes = {node: replace(place, x=place.x + x, y=place.y + y) for node, place in box.nodes.items()}
+    rows = tuple((top + y, bottom + y) for top, bottom in box.rows)
+    return replace(box, x=x, y=y, nodes=nodes, rows=rows)
 
 
 def _place_pill(exchange: Exchange, head: PlacedNode) -> Pill:
