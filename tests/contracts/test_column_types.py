@@ -22,7 +22,8 @@ from anabranch.connectors import postgres as ab_postgres
 from anabranch.connectors.encodings import encode_arrow
 from anabranch.connectors.global_stores.packed_rows import name_rows, pack_rows, unpack_rows
 from anabranch.connectors.global_stores.shown_values import as_meant, as_shown, form_of
-from anabranch.connectors.kafka_values import JsonEncoder, MessageStaging, RawEncoder
+from anabranch.connectors.kafka_values import MessageStaging
+from anabranch.connectors.value_encoders import JsonEncoder, RawEncoder
 from anabranch.errors import SinkError
 from anabranch.model import HASH, StagedFile
 from anabranch.model.frame_texts import frame_from_text, frame_to_text

@@ -81,6 +81,40 @@ def test_dead_letters_lie_in_the_checkpoint_unless_a_sink_is_named(bench: FlowBe
     assert all("null key key" in letter["reason"] for letter in letters)
 
 
+def test_bytes_durations_and_times_of_no_year_stop_no_flow(bench: FlowBench, tmp_path: Path) -> None:
+    far = pl.Series([0, 6_248_426_000_000_000_000, 0, 0], dtype=pl.Int64).cast(pl.Datetime("us"))
+    rows = pl.DataFrame(
+        {
+            "key": [b"\xff", b"\xff", None, b"\x00"],
+            "lists": [[b"\xfe"], [], None, [b"a", None]],
+            "far": far,
+            "days": pl.Series([1, 1, 1, 2**40], dtype=pl.Int64).cast(pl.Duration("us")),
+        }
+    )
+    (tmp_path / "in").mkdir()
+    rows.write_parquet(tmp_path / "in" / "a.parquet")
+    checkpoint = bench.new_checkpoint()
+    flow, sink = ab.Flow("test"), ab.to_memory()
+    stream = flow.read(ab.files(tmp_path / "in", format="parquet", schema=dict(rows.schema)))
+    stream = stream.with_columns(later=pl.col("far") + pl.col("days") * 2**22)
+    latest = stream.key_by("key").agg(lists=ab.last("lists"), days=ab.last("days"))
+    # Behind a second hop, rows are ordered by what they are.
+    latest.key_by("key").agg(rows=ab.count(), lists=ab.last("lists"), days=ab.last("days")).write(sink)
+    got = bench.run_flow(flow, [sink], checkpoint=checkpoint)
+
+    assert [(row["key"], row["lists"]) for row in got.rows] == [(b"\xff", [b"\xfe"])]
+    letters = [
+        json.loads(text)
+        for path in sorted(Path(checkpoint, "dead-letter").glob("part-*"))
+        for text in path.read_text().splitlines()
+    ]
+    assert got.dead_rows == len(letters) == 3
+    by_reason = {letter["reason"].split(" outside")[0]: json.loads(letter["payload"]) for letter in letters}
+    assert by_reason["far holds a value"]["far"] == 6_248_426_000_000_000_000
+    assert by_reason["later holds a value"]["key"] == "AA=="
+    assert by_reason["null key key"]["lists"] is None
+
+
 def test_a_file_that_vanishes_before_it_is_read_stops_the_flow_and_nothing_is_lost(
     bench: FlowBench, tmp_path: Path
 ) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import SinkError
+from anabranch.model import StagedFile
+from contracts.column_values import ALL
 from oracle import Windows, answer_flow, assert_same_batches, assert_same_rows, compute
 from spark.running import FlowBench, frames_of, reading
 
@@ -90,6 +92,26 @@ def test_a_callback_gets_every_batch_as_a_spark_dataframe_with_its_id(bench: Flo
     assert sorted(batch for batch, rows in seen.items() if rows) == sorted(expected.batches)
     for batch, rows in expected.batches.items():
         assert_same_rows(seen[batch], rows)
+
+
+def test_spark_reads_every_type_that_a_callback_is_given(bench: FlowBench, tmp_path: Path) -> None:
+    seen: list[list[Any]] = []
+    sink = ab.foreach(lambda frame, batch: seen.append(frame.toArrow().to_pylist()))
+    taken = {}
+    for name, column in ALL.items():
+        try:
+            sink.check({"x": column.dtype})
+        except SinkError:
+            assert any(word in name for word in ("128", "Float16", "Time)", "Null", "Struct()")) or name == "Time"
+        else:
+            taken[f"c{len(taken)}"] = column
+    rows = pl.DataFrame(taken)
+    content = sink.encode(rows)
+    (tmp_path / "staged.parquet").write_bytes(content)
+    staged = StagedFile("staged.parquet", rows.height, len(content), 0)
+    sink.publish(0, [(staged, str(tmp_path / "staged.parquet"))], {"flow": "test", "epoch": 1, "spark": bench.spark})
+    (got,) = seen
+    assert [tuple(row[name] is None for name in rows.columns) for row in got] == rows.select(pl.all().is_null()).rows()
 
 
 def test_a_callback_that_fails_gets_the_same_batch_again_at_the_next_start(bench: FlowBench) -> None:

@@ -11,9 +11,12 @@ import polars as pl
 from anabranch.connectors.encodings import encode_parquet
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile
+from anabranch.model.column_kinds import has_empty_struct, holds, with_leaves
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_NO_FORM = (pl.Int128, pl.UInt128, pl.Float16, pl.Time, pl.Null, pl.Object)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +44,14 @@ class ForeachSink:
     def check(self, schema: Mapping[str, pl.DataType]) -> None:
         """Raise ``SinkError`` for a column that Spark has no type for."""
         for column, kind in schema.items():
-            if kind in (pl.Int128, pl.Time, pl.Null, pl.Object):
+            if holds(kind, *_NO_FORM) or has_empty_struct(kind):
                 msg = f"column {column!r} is {kind}, which Spark has no type for; cast it before the sink"
                 raise SinkError(msg)
 
     def encode(self, frame: pl.DataFrame) -> bytes:
         """Return a Parquet file that Spark can read."""
-        return encode_parquet(frame)
+        kinds = {column: with_leaves(kind, _as_in_spark) for column, kind in frame.schema.items()}
+        return encode_parquet(frame.cast(kinds))  # type: ignore[arg-type]
 
     def publish(self, batch: int, staged: Sequence[tuple[StagedFile, str]], context: Mapping[str, Any]) -> None:
         """Call back with the batch's rows; after a crash it may be called again with the same batch id.
@@ -84,6 +88,11 @@ def foreach(callback: Callable[[DataFrame, int], object], *, empty_batches: bool
     ``empty_batches`` asks for batches without rows, too, as far as some slot wrote an empty result file.
     """
     return ForeachSink(callback, empty_batches)
+
+
+def _as_in_spark(kind: pl.DataType) -> pl.DataType:
+    # Spark's times are microseconds, and it refuses files with others.
+    return pl.Datetime("us", kind.time_zone) if isinstance(kind, pl.Datetime) else kind
 
 
 def _refuse_to_run(frame: object, batch: int) -> None:

@@ -16,9 +16,10 @@ from anabranch.connectors.kafka.registries import Registry, make_registry
 from anabranch.connectors.kafka.topics import Topic
 from anabranch.connectors.kafka_marks import Mark, MarkedGroup
 from anabranch.connectors.kafka_producer import TransactionalProducer
-from anabranch.connectors.kafka_values import AvroEncoder, Format, MessageStaging, make_encoder
+from anabranch.connectors.kafka_values import MessageStaging
 from anabranch.connectors.outages import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
 from anabranch.connectors.staged_frames import read_staged
+from anabranch.connectors.value_encoders import AvroEncoder, Format, make_encoder
 from anabranch.errors import AnabranchError, SinkError
 from anabranch.model import StagedFile
 

@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 from google.protobuf import descriptor_pb2, timestamp_pb2
 
+from anabranch.connectors.kafka import avro_blocks
 from anabranch.connectors.kafka.avro_values import AvroValues, columns_of
 from anabranch.connectors.kafka.connection import make_connection
 from anabranch.connectors.kafka.formats import make_format
@@ -344,3 +345,94 @@ def test_an_avro_type_that_does_not_fit_the_declared_column_stops_the_flow() -> 
     format = AvroValues({"kind": pl.Int64()}, json.dumps(READING))
     with pytest.raises(SourceError, match="column 'kind' is declared as Int64"):
         rows_of(format, messages_of(write_avro(ROW)))
+
+
+FLAGS = {
+    "type": "record",
+    "name": "Flags",
+    "fields": [{"name": "on", "type": "boolean"}, {"name": "n", "type": ["null", "int"]}],
+}
+
+
+@pytest.mark.parametrize("fewest", [0, 10**9], ids=["compiled", "plain"])
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"\x02\x00", "the field 'on' is the byte 2, and no boolean"),
+        (b"\x01\x02\x80\x80\x80\x80\x20", "the field 'n' is 4294967296, which has more than 32 bits"),
+        (b"\x01\x02" + b"\xff" * 10, "the field 'n' has more than 64 bits"),
+        (b"\x01\x01", "the field 'n' is of branch -1 of a union of 2"),
+        (b"\x01\x02", "the record ends within the field 'n'"),
+        (b"\x01\x00\x00", "1 bytes are left behind the record"),
+    ],
+)
+def test_what_avro_libraries_take_for_a_record_though_it_is_none_is_rejected(
+    value: bytes, reason: str, fewest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(avro_blocks, "FEWEST_MESSAGES", fewest)
+    text = json.dumps(FLAGS)
+    decoded = AvroValues(columns_of(text), text).decode(messages_of(b"\x01\x00", value, b"\x00\x02\x02"))
+    assert decoded.faults == [(1, f"not Avro of its schema: {reason}")]
+    assert decoded.frame.rows() == [(True, None), (False, 1)]
+
+
+TIMES = {
+    "type": "record",
+    "name": "Times",
+    "fields": [
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "of_day", "type": {"type": "long", "logicalType": "time-micros"}},
+        {"name": "whole", "type": "double"},
+    ],
+}
+
+
+@pytest.mark.parametrize("fewest", [0, 10**9], ids=["compiled", "plain"])
+def test_a_value_that_its_column_cannot_hold_is_rejected_with_the_value(
+    fewest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(avro_blocks, "FEWEST_MESSAGES", fewest)
+    rows = [
+        {"at": 0, "of_day": 0, "whole": 1.0},
+        {"at": 10**15, "of_day": 0, "whole": 1.0},
+        {"at": 0, "of_day": 86_400_000_000, "whole": 1.0},
+        {"at": 0, "of_day": 2**62, "whole": 1.0},
+        {"at": 0, "of_day": 0, "whole": 1.5},
+        {"at": 0, "of_day": 0, "whole": float("nan")},
+        {"at": 1, "of_day": 1, "whole": 2.0},
+    ]
+    kinds = {"at": pl.Datetime("ms"), "of_day": pl.Time(), "whole": pl.Int64()}
+    decoded = AvroValues(kinds, json.dumps(TIMES)).decode(messages_of(*(write_avro(row, TIMES) for row in rows)))
+    assert [index for index, _ in decoded.faults] == [1, 2, 3, 4, 5]
+    reasons = dict(decoded.faults)
+    assert "'at' holds a value outside the times" in reasons[1]
+    assert reasons[2] == "column 'of_day' is declared as Time, found 86400000000"
+    assert reasons[4] == "column 'whole' is declared as Int64, found 1.5"
+    assert decoded.frame.get_column("whole").to_list() == [1, 2]
+
+
+def test_messages_of_a_schema_that_the_registry_does_not_have_are_rejected(registry: SchemaRegistry) -> None:
+    number = registry.register("flags-value", FLAGS)
+    made = make_registry(registry.url, 5.0)
+    format = AvroValues({"on": pl.Boolean(), "n": pl.Int32()}, None, made)
+    good = b"\x00" + number.to_bytes(4, "big") + b"\x01\x00"
+    decoded = format.decode(messages_of(good, b"\x00\x7f\x00\x00\x01\x01\x00", good))
+    assert [index for index, _ in decoded.faults] == [1]
+    assert "does not give" in decoded.faults[0][1]
+    assert decoded.frame.height == 2
+
+
+def test_protobuf_times_and_headers_that_cannot_be_are_rejected(descriptors: str) -> None:
+    message = load_message(descriptors)
+    made = []
+    for seconds, nanos in ((1, 0), (2**62, 0), (1, -1), (1, 10**9), (253_402_300_800, 0), (2, 5)):
+        row = message()
+        row.at.seconds, row.at.nanos = seconds, nanos
+        made.append(row.SerializeToString())
+    decoded = ProtobufValues({"at": pl.Datetime("us")}, descriptors).decode(messages_of(*made))
+    assert [index for index, _ in decoded.faults] == [1, 2, 3, 4]
+    assert decoded.frame.height == 2
+    headed = ProtobufValues({"at": pl.Datetime("us")}, descriptors, has_registry=True)
+    head = b"\x00\x00\x00\x00\x01"
+    decoded = headed.decode(messages_of(head + b"\x00" + made[0], head + b"\x01" + made[0], head + b"\x80"))
+    assert [index for index, _ in decoded.faults] == [1, 2]

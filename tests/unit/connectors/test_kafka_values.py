@@ -14,14 +14,8 @@ import pytest
 from google.protobuf import descriptor_pb2, timestamp_pb2
 
 from anabranch.connectors.kafka.protobuf_values import load_message
-from anabranch.connectors.kafka_values import (
-    AvroEncoder,
-    JsonEncoder,
-    MessageStaging,
-    ProtobufEncoder,
-    RawEncoder,
-    ValueEncoder,
-)
+from anabranch.connectors.kafka_values import MessageStaging
+from anabranch.connectors.value_encoders import AvroEncoder, JsonEncoder, ProtobufEncoder, RawEncoder, ValueEncoder
 from anabranch.errors import SinkError
 
 ROWS = pl.DataFrame(
@@ -154,3 +148,42 @@ def test_equal_rows_make_equal_bytes() -> None:
         (datetime(2026, 7, 1, 12, 0, 0, 1000) - datetime(1970, 1, 1)) // timedelta(milliseconds=1),
         None,
     ]
+
+
+@pytest.mark.parametrize(
+    ("form", "kind"),
+    [
+        ("long", pl.Float64()),
+        ("string", pl.Int64()),
+        ("long", pl.Datetime("us")),
+        ("bytes", pl.Duration("us")),
+        (["null", "boolean"], pl.String()),
+        ({"type": "array", "items": "int"}, pl.List(pl.String())),
+    ],
+)
+def test_columns_that_an_avro_schema_cannot_hold_are_said_before_the_first_batch(form: Any, kind: pl.DataType) -> None:
+    schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "x", "type": form}]})
+    with pytest.raises(SinkError, match=r"column 'x' is .*, which the Avro type .* cannot hold"):
+        AvroEncoder(schema, "t").check({"x": kind})
+
+
+def test_a_null_where_avro_wants_a_value_names_the_row() -> None:
+    schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "x", "type": "long"}]})
+    with pytest.raises(SinkError, match=r"a row cannot be written as Avro .* it is \{'x': None\}"):
+        AvroEncoder(schema, "t").encode(pl.DataFrame({"x": [1, None]}))
+
+
+def test_numbers_with_more_bits_than_avro_holds_are_not_written() -> None:
+    schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "x", "type": ["null", "int"]}]})
+    encoder = AvroEncoder(schema, "t")
+    encoder.check({"x": pl.Int64()})
+    assert encoder.encode(pl.DataFrame({"x": [2**31 - 1, None]})) == [b"\x02\xfe\xff\xff\xff\x0f", b"\x00"]
+    with pytest.raises(SinkError, match="column 'x' has the value 2147483648, which Avro's int does not hold"):
+        encoder.encode(pl.DataFrame({"x": [2**31, None]}))
+
+
+def test_columns_of_other_types_than_protobuf_fields_are_said_before_the_first_batch(descriptors: str) -> None:
+    encoder = ProtobufEncoder(descriptors)
+    field = next(iter(load_message(descriptors).DESCRIPTOR.fields_by_name))
+    with pytest.raises(SinkError, match=f"column '{field}' is List\\(Struct"):
+        encoder.check({field: pl.List(pl.Struct({"a": pl.Int64()}))})

@@ -24,8 +24,8 @@ FEWEST_MESSAGES = 1_000
 """Fewer are decoded one by one before the compiled code is loaded."""
 _MAGIC, _MARKER = b"Obj\x01", b"anabranch-blocks"
 _NO_NULLS = -1
-_INT, _LONG, _BYTES = 101, 102, 103
-_KINDS = {"boolean": 1, "float": 4, "double": 8, "int": _INT, "long": _LONG, "string": _BYTES, "bytes": _BYTES}
+_BOOLEAN, _INT, _LONG, _BYTES = 1, 101, 102, 103
+_KINDS = {"boolean": _BOOLEAN, "float": 4, "double": 8, "int": _INT, "long": _LONG, "string": _BYTES, "bytes": _BYTES}
 """Type → the bytes that it takes, or how it is read."""
 
 
@@ -65,7 +65,7 @@ def decode_block(fields: Mapping[str, Any], values: Sequence[bytes]) -> pl.DataF
         return None
     try:
         return pl.read_avro(io.BytesIO(_write_container(known, len(values), records)))
-    except pl.exceptions.PolarsError:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         # Texts that are none. Whoever reads the messages one by one says which of them.
         return None
 
@@ -98,7 +98,7 @@ def _write_number(number: int) -> bytes:
     return bytes([*written, rest])
 
 
-def _are_records(  # noqa: PLR0912 - one loop, compiled as a whole
+def _are_records(  # noqa: PLR0911, PLR0912 - one loop, compiled as a whole
     text: NDArray[np.uint8], ends: NDArray[np.int64], kinds: NDArray[np.int64], null_places: NDArray[np.int64]
 ) -> bool:
     """Say whether each message is exactly one record, and every length in it is one that the message has."""
@@ -114,6 +114,8 @@ def _are_records(  # noqa: PLR0912 - one loop, compiled as a whole
                 if is_null:
                     continue
             if kind < _INT:
+                if kind == _BOOLEAN and at < end and text[at] > 1:
+                    return False
                 at += kind
             else:
                 number = np.uint64(0)
@@ -122,6 +124,8 @@ def _are_records(  # noqa: PLR0912 - one loop, compiled as a whole
                     if at >= end or shift > 63:
                         return False
                     byte = text[at]
+                    if shift == 63 and byte > 1:
+                        return False
                     at += 1
                     number |= np.uint64(byte & 0x7F) << np.uint64(shift)
                     shift += 7

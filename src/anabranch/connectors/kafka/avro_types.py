@@ -28,6 +28,7 @@ _TIMES: dict[str, pl.DataType] = {
     "local-timestamp-nanos": pl.Datetime("ns"),
 }
 _TIMES_OF_DAY_NS = {"time-millis": 1_000_000, "time-micros": 1000}
+_DAY_NS = 86_400 * 10**9
 _PARTS = ("type", "items", "values", "fields")
 
 
@@ -66,7 +67,11 @@ def column_from_wire(values: list[Any] | pl.Series, schema: Any) -> pl.Series:
         wire = pl.Int32() if logical == "date" else pl.Int64()
         return pl.Series(values, dtype=wire, strict=True).cast(kind)
     if logical in _TIMES_OF_DAY_NS:
-        return (pl.Series(values, dtype=pl.Int64, strict=True) * _TIMES_OF_DAY_NS[logical]).cast(pl.Time)
+        ticks = pl.Series(values, dtype=pl.Int64, strict=True)
+        # What is no time of a day must not become one by overflowing.
+        longest = _DAY_NS // _TIMES_OF_DAY_NS[logical] - 1
+        ticks = ticks.set((~ticks.is_between(0, longest)).fill_null(value=False), None)
+        return (ticks * _TIMES_OF_DAY_NS[logical]).cast(pl.Time, strict=True)
     if _has_map(inner):
         values = [_list_entries(value, schema) for value in values]
     return pl.Series(values, dtype=kind, strict=True)

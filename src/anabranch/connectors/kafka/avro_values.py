@@ -6,22 +6,21 @@ import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-from polars.exceptions import PolarsError
 
 from anabranch.connectors.extras import import_extra
 from anabranch.connectors.kafka.avro_blocks import decode_block
+from anabranch.connectors.kafka.avro_strict import NotAvro, find_avro_fault, takes_no_bytes
 from anabranch.connectors.kafka.avro_types import column_from_wire, columns_of_record, field_types, without_times
+from anabranch.connectors.kafka.fitting import PLACE, Given, can_fit, fit_columns
 from anabranch.connectors.kafka.messages import Messages
-from anabranch.connectors.kafka.registries import HEADER_BYTES, Registry, find_header_fault
+from anabranch.connectors.kafka.registries import HEADER_BYTES, Registry, UnknownSchema, find_header_fault
 from anabranch.connectors.kafka.values import Decoded
 from anabranch.errors import FlowError, SourceError
-
-_PLACE = "__place__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +43,28 @@ class AvroValues:
             msg = "Avro values cannot be read without their schema: give value_schema=…, or registry=…"
             raise FlowError(msg)
         if self.value_schema is not None:
-            _parse(self.value_schema)
+            parse_schema(self.value_schema)
+            self._check_fit(field_types(json.loads(self.value_schema)))
 
     def decode(self, messages: Messages) -> Decoded:
         """Return the rows of each schema's messages at once."""
         faults: dict[int, str] = {}
         groups: dict[str, list[tuple[int, bytes]]] = {}
+        unknown: dict[int, str] = {}
         for index, value in enumerate(messages.values()):
             if self.registry is None:
                 groups.setdefault(str(self.value_schema), []).append((index, value))
                 continue
             fault = find_header_fault(value)
+            number = int.from_bytes(value[1:HEADER_BYTES], "big")
+            fault = fault or unknown.get(number)
+            if fault is None:
+                try:
+                    groups.setdefault(self._writer(number), []).append((index, value[HEADER_BYTES:]))
+                except UnknownSchema as error:
+                    fault = unknown[number] = str(error)
             if fault is not None:
                 faults[index] = fault
-                continue
-            number = int.from_bytes(value[1:HEADER_BYTES], "big")
-            groups.setdefault(self._writer(number), []).append((index, value[HEADER_BYTES:]))
         frames = []
         for writer, group in groups.items():
             frame, found = self._decode_group(writer, group)
@@ -67,8 +72,8 @@ class AvroValues:
             frames.append(frame)
         if not frames:
             return Decoded(pl.DataFrame(schema=dict(self.schema)), sorted(faults.items()))
-        frame = frames[0] if len(frames) == 1 else pl.concat(frames).sort(_PLACE)
-        return Decoded(frame.drop(_PLACE), sorted(faults.items()))
+        frame = frames[0] if len(frames) == 1 else pl.concat(frames).sort(PLACE)
+        return Decoded(frame.drop(PLACE), sorted(faults.items()))
 
     def _writer(self, number: int) -> str:
         if number not in self._known:
@@ -81,33 +86,94 @@ class AvroValues:
             fields = field_types(json.loads(writer))
             block = decode_block(fields, [value for _, value in group])
             if block is not None:
-                frame = _make_frame(block, fields, self.schema)
-                return frame.with_columns(pl.Series(_PLACE, [index for index, _ in group], dtype=pl.Int64)), {}
+                return self._fit(block, [index for index, _ in group], fields)
         return self._decode_each(writer, group)
 
     def _decode_each(self, writer: str, group: list[tuple[int, bytes]]) -> tuple[pl.DataFrame, dict[int, str]]:
         """Do the same for any schema, and say of messages that are broken what is wrong with them."""
-        read = _load_fastavro().schemaless_reader
-        written = _parse(writer)
-        wanted = _parse(self.value_schema) if self.value_schema is not None and self.value_schema != writer else None
+        read = RecordReader(writer, self.value_schema)
         rows: list[dict[str, Any]] = []
         places: list[int] = []
         faults: dict[int, str] = {}
         for index, value in group:
-            stream = io.BytesIO(value)
             try:
-                row = read(stream, written, wanted)
-            except Exception as error:  # fastavro raises whatever the bytes lead it to
-                faults[index] = f"not Avro of its schema: {type(error).__name__} {error}".rstrip()
-                continue
-            if stream.tell() != len(value):
-                faults[index] = f"not Avro of its schema: {len(value) - stream.tell()} bytes are left behind the record"
-                continue
-            rows.append(row)
-            places.append(index)
-        described = json.loads(self.value_schema if wanted is not None and self.value_schema else writer)
-        frame = _make_frame(rows, field_types(described), self.schema)
-        return frame.with_columns(pl.Series(_PLACE, places, dtype=pl.Int64)), faults
+                rows.append(read(value))
+                places.append(index)
+            except NotAvro as fault:
+                faults[index] = f"not Avro of its schema: {fault}"
+        frame, unfit = self._fit(rows, places, read.fields)
+        return frame, faults | unfit
+
+    def _fit(
+        self, rows: list[dict[str, Any]] | pl.DataFrame, places: list[int], fields: Mapping[str, Any]
+    ) -> tuple[pl.DataFrame, dict[int, str]]:
+        self._check_fit(fields)
+        columns: dict[str, Given] = {}
+        for name in self.schema:
+            if name in fields:
+                values = rows.get_column(name) if isinstance(rows, pl.DataFrame) else [row[name] for row in rows]
+                columns[name] = Given(values, partial(column_from_wire, schema=fields[name]))
+        return fit_columns(columns, places, self.schema)
+
+    def _check_fit(self, fields: Mapping[str, Any]) -> None:
+        for name, kind in self.schema.items():
+            if name in fields and not can_fit(column_from_wire([], fields[name]).dtype, kind):
+                msg = (
+                    f"column {name!r} is declared as {kind}, which the Avro type {fields[name]!r} does not fit; "
+                    f"declare the type of the Avro schema and cast it in the flow"
+                )
+                raise SourceError(msg)
+
+
+class RecordReader:
+    """Reads one record after the other by the schema that they were written with, and as another one if that is given.
+
+    What fastavro makes of bytes is written again, which costs little: other bytes than before show that it took
+    something for a record that is none, or that the record is written in a rarer way. A closer look tells which.
+    """
+
+    def __init__(self, writer: str, wanted: str | None) -> None:
+        self._fastavro = _load_fastavro()
+        self._writer = parse_schema(writer)
+        self._wanted = parse_schema(wanted) if wanted is not None and wanted != writer else None
+        described = field_types(json.loads(writer))
+        self._described = {"type": "record", "fields": [{"name": n, "type": kind} for n, kind in described.items()]}
+        self._looks_first = takes_no_bytes(self._described)
+        self.fields = described if self._wanted is None else field_types(json.loads(str(wanted)))
+
+    def __call__(self, value: bytes) -> dict[str, Any]:
+        """Return the record; raise ``NotAvro`` with what is wrong with it."""
+        if self._looks_first:
+            self._look(value)
+        try:
+            row: dict[str, Any] = self._fastavro.schemaless_reader(io.BytesIO(value), self._writer, None)
+        except Exception as error:  # fastavro raises whatever the bytes lead it to
+            self._look(value)
+            raise NotAvro(f"{type(error).__name__} {error}".rstrip()) from None
+        if self._write(row) != value:
+            self._look(value)
+        if self._wanted is None:
+            return row
+        try:
+            wanted: dict[str, Any] = self._fastavro.schemaless_reader(io.BytesIO(value), self._writer, self._wanted)
+        except Exception as error:
+            raise NotAvro(
+                f"it cannot be read by the reader's schema: {type(error).__name__} {error}".rstrip()
+            ) from None
+        return wanted
+
+    def _write(self, row: dict[str, Any]) -> bytes | None:
+        again = io.BytesIO()
+        try:
+            self._fastavro.schemaless_writer(again, self._writer, row)
+        except Exception:  # fastavro reads what it does not write, such as decimals of too many digits
+            return None
+        return again.getvalue()
+
+    def _look(self, value: bytes) -> None:
+        fault = find_avro_fault(self._described, value)
+        if fault is not None:
+            raise NotAvro(fault)
 
 
 def read_value_schema(given: str | Path | Mapping[str, Any]) -> str:
@@ -133,28 +199,8 @@ def columns_of(value_schema: str) -> dict[str, pl.DataType]:
     return columns_of_record(json.loads(value_schema))
 
 
-def _make_frame(
-    rows: list[dict[str, Any]] | pl.DataFrame, fields: Mapping[str, Any], schema: Mapping[str, pl.DataType]
-) -> pl.DataFrame:
-    columns = []
-    for name, kind in schema.items():
-        if name not in fields:
-            columns.append(pl.repeat(None, len(rows), dtype=kind, eager=True).alias(name))
-            continue
-        try:
-            values = rows.get_column(name) if isinstance(rows, pl.DataFrame) else [row[name] for row in rows]
-            columns.append(column_from_wire(values, fields[name]).cast(kind, strict=True).alias(name))
-        except (PolarsError, TypeError, OverflowError) as error:
-            msg = (
-                f"column {name!r} is declared as {kind}, which the Avro type {fields[name]!r} does not fit ({error}); "
-                f"declare the type of the Avro schema and cast it in the flow"
-            )
-            raise SourceError(msg) from error
-    return pl.DataFrame(columns) if columns else pl.DataFrame(schema=dict(schema))
-
-
 @cache
-def _parse(schema: str) -> Any:
+def parse_schema(schema: str) -> Any:
     fastavro = _load_fastavro()
     try:
         return fastavro.parse_schema(without_times(json.loads(schema)))

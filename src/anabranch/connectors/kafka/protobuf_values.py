@@ -5,18 +5,20 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from anabranch.connectors.kafka.fitting import PLACE, Given, can_fit, fit_columns
 from anabranch.connectors.kafka.messages import Messages
 from anabranch.connectors.kafka.registries import HEADER_BYTES, find_header_fault
 from anabranch.connectors.kafka.values import Decoded
-from anabranch.errors import FlowError, SourceError
+from anabranch.errors import FlowError
 
 _TIMESTAMP = "google.protobuf.Timestamp"
+_NANOS_A_SECOND = 10**9
 _HOW_TO_NAME_IT = (
     "give value_schema='module:Message' for a generated class, or 'file.desc:package.Message' for a descriptor set "
     "(protoc --include_imports --descriptor_set_out=file.desc …)"
@@ -39,34 +41,40 @@ class ProtobufValues:
             if column not in fields:
                 msg = f"column {column!r} is no field of {self.value_schema}; its fields are {sorted(fields)}"
                 raise FlowError(msg)
+        for column, kind in self.schema.items():
+            own = column_type(fields[column])
+            if not can_fit(own, kind):
+                msg = f"column {column!r} is declared as {kind}, which the Protobuf field's {own} does not fit"
+                raise FlowError(msg)
 
     def decode(self, messages: Messages) -> Decoded:
         """Return the rows, a message at a time."""
         message_class = load_message(self.value_schema)
         fields = message_class.DESCRIPTOR.fields_by_name
         takers = {column: _make_taker(fields[column]) for column in self.schema}
-        parsed: list[Any] = []
-        faults: list[tuple[int, str]] = []
+        taken: dict[str, list[Any]] = {column: [] for column in self.schema}
+        places: list[int] = []
+        faults: dict[int, str] = {}
         for index, value in enumerate(messages.values()):
             fault = find_header_fault(value) if self.has_registry else None
-            try:
-                body = _skip_header(value) if self.has_registry and fault is None else value
-                if fault is None:
-                    parsed.append(message_class.FromString(body))
-            except Exception as error:  # DecodeError, and IndexError of a header that is cut off
-                fault = f"not Protobuf of type {message_class.DESCRIPTOR.full_name}: {error}"
+            if fault is None:
+                try:
+                    message = message_class.FromString(_skip_header(value) if self.has_registry else value)
+                    row = [taker(message) for taker in takers.values()]
+                except Exception as error:  # DecodeError, texts that are none, times of no year
+                    fault = f"not Protobuf of type {message_class.DESCRIPTOR.full_name}: {error}"
             if fault is not None:
-                faults.append((index, fault))
-        columns = []
-        for column, kind in self.schema.items():
-            own = column_type(fields[column])
-            values = pl.Series(column, [takers[column](message) for message in parsed], dtype=own, strict=True)
-            try:
-                columns.append(values.cast(kind, strict=True))
-            except pl.exceptions.PolarsError as error:
-                msg = f"column {column!r} is declared as {kind}, which the Protobuf field's {own} does not fit: {error}"
-                raise SourceError(msg) from error
-        return Decoded(pl.DataFrame(columns), faults)
+                faults[index] = fault
+                continue
+            places.append(index)
+            for values, item in zip(taken.values(), row, strict=True):
+                values.append(item)
+        given = {
+            column: Given(values, partial(pl.Series, dtype=column_type(fields[column]), strict=True))
+            for column, values in taken.items()
+        }
+        frame, unfit = fit_columns(given, places, self.schema)
+        return Decoded(frame.drop(PLACE), sorted((faults | unfit).items()))
 
 
 def columns_of(value_schema: str) -> dict[str, pl.DataType]:
@@ -104,7 +112,7 @@ def load_message(value_schema: str) -> Any:
 
 def column_type(field: Any) -> pl.DataType:
     """Return the type of the column that a field becomes."""
-    if _is_map(field):
+    if is_map(field):
         entry = field.message_type.fields_by_name
         pair = {"key": _single_type(entry["key"]), "value": _single_type(entry["value"])}
         return pl.List(pl.Struct(pair))
@@ -136,7 +144,7 @@ def _single_type(field: Any) -> pl.DataType:
 def _make_taker(field: Any) -> Callable[[Any], Any]:
     """Return what takes a field's value out of a message; a field that can be absent and is gives None."""
     name = field.name
-    if _is_map(field):
+    if is_map(field):
         entry = field.message_type.fields_by_name["value"]
         return lambda message: [
             {"key": key, "value": _convert(value, entry)} for key, value in sorted(getattr(message, name).items())
@@ -157,17 +165,24 @@ def _convert(value: Any, field: Any) -> Any:
     if field.type != field.TYPE_MESSAGE:
         return value
     if field.message_type.full_name == _TIMESTAMP:
+        if not 0 <= value.nanos < _NANOS_A_SECOND:
+            msg = f"the time {field.name!r} has {value.nanos} nanoseconds"
+            raise ValueError(msg)
         return value.ToMicroseconds()
     return {inner.name: _make_taker(inner)(value) for inner in field.message_type.fields}
 
 
-def _is_map(field: Any) -> bool:
+def is_map(field: Any) -> bool:
+    """Say whether a field is a map, and not any other repeated message."""
     return bool(field.is_repeated and field.type == field.TYPE_MESSAGE and field.message_type.GetOptions().map_entry)
 
 
 def _skip_header(value: bytes) -> bytes:
     """Return what follows the registry's header and the path of the message type in its file."""
     count, place = _read_varint(value, HEADER_BYTES)
+    if count < 0:
+        msg = f"the registry's header names {count} steps to the message type"
+        raise ValueError(msg)
     for _ in range(count):
         _, place = _read_varint(value, place)
     return value[place:]
@@ -177,6 +192,9 @@ def _read_varint(value: bytes, place: int) -> tuple[int, int]:
     """Read a number in zigzag form, and return it with the place behind it."""
     number = shift = 0
     while True:
+        if place >= len(value):
+            msg = "it ends within the registry's header"
+            raise ValueError(msg)
         byte = value[place]
         number |= (byte & 0x7F) << shift
         place += 1

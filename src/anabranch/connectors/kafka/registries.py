@@ -17,6 +17,10 @@ HEADER_BYTES = 5
 """A zero, and the number of the schema in four bytes."""
 
 
+class UnknownSchema(SourceError):
+    """A schema that a message names is not in the registry, or is no Avro: the message is at fault."""
+
+
 @dataclass(frozen=True, slots=True)
 class Registry:
     """Where a schema registry is; its settings show in no text, as passwords are among them."""
@@ -60,7 +64,7 @@ class Registry:
     def _complete(self, schema: Any) -> dict[str, Any]:
         if schema.schema_type != "AVRO":
             msg = f"the schema registry {self.place} has a schema of type {schema.schema_type} where Avro is expected"
-            raise SourceError(msg)
+            raise UnknownSchema(msg)
         described = json.loads(schema.schema_str)
         referred = {
             reference.name: self._complete(
@@ -83,11 +87,12 @@ class Registry:
                 return ask(client)
             except SchemaRegistryError as error:
                 if 400 <= error.http_status_code < 500 and error.http_status_code != 429:
+                    kind = UnknownSchema if error.http_status_code == 404 else SourceError
                     msg = (
                         f"the schema registry {self.place} does not give {what}: {error.error_message}; "
                         f"look at the subject's name and at the user's rights"
                     )
-                    raise SourceError(msg) from None
+                    raise kind(msg) from None
                 raise ServerAway(f"status {error.http_status_code}") from None
             except Exception as error:  # the client's own errors and those of its HTTP library, whichever that is
                 raise ServerAway(type(error).__name__) from None
