@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from anabranch.model.hash_order import (
@@ -15,6 +17,8 @@ from anabranch.model.hash_order import (
     take_in_order,
     unite_hashes,
 )
+from unit.compiled_loops import check_numbers, check_orders, check_searches
+from unit.compiled_loops import hashes as ugly_hashes
 
 MANY = 2 * WORTH_COMPILED_CODE_ROWS
 LARGEST = 2**64 - 1
@@ -79,3 +83,22 @@ def test_sorted_hashes_are_merged_each_once(count: int) -> None:
     assert np.array_equal(merge_hashes(some, others), np.union1d(some, others))
     assert np.array_equal(unite_hashes([some, others[::2], others]), np.union1d(some, others))
     assert unite_hashes([]).size == 0
+
+
+@settings(deadline=None, max_examples=60)
+@given(hashes=ugly_hashes(), dtype=st.sampled_from(["i8", "u4", "f8", "?"]))
+def test_few_hashes_and_ugly_ones_are_put_in_order_too(hashes: NDArray[np.uint64], dtype: str) -> None:
+    check_orders(hashes, np.arange(len(hashes)).astype(dtype))
+
+
+@settings(deadline=None, max_examples=60)
+@given(hashes=ugly_hashes(), wanted=ugly_hashes())
+def test_few_hashes_and_ugly_ones_are_found_too(hashes: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> None:
+    check_searches(hashes, wanted)
+    check_searches(hashes, hashes[::2])
+
+
+@settings(deadline=None, max_examples=30)
+@given(numbers=st.lists(st.integers(0, 5), max_size=50), count=st.integers(6, 9))
+def test_few_numbers_are_put_together_too(numbers: list[int], count: int) -> None:
+    check_numbers(numbers, count)

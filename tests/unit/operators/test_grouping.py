@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from anabranch.model.hash_order import WORTH_COMPILED_CODE_ROWS
 from anabranch.operators.grouping import count_and_add, group_rows
+from unit.compiled_loops import check_added, check_counts, rows_to_group
 
 TOTAL = [pl.col("x").sum().alias("total"), pl.len().cast(pl.Int64).alias("rows")]
 
@@ -91,3 +92,10 @@ def test_many_rows_are_counted_and_added_as_few_are(key_type: type[pl.DataType])
     )
     assert found.drop("total").equals(expected.drop("total").sort(by))
     assert np.allclose(found["total"].to_numpy(), expected.sort(by)["total"].to_numpy(), rtol=1e-12)
+
+
+@settings(deadline=None, max_examples=50)
+@given(given_rows=rows_to_group())
+def test_few_rows_are_counted_and_added_as_plain_python_does(given_rows: tuple[pl.DataFrame, int]) -> None:
+    check_counts(*given_rows)
+    check_added(*given_rows)
