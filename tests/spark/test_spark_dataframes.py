@@ -136,6 +136,21 @@ def test_a_callback_that_fails_gets_the_same_batch_again_at_the_next_start(bench
     ]
 
 
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "a boolean, b tinyint, c smallint, d int, e bigint, f float, g double, h string, i binary, j date",
+        "a timestamp, b timestamp_ntz, c decimal(20, 3), d decimal, e array<struct<x: int, y: array<timestamp>>>",
+        "`a b` byte, c short NOT NULL, d long COMMENT 'x, y', e real, g struct<h: struct<i: date>>",
+    ],
+)
+def test_ddl_means_what_spark_takes_it_for(bench: FlowBench, ddl: str) -> None:
+    frame = bench.spark.createDataFrame([], ddl)
+    expected = ab.from_spark(frame).schema
+    assert ab.memory(schema=ddl).schema == expected
+    assert ab.memory(schema=frame.schema).schema == expected
+
+
 def test_file_sinks_hold_the_same_rows_and_read_back(bench: FlowBench, tmp_path: Path) -> None:
     flow = ab.Flow("test")
     windows = flow.read(ab.memory(*frames_of(BATCHES))).watermark("ts").key_by("key").window("10s")

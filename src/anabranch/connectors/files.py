@@ -16,9 +16,10 @@ from anabranch.connectors.file_listing import FileEntry, check_directory, list_f
 from anabranch.connectors.file_planner import FilePlanner
 from anabranch.connectors.file_reading import check_against_file, infer_schema, read_split
 from anabranch.connectors.json_rows import check_json_schema
-from anabranch.connectors.schemas import TypeLike, normalise_schema
+from anabranch.connectors.schemas import normalise_schema
 from anabranch.errors import FlowError
 from anabranch.model import Admission, ReadOutcome, Split
+from anabranch.model.schema_forms import SchemaLike
 
 if TYPE_CHECKING:
     from anabranch.connectors.partitioner import Partitioner
@@ -138,7 +139,7 @@ def files(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all 
     path: str | os.PathLike[str],
     *,
     format: FileFormat = "json",
-    schema: Mapping[str, TypeLike] | None = None,
+    schema: SchemaLike | None = None,
     max_rows: int | None = None,
     max_bytes: int | None = DEFAULT_MAX_BYTES,
     max_files: int | None = None,

@@ -16,10 +16,11 @@ from anabranch.connectors.file_planner import FilePlanner
 from anabranch.connectors.file_reading import read_split
 from anabranch.connectors.part_files import claim_shelf, example_part, list_parts, publish_parts, retract_parts
 from anabranch.connectors.private_folders import PrivateFolder
-from anabranch.connectors.schemas import TypeLike, normalise_schema
+from anabranch.connectors.schemas import normalise_schema
 from anabranch.connectors.shelves import LocalShelf
 from anabranch.errors import FlowError
 from anabranch.model import Admission, ReadOutcome, Split, StagedFile
+from anabranch.model.schema_forms import SchemaLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -151,7 +152,7 @@ class MemorySink:
 
 def memory(
     *frames: FrameLike,
-    schema: Mapping[str, TypeLike] | None = None,
+    schema: SchemaLike | None = None,
     max_frames: int | None = 1,
     directory: str | os.PathLike[str] | None = None,
 ) -> MemorySource:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
 
 from anabranch.errors import FlowError
+from anabranch.model.schema_forms import SchemaLike, declared_columns
 from anabranch.model.type_names import parse_type
 
 TypeLike = Any
@@ -27,12 +27,13 @@ _PYTHON_TYPES: dict[type, pl.DataType] = {
 }
 
 
-def normalise_schema(schema: Mapping[str, TypeLike]) -> dict[str, pl.DataType]:
+def normalise_schema(schema: SchemaLike) -> dict[str, pl.DataType]:
     """Return column → Polars type; raise ``FlowError`` naming the column whose type is not understood."""
-    if not schema:
+    columns = declared_columns(schema) if schema else {}
+    if not columns:
         msg = 'the schema has no columns; give at least one, such as schema={"sensor": pl.Int64}'
         raise FlowError(msg)
-    return {name: normalise_type(name, wanted) for name, wanted in schema.items()}
+    return {name: normalise_type(name, wanted) for name, wanted in columns.items()}
 
 
 def normalise_type(column: str, wanted: TypeLike) -> pl.DataType:

@@ -8,6 +8,7 @@ import polars as pl
 
 from anabranch.errors import FlowError, name_alternatives
 from anabranch.model.column_kinds import holds
+from anabranch.model.schema_forms import SchemaLike, declared_columns
 from anabranch.query.labels import describe_columns
 
 ColumnTypes = Mapping[str, pl.DataType | type[pl.DataType]]
@@ -21,10 +22,13 @@ def find_column(where: str, column: str, schema: Mapping[str, pl.DataType]) -> p
     return schema[column]
 
 
-def read_schema(where: str, schema: ColumnTypes) -> dict[str, pl.DataType]:
+def read_schema(where: str, schema: SchemaLike) -> dict[str, pl.DataType]:
     """Return declared columns with their types as objects, or raise ``FlowError`` for what is no type."""
     try:
-        return dict(pl.Schema(schema))
+        return dict(pl.Schema(declared_columns(schema)))
+    except FlowError as error:
+        msg = f"{where}: {error}"
+        raise FlowError(msg) from error
     except TypeError as error:
         msg = f"{where}: {error}; a schema is columns with Polars types, such as {{'sensor': pl.Int64}}"
         raise FlowError(msg) from error

@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from anabranch.errors import FlowError, name_alternatives
 from anabranch.eventtime import parse_duration
+from anabranch.model.schema_forms import declared_columns
 from anabranch.query.column_types import parse_schema
 from anabranch.query.event_times import NO_LIMIT
 
@@ -51,11 +52,11 @@ def _check_duration(value: Any) -> Any:
 
 def read_schema(value: Any) -> dict[str, pl.DataType]:
     """Return columns with their types, or raise ``ValueError`` for what are none."""
-    if not isinstance(value, Mapping) or not value:
+    if not isinstance(value, Mapping | str) or not value:
         msg = f"is {describe_found(value)}; give columns with their types, such as {{sensor: Int64}}"
         raise ValueError(msg)
     try:
-        return parse_schema(value)
+        return dict(declared_columns(value)) if isinstance(value, str) else parse_schema(value)
     except FlowError as error:
         raise ValueError(str(error)) from error
 

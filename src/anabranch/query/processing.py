@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from anabranch.errors import FlowError
 from anabranch.model import FLOW_CLOCK, TIME, LatePolicy, OrderSpec, ProcessSpec
-from anabranch.query.column_checks import ColumnTypes, read_schema
+from anabranch.model.schema_forms import SchemaLike
+from anabranch.query.column_checks import read_schema
 from anabranch.query.nodes import Stateful
 from anabranch.query.stateful import add_operator
 
@@ -39,7 +40,7 @@ def order_stream(stream: Stream, by: str, idle: Duration | None, late: LatePolic
     return replace(ordered, keys=stream.keys, routing=stream.routing)
 
 
-def process_stream(stream: Stream, processor: object, schema: ColumnTypes, name: str | None) -> Stream:
+def process_stream(stream: Stream, processor: object, schema: SchemaLike, name: str | None) -> Stream:
     """Return what a processor makes of the stream; it does the ordering itself if that comes right before."""
     _refuse_windows(stream, "process")
     ordered = False

@@ -27,6 +27,7 @@ from anabranch.model.columns import HASH, ORDER, PARTITION, SEEN, TIME, WINDOW
 from anabranch.model.exchanges import ExchangeChoice
 from anabranch.model.lookups import LookupTable, MissingPolicy
 from anabranch.model.operations import UnfilledPolicy
+from anabranch.model.schema_forms import SchemaLike
 from anabranch.model.times import DEFAULT_GROUPS, ClockLevel
 from anabranch.query.column_checks import (
     ColumnTypes,
@@ -106,7 +107,7 @@ class Stream:
         self,
         function: Callable[[pl.DataFrame], pl.DataFrame],
         *,
-        schema: ColumnTypes | None = None,
+        schema: SchemaLike | None = None,
     ) -> Stream:
         """Let a function turn Polars frames into frames.
 
@@ -122,7 +123,7 @@ class Stream:
         self,
         function: Callable[[dict[str, Any]], Iterable[Mapping[str, Any]]],
         *,
-        schema: ColumnTypes,
+        schema: SchemaLike,
     ) -> Stream:
         """Turn each row into any number of rows of the given schema. Row by row: slower than ``map_batches``."""
         declared = read_schema("flat_map", schema)
@@ -303,7 +304,7 @@ class Stream:
         self,
         processor: Processor | FrameProcessor,
         *,
-        schema: ColumnTypes,
+        schema: SchemaLike,
         name: str | None = None,
     ) -> Stream:
         """Let a processor handle each key's rows, with state and timers, and emit rows of this schema.

@@ -15,13 +15,14 @@ from anabranch.connectors.kafka.json_values import JsonValues
 from anabranch.connectors.kafka.protobuf_values import ProtobufValues
 from anabranch.connectors.kafka.registries import Registry
 from anabranch.connectors.kafka.values import RawValues, ValueFormat
-from anabranch.connectors.schemas import TypeLike, normalise_schema
+from anabranch.connectors.schemas import normalise_schema
 from anabranch.errors import FlowError
+from anabranch.model.schema_forms import SchemaLike
 
 
 def make_format(
     name: str,
-    schema: Mapping[str, TypeLike] | None,
+    schema: SchemaLike | None,
     value_schema: str | Path | Mapping[str, Any] | None,
     registry: Registry | None,
     topic: str,

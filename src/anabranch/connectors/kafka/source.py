@@ -20,9 +20,9 @@ from anabranch.connectors.kafka.reading import ReadSettings, measure_rows, read_
 from anabranch.connectors.kafka.registries import make_registry
 from anabranch.connectors.kafka.topics import Topic
 from anabranch.connectors.kafka.values import ValueFormat
-from anabranch.connectors.schemas import TypeLike
 from anabranch.errors import FlowError, SourceError
 from anabranch.model import Admission, ReadOutcome, Split
+from anabranch.model.schema_forms import SchemaLike
 
 if TYPE_CHECKING:
     from anabranch.connectors.partitioner import Partitioner
@@ -106,7 +106,7 @@ def kafka(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all 
     topic: str | Sequence[str],
     *,
     format: KafkaFormat = "json",
-    schema: Mapping[str, TypeLike] | None = None,
+    schema: SchemaLike | None = None,
     value_schema: str | Path | Mapping[str, Any] | None = None,
     registry: str | Mapping[str, Any] | None = None,
     start: str | datetime.datetime = "earliest",
