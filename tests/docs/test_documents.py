@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import inspect
 import io
@@ -49,6 +50,7 @@ def test_code_runs_and_prints_what_the_document_says(
     document: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KAFKA_PASSWORD", "secret")  # documents take secrets from there
     if document == README:
         make_sample_readings(tmp_path)
     # Functions of __main__ are pickled by value, as those of a user's script are.
@@ -66,6 +68,26 @@ def test_code_runs_and_prints_what_the_document_says(
             exec(code, namespace)
         if block.printed is not None:
             assert printed.getvalue().strip() == block.printed.strip(), f"{block.place} prints something else"
+
+
+def skipped_code() -> list[Block]:
+    return [b for document in DOCUMENTS for b in read_blocks(document) if b.language == "python" and b.skipped]
+
+
+@pytest.mark.parametrize("block", skipped_code(), ids=lambda block: block.place)
+def test_code_that_cannot_run_here_calls_what_exists_with_arguments_that_exist(block: Block) -> None:
+    calls = [node for node in ast.walk(ast.parse(block.content)) if isinstance(node, ast.Call)]
+    checked = 0
+    for call in calls:
+        if isinstance(call.func, ast.Attribute):
+            owners = [ab] if getattr(call.func.value, "id", "") == "ab" else [ab.Flow, ab.Stream, ab.Handle]
+            found = next((getattr(owner, call.func.attr) for owner in owners if hasattr(owner, call.func.attr)), None)
+            assert found is not None or owners != [ab], f"{block.place}: there is no ab.{call.func.attr}"
+            if found is not None:
+                given = {keyword.arg: None for keyword in call.keywords if keyword.arg}
+                inspect.signature(found).bind_partial(**given)
+                checked += 1
+    assert checked, f"{block.place} calls nothing of ours; is it worth a block?"
 
 
 def test_the_fifteen_lines_are_no_more_and_find_the_low_sensor() -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import sys
 from pathlib import Path
+from textwrap import wrap
 from typing import Annotated, Literal
 
 import typer
@@ -13,6 +17,8 @@ from anabranch.cli.reporting import DebugOption, explained_errors, print_note
 
 Format = Literal["text", "mermaid", "svg"]
 _ENDINGS: dict[str, Format] = {".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid", ".txt": "text"}
+_RAIL = re.compile(r"([│├└─ ]*)((?:[◆○●■⇒↪▸] )?)")
+_RAIL_BELOW = str.maketrans({"├": "│", "└": " ", "─": " "})
 _OTHER_PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf", ".eps")
 """Whatever --format says, such a file would not be what its ending promises."""
 
@@ -52,13 +58,25 @@ def explain(
         )
         text = drawing if drawing.endswith("\n") else f"{drawing}\n"
         if out is None:
-            typer.echo(text, nl=False)
+            is_read_here = chosen == "text" and sys.stdout.isatty()
+            typer.echo(wrap_drawing(text, shutil.get_terminal_size().columns) if is_read_here else text, nl=False)
             return
         try:
             out.write_text(text, encoding="utf-8")
         except OSError as error:
             raise typer.BadParameter(f"cannot write {out}: {error.strerror}", param_hint="--out") from error
         print_note(f"wrote {out}")
+
+
+def wrap_drawing(text: str, width: int) -> str:
+    """Return the drawing with lines no wider than a terminal: broken between words, and the rails at the left go on."""
+    lines = []
+    for line in text.splitlines():
+        rail, mark = _RAIL.match(line).groups()  # type: ignore[union-attr]
+        hang = rail.translate(_RAIL_BELOW) + " " * (len(mark) + 2)
+        wrapped = wrap(line, width, subsequent_indent=hang, break_long_words=False, break_on_hyphens=False)
+        lines += wrapped if len(line) > width else [line]
+    return "\n".join(lines) + "\n"
 
 
 def _choose_format(asked: Format | None, out: Path | None) -> Format:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from anabranch.cli.app import app
 from anabranch.cli.ctl_tables import draw_balance
 from anabranch.cli.doctor import Finding, tabulate_findings
+from anabranch.cli.explain import wrap_drawing
 from anabranch.cli.reporting import say
 from anabranch.cli.state_tables import SlotTable, StoredRows
 from unit.cli.test_commands import COMMANDS
@@ -113,3 +114,20 @@ def test_sentences_are_broken_between_words_in_terminals_and_not_at_all_elsewher
         printed: str = console.file.getvalue()  # type: ignore[attr-defined]
         assert printed.split() == sentence.split()
         assert len(printed.splitlines()) == lines
+
+
+def test_drawings_of_flows_are_broken_between_words_and_their_rails_go_on() -> None:
+    drawing = (
+        "╭─ subquery 1 · 8 slots\n"
+        "│  ├─ ⇒ exchange by sensor · fan-out 8 · local merge (its results merge: one row a key and window leaves it)\n"
+        "│  │  ○ filter volts > 0\n"
+        "│  └─ ■ parquet /a/very/long/path/" + "folder/" * 12 + "\n"
+        "╰─\n"
+    )
+    narrow = wrap_drawing(drawing, 80)
+    assert [word for word in narrow.split() if word != "│"] == [word for word in drawing.split() if word != "│"]
+    lines = narrow.splitlines()
+    assert lines[2].startswith("│  │      ") and lines[3] == "│  │  ○ filter volts > 0"
+    assert lines[5].startswith("│         /a/very/long/path/folder/")
+    assert all(len(line) <= 80 for line in lines if "folder/" not in line)
+    assert wrap_drawing(drawing, 200) == drawing
