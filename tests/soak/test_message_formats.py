@@ -6,8 +6,10 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from formats import avro, properties
+from formats import avro, kafka_batches, properties
+from formats.damage import damaged
 
 long = settings(
     max_examples=int(os.environ.get("ANABRANCH_SOAK_MESSAGES", "20000")), suppress_health_check=list(HealthCheck)
@@ -25,3 +27,27 @@ def test_flat_avro_records_are_read_as_the_specification_says(case: avro.Case, c
 @given(case=avro.cases(avro.ALL_FIELDS))
 def test_nested_avro_records_are_read_as_the_specification_says(case: avro.Case) -> None:
     properties.check_avro(case, compiled=True)
+
+
+@long
+@given(made=kafka_batches.batches(), data=st.data())
+def test_batches_of_records_hold_what_was_written(made: list[kafka_batches.Batch], data: st.DataObject) -> None:
+    first = data.draw(st.integers(made[0].base_offset, made[-1].next_offset))
+    last = data.draw(st.integers(first, made[-1].next_offset))
+    properties.check_batches(made, first, last)
+
+
+@long
+@given(made=kafka_batches.batches(), data=st.data())
+def test_nothing_comes_of_damaged_batches_that_was_not_written(
+    made: list[kafka_batches.Batch], data: st.DataObject
+) -> None:
+    written = b"".join(map(kafka_batches.write_batch, made))
+    properties.check_damaged_batches(made, data.draw(damaged(written)))
+
+
+@long
+@given(records=st.lists(kafka_batches.RECORDS, min_size=1, max_size=4), data=st.data())
+def test_wild_lengths_among_records_are_found(records: list[kafka_batches.Record], data: st.DataObject) -> None:
+    body = data.draw(damaged(kafka_batches.write_records(records)))
+    properties.check_wild_records(body, len(records), 1000)

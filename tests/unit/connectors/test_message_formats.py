@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from formats import avro, properties
+from formats import avro, kafka_batches, properties
+from formats.damage import damaged
 
 quick = settings(max_examples=150, suppress_health_check=list(HealthCheck))
 
@@ -21,3 +24,43 @@ def test_flat_avro_records_are_read_as_the_specification_says(case: avro.Case, c
 @given(case=avro.cases(avro.ALL_FIELDS))
 def test_nested_avro_records_are_read_as_the_specification_says(case: avro.Case) -> None:
     properties.check_avro(case, compiled=True)
+
+
+@quick
+@given(made=kafka_batches.batches(), data=st.data())
+def test_batches_of_records_hold_what_was_written(made: list[kafka_batches.Batch], data: st.DataObject) -> None:
+    first = data.draw(st.integers(made[0].base_offset, made[-1].next_offset))
+    last = data.draw(st.integers(first, made[-1].next_offset))
+    properties.check_batches(made, first, last)
+
+
+@quick
+@given(made=kafka_batches.batches(), data=st.data())
+def test_nothing_comes_of_damaged_batches_that_was_not_written(
+    made: list[kafka_batches.Batch], data: st.DataObject
+) -> None:
+    written = b"".join(map(kafka_batches.write_batch, made))
+    properties.check_damaged_batches(made, data.draw(damaged(written)))
+
+
+@quick
+@given(records=st.lists(kafka_batches.RECORDS, min_size=1, max_size=4), data=st.data())
+def test_wild_lengths_among_records_are_found(records: list[kafka_batches.Record], data: st.DataObject) -> None:
+    body = data.draw(damaged(kafka_batches.write_records(records)))
+    properties.check_wild_records(body, len(records), 1000)
+
+
+def test_a_length_that_overflows_is_no_way_out_of_the_batch() -> None:
+    longest = b"\xfe" + b"\xff" * 8 + b"\x01"
+    for body in (b"\x20\x00\x00\x00" + longest + b"\x01" * 20, b"\x20\x00\x00\x00\x01" + longest + b"\x01" * 20):
+        properties.check_wild_records(body, 1, 0)
+
+
+@quick
+@given(st.binary(max_size=100))
+def test_checksums_are_those_of_the_definition(data: bytes) -> None:
+    from anabranch.connectors.kafka.checksums import checksum_by_bytes, checksum_of
+
+    expected = kafka_batches.crc32c(data)
+    array = np.frombuffer(data, np.uint8)
+    assert checksum_of(array) == checksum_by_bytes(array) == expected

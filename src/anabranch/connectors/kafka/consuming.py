@@ -42,7 +42,7 @@ FETCH_SETTINGS: dict[str, str | int | bool] = {
     "fetch_error_backoff_ms": 100,
     "reconnect_backoff_ms": 100,
     "reconnect_backoff_max_ms": 2000,
-    "check_crcs": False,
+    "check_crcs": True,
 }
 _SMALL_RANGES: dict[str, str | int | bool] = {"fetch_message_max_bytes": 1024 * 1024, "fetch_wait_max_ms": 10}
 """Small ranges are read soon after their messages came: a fetch that waits for more holds up the next range."""

@@ -39,6 +39,8 @@ _BATCH_HEAD = struct.Struct(">qiibIhiqqqhii")
 """Base offset, length, leader epoch, magic, checksum, attributes, last offset delta, times, producer …, count."""
 _LENGTH_BEFORE = 12
 """What a batch's own length does not count: the base offset and itself."""
+_UNCHECKED_BYTES = 21
+"""Of the head: base offset, length, leader epoch, magic and the checksum itself."""
 _MAGIC = 2
 _COMPRESSION, _CONTROL = 0x07, 0x20
 _CODECS = {1: "gzip", 3: "lz4", 4: "zstd"}
@@ -68,7 +70,14 @@ class Batch:
     count: int
     compression: int
     is_control: bool
-    body: memoryview
+    checksum: int
+    checked: memoryview
+    """What the checksum is of: the records, and what of the head is before them."""
+
+    @property
+    def body(self) -> memoryview:
+        """The records, perhaps compressed."""
+        return self.checked[_BATCH_HEAD.size - _UNCHECKED_BYTES :]
 
 
 def is_plain(connection: KafkaConnection) -> bool:
@@ -80,9 +89,10 @@ class FetchReader:
     """Reads batches from the partition's leader over a connection of its own, one request ahead of what is read."""
 
     def __init__(self, connection: KafkaConnection, client: RangeReader) -> None:
-        from anabranch.connectors.kafka import record_memory
+        from anabranch.connectors.kafka import checksums, record_memory
 
         self._memory = record_memory
+        self._checksum_of = checksums.checksum_of
         self._connection = connection
         self._client = client
         self._socket: socket.socket | None = None
@@ -107,7 +117,8 @@ class FetchReader:
                     position = reached
                     if messages is not None:
                         yield messages
-            except Uncommon as reason:
+            except (Uncommon, struct.error, ValueError, pa.ArrowException) as reason:
+                # Whatever bytes lead to that are none that this reader knows, the client may.
                 logger.debug("%s is read by the client from offset %d on: %s", wanted.part, position, reason)
                 self._left.add(wanted.part)
                 self._close()
@@ -131,7 +142,7 @@ class FetchReader:
             self._request(part, position)
         empty_answers = 0
         while position < wanted.last:
-            batches = batches or split_batches(self._receive(), position)
+            batches = batches or self._check(split_batches(self._receive(), position))
             if not batches:
                 # What was asked for ahead may have been asked for too early.
                 empty_answers += 1
@@ -148,6 +159,14 @@ class FetchReader:
             yield self._decode(batches, wanted, position), min(reached, wanted.last)
             position, batches = reached, []
 
+    def _check(self, batches: list[Batch]) -> list[Batch]:
+        """Return batches that are as the producer made them; later they are not, as values are marked in them."""
+        for batch in batches:
+            if self._checksum_of(np.frombuffer(batch.checked, np.uint8)) != batch.checksum:
+                msg = "a batch whose checksum is wrong"
+                raise Uncommon(msg)
+        return batches
+
     def _take_rest(self, part: TopicPart, position: int) -> list[Batch]:
         """Return what is here already from a position on."""
         rest, self._rest = self._rest, None
@@ -160,6 +179,9 @@ class FetchReader:
             if batch.is_control or batch.next_offset <= position or batch.base_offset >= wanted.last:
                 continue
             body = self._decompress(batch)
+            if not 0 <= batch.count <= len(body):
+                msg = f"a batch of {batch.count} records"
+                raise Uncommon(msg)
             starts, ends, found = (np.empty(batch.count, np.int64) for _ in range(3))
             kept = self._memory.find_values(
                 body, batch.count, batch.base_offset, position, wanted.last, starts, ends, found
@@ -279,21 +301,25 @@ def read_answer(answer: memoryview) -> memoryview:
 def split_batches(records: memoryview, position: int) -> list[Batch]:
     """Return the complete batches that reach beyond a position; the last one may be cut, and comes again."""
     found: list[Batch] = []
-    at = 0
+    at = reached = 0
     while at + _BATCH_HEAD.size <= len(records):
         head: Any = _BATCH_HEAD.unpack_from(records, at)
-        base_offset, length, _, magic, _, attributes, last_delta, *_, count = head
+        base_offset, length, _, magic, checksum, attributes, last_delta, *_, count = head
         end = at + _LENGTH_BEFORE + length
         if magic != _MAGIC:
             msg = f"batches of the old format {magic}"
             raise Uncommon(msg)
+        if length < _BATCH_HEAD.size - _LENGTH_BEFORE or last_delta < 0 or base_offset < reached:
+            msg = "batches that do not follow each other"
+            raise Uncommon(msg)
         if end > len(records):
             break
-        next_offset = base_offset + last_delta + 1
+        reached = next_offset = base_offset + last_delta + 1
         if next_offset > position:
-            body = records[at + _BATCH_HEAD.size : end]
+            checked = records[at + _UNCHECKED_BYTES : end]
             is_control = bool(attributes & _CONTROL)
-            found.append(Batch(base_offset, next_offset, count, attributes & _COMPRESSION, is_control, body))
+            compression = attributes & _COMPRESSION
+            found.append(Batch(base_offset, next_offset, count, compression, is_control, checksum, checked))
         at = end
     if found and sum(batch.count for batch in found) < FEWEST_RECORDS_A_BATCH * len(found):
         msg = "small batches"

@@ -23,6 +23,7 @@ _MORE = np.uint8(0x80)
 _BITS = np.uint8(0x7F)
 _LONGEST_BYTES = 10
 _LINE_END = ord("\n")
+_HIGHEST_DELTA, _ANY_TIME = 2**31 - 1, 2**63 - 1
 
 
 def _find(
@@ -52,12 +53,17 @@ def _find(
                 if at >= len(batch) or step == _LONGEST_BYTES:
                     return MALFORMED
                 byte = batch[at]
+                if step == _LONGEST_BYTES - 1 and byte > 1:
+                    return MALFORMED
                 at += 1
                 number |= np.uint64(byte & _BITS) << shift
                 if byte < _MORE:
                     break
                 shift += np.uint64(7)
             numbers[place] = np.int64(number >> np.uint64(1)) ^ -np.int64(number & np.uint64(1))
+            # A sum with a wild length would overflow, and the loop read and write anywhere.
+            if numbers[place] > (_HIGHEST_DELTA if place == 2 else _ANY_TIME if place == 1 else len(batch)):
+                return MALFORMED
             if place == 0:
                 record_end = at + numbers[0]
                 at += 1
@@ -65,7 +71,7 @@ def _find(
                 at += max(0, numbers[3])
             place += 1
         size = numbers[4]
-        if record_end > len(batch) or at + max(0, size) >= record_end:
+        if record_end > len(batch) or at + max(0, size) >= record_end or numbers[2] < 0:
             return MALFORMED
         offset = base_offset + numbers[2]
         if first <= offset < last:
