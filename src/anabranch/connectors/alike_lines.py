@@ -19,11 +19,12 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from anabranch.connectors.text_values import TEXT_TYPES, convert_text, to_datetime
+from anabranch.connectors.text_columns import convert_text, narrow_floats, to_datetime
+from anabranch.connectors.text_values import WORDS
 
 _LARGEST_TEXT_BYTES = 2**31 - 1
 """Places in a column of texts have 32 bits."""
-_SKIPPED_TEXT, _TEXT, _QUOTED_INTEGER, _INTEGER, _FLOAT = range(5)
+_SKIPPED_TEXT, _TEXT, _QUOTED_INTEGER, _INTEGER, _FLOAT, _WRITTEN_NUMBER = range(6)
 """As in ``alike_reader``, which is imported only when there is much to read."""
 
 _NUMBER = rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?"
@@ -108,11 +109,11 @@ class _Columns:
         self._fields = fields
         kinds = np.array([field.kind for field in fields])
         places = np.zeros(len(fields), np.int64)
-        for group in ((_TEXT,), (_QUOTED_INTEGER, _INTEGER), (_FLOAT,)):
+        for group in ((_TEXT, _WRITTEN_NUMBER), (_QUOTED_INTEGER, _INTEGER), (_FLOAT,)):
             of_group = np.isin(kinds, group)
             places[of_group] = np.arange(of_group.sum())
         self._places: list[int] = places.tolist()
-        self._texts = np.empty((int((kinds == _TEXT).sum()), most_rows, 2), np.uint64)
+        self._texts = np.empty((int(np.isin(kinds, (_TEXT, _WRITTEN_NUMBER)).sum()), most_rows, 2), np.uint64)
         self._integers = np.empty((int(np.isin(kinds, (_QUOTED_INTEGER, _INTEGER)).sum()), most_rows), np.int64)
         self._floats = np.empty((int((kinds == _FLOAT).sum()), most_rows), np.float64)
         prefixes = [field.prefix for field in fields]
@@ -145,7 +146,8 @@ class _Columns:
         columns: dict[str, pl.Series] = {}
         for field, place in zip(self._fields, self._places, strict=True):
             if field.name in schema and field.kind != _SKIPPED_TEXT:
-                values = {_TEXT: self._texts, _FLOAT: self._floats}.get(field.kind, self._integers)[place, : self._rows]
+                held = {_TEXT: self._texts, _WRITTEN_NUMBER: self._texts, _FLOAT: self._floats}
+                values = held.get(field.kind, self._integers)[place, : self._rows]
                 column = _to_column(field.kind, values, texts, schema[field.name])
                 if column is None:
                     return None
@@ -191,20 +193,24 @@ def _find_kind(declared: pl.DataType | None, text: bytes | None, number: bytes |
             return _SKIPPED_TEXT
         if isinstance(declared, pl.Datetime):
             return _QUOTED_INTEGER if _DIGITS.fullmatch(text) else _TEXT
-        return _TEXT if isinstance(declared, pl.String | pl.Date | pl.Time) else None
+        return _TEXT if isinstance(declared, (*WORDS, pl.Decimal, pl.Date, pl.Time)) else None
     if declared is None or declared.is_float():
         return _FLOAT
+    if isinstance(declared, (*WORDS, pl.Decimal)):
+        return _WRITTEN_NUMBER
     return _INTEGER if declared.is_integer() or isinstance(declared, pl.Datetime) else None
 
 
 def _to_column(kind: int, values: NDArray[Any], texts: Sequence[Any], declared: pl.DataType) -> pl.Series | None:
     """Return a column of the declared type; None if a value is not of it."""
-    if kind == _TEXT:
+    if kind in (_TEXT, _WRITTEN_NUMBER):
         buffers = [None, pa.py_buffer(values), *(pa.py_buffer(text) for text in texts)]
         column = pl.Series(pa.Array.from_buffers(pa.string_view(), len(values), buffers))
-        return convert_text(column, declared) if isinstance(declared, TEXT_TYPES) else column
+        return convert_text(column, declared)
     if isinstance(declared, pl.Datetime):
         return to_datetime(pl.Series(values), declared)
+    if declared.is_float():
+        return narrow_floats(pl.Series(values), declared)
     column = pl.Series(values).cast(declared, strict=False)
     return None if column.null_count() else column
 

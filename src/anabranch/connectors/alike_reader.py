@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from anabranch.model.compiled_loops import compile_loop
 
-SKIPPED_TEXT, TEXT, QUOTED_INTEGER, INTEGER, FLOAT = range(5)
-"""How a field is read: passed over, noted where it lies, as a number in quotes, as a number."""
+SKIPPED_TEXT, TEXT, QUOTED_INTEGER, INTEGER, FLOAT, WRITTEN_NUMBER = range(6)
+"""How a field is read: passed over, noted where it lies, as a number in quotes, as a number, as a number's own text."""
 MOST_DIGITS = 18
 """What surely fits into 64 bits."""
 _LARGEST_EXACT = 2**53
@@ -21,7 +21,8 @@ _LARGEST_EXACT = 2**53
 _POWERS = 10.0 ** np.arange(MOST_DIGITS + 1)
 _INLINE_BYTES = 12
 """A view of no more bytes holds them itself."""
-_MINUS, _POINT, _ZERO, _QUOTE, _BACKSLASH, _BLANK, _RETURN, _LINE_END = b'-.0"\\ \r\n'
+_MINUS, _PLUS, _POINT, _ZERO, _QUOTE, _BACKSLASH, _BLANK, _RETURN, _LINE_END = b'-+.0"\\ \r\n'
+_SMALL_E, _LARGE_E = b"eE"
 _HIGH_BIT = np.uint8(0x80)
 _HIGH_HALVES = np.uint64(0xF0F0F0F0F0F0F0F0)
 _SIXES = np.uint64(0x0606060606060606)
@@ -95,6 +96,56 @@ def _read_digits(word: Any) -> Any:
 _read_eight_digits = compile_loop(_read_digits)
 
 
+def _make_view(text: NDArray[np.uint8], first: int, size: int, buffer: int) -> Any:
+    """Return a view: four bytes of length, then the text itself, or its beginning and where it lies."""
+    low, high = np.uint64(size), np.uint64(0)
+    if size > _INLINE_BYTES:
+        low |= _load(text, first) << np.uint64(32)
+        high = (np.uint64(first) << np.uint64(32)) | np.uint64(buffer)
+    elif size > 0 and first + _INLINE_BYTES <= len(text):
+        low |= (_load(text, first) & (_ALL_BITS >> np.uint64(64 - 8 * min(size, 4)))) << np.uint64(32)
+        if size > 4:
+            high = _load(text, first + 4) & (_ALL_BITS >> np.uint64(96 - 8 * size))
+    else:
+        for step in range(min(size, 4)):
+            low |= np.uint64(text[first + step]) << np.uint64(32 + 8 * step)
+        for step in range(4, size):
+            high |= np.uint64(text[first + step]) << np.uint64(8 * step - 32)
+    return low, high
+
+
+_view = compile_loop(_make_view)
+
+
+def _skip_number(text: NDArray[np.uint8], at: int) -> int:
+    """Return the place behind a JSON number, -1 if there is none; there is a line end somewhere behind it."""
+    at += text[at] == _MINUS
+    first = at
+    while np.uint8(text[at] - _ZERO) <= 9:
+        at += 1
+    if at == first or (at > first + 1 and text[first] == _ZERO):
+        return -1
+    if text[at] == _POINT:
+        first = at + 1
+        at = first
+        while np.uint8(text[at] - _ZERO) <= 9:
+            at += 1
+        if at == first:
+            return -1
+    if text[at] == _SMALL_E or text[at] == _LARGE_E:
+        at += 1
+        at += text[at] == _MINUS or text[at] == _PLUS
+        first = at
+        while np.uint8(text[at] - _ZERO) <= 9:
+            at += 1
+        if at == first:
+            return -1
+    return at
+
+
+_pass_number = compile_loop(_skip_number)
+
+
 def _read_lines(  # noqa: PLR0911, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, compiled as a whole
     text: NDArray[np.uint8],
     prefixes: NDArray[np.uint8],
@@ -162,23 +213,18 @@ def _read_lines(  # noqa: PLR0911, PLR0912, PLR0913, PLR0915, PLR0917 - one loop
                     seen |= np.uint64(byte & _HIGH_BIT)
                     at += 1
                 if kind == TEXT:
-                    # A view: four bytes of length, then the text itself, or its beginning and where it lies.
-                    size = at - first
-                    low, high = np.uint64(size), np.uint64(0)
-                    if size > _INLINE_BYTES:
-                        low |= _load(text, first) << np.uint64(32)
-                        high = (np.uint64(first) << np.uint64(32)) | np.uint64(buffer)
-                    elif size > 0 and first + _INLINE_BYTES <= end:
-                        low |= (_load(text, first) & (_ALL_BITS >> np.uint64(64 - 8 * min(size, 4)))) << np.uint64(32)
-                        if size > 4:
-                            high = _load(text, first + 4) & (_ALL_BITS >> np.uint64(96 - 8 * size))
-                    else:
-                        for step in range(min(size, 4)):
-                            low |= np.uint64(text[first + step]) << np.uint64(32 + 8 * step)
-                        for step in range(4, size):
-                            high |= np.uint64(text[first + step]) << np.uint64(8 * step - 32)
+                    low, high = _view(text, first, at - first, buffer)
                     texts[places[field], row, 0] = low
                     texts[places[field], row, 1] = high
+                continue
+            if kind == WRITTEN_NUMBER:
+                first = at
+                at = _pass_number(text, at)
+                if at < 0:
+                    return -1, False
+                low, high = _view(text, first, at - first, buffer)
+                texts[places[field], row, 0] = low
+                texts[places[field], row, 1] = high
                 continue
             negative = text[at] == _MINUS
             at += negative

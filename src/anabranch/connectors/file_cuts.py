@@ -84,7 +84,7 @@ def _measure_text(file: BinaryIO, entry: FileEntry, counts_rows: bool, cut_text:
 def _inflate_sample(raw: bytes, compression: str) -> bytes:
     sample = b""
     try:
-        for chunk in decompress(io.BytesIO(raw), compression, len(raw)):
+        for chunk in decompress(io.BytesIO(raw), compression, len(raw), recovers=False):
             sample += chunk
     except CompressedDamage:
         pass  # The sample ends early by its nature; real damage is found, and told, when the file is read.

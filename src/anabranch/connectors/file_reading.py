@@ -6,13 +6,15 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import polars as pl
 from polars.exceptions import PanicException, PolarsError
 
 from anabranch.connectors.bad_files import BadFile
 from anabranch.connectors.column_fits import columns_to_read, find_misfit, fit_rows
-from anabranch.connectors.csv_rows import CsvDialect, check_header, parse_csv_lines, read_header
+from anabranch.connectors.csv_records import CsvDialect, find_last_record_end
+from anabranch.connectors.csv_rows import check_header, parse_csv_lines, read_header
 from anabranch.connectors.file_listing import check_directory, list_files
 from anabranch.connectors.json_rows import parse_json_lines
 from anabranch.connectors.line_ranges import (
@@ -20,15 +22,18 @@ from anabranch.connectors.line_ranges import (
     changed_file,
     compression_of,
     decompress,
-    decompress_lines,
+    decompress_pieces,
+    find_last_line_end,
     open_planned,
     read_lines_starting_in,
 )
+from anabranch.connectors.text_values import Misfit
 from anabranch.errors import FlowError, SourceError
 from anabranch.model import ReadOutcome, Split
 
 _HEADER_LIMIT_BYTES = 1 << 20
 _SAMPLED_ROWS = 1000
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_split(
@@ -91,7 +96,10 @@ def _parser_for(
     if not dialect.header:
         return lambda text: parse_csv_lines(text, schema, list(schema), dialect)
     path = split["path"]
-    header = read_header(_read_first_line(path, split["size"]).rstrip(b"\n"), dialect)
+    try:
+        header = read_header(_read_first_line(path, split["size"]).rstrip(b"\n"), dialect)
+    except Misfit as misfit:
+        raise BadFile(path, f"has a header that cannot be read: {misfit}", "correct the header") from misfit
     check_header(path, header)
     _check_columns(path, {column: schema.get(column, pl.String()) for column in header}, schema, required)
     present = {column: kind for column, kind in schema.items() if column in header}
@@ -112,19 +120,26 @@ def _read_text(
     path, size_bytes = split["path"], split["size"]
     skips_header = dialect is not None and dialect.header and split["from"] == 0
     compression = compression_of(path)
+    find_end = find_last_line_end if dialect is None else partial(find_last_record_end, dialect=dialect)
     with open_planned(path, size_bytes, split.get("mark")) as file:
         if compression is None:
             first, last = (split["from"], split["to"]) if split["unit"] == "bytes" else (0, size_bytes)
+            begins_file = first == 0 and not skips_header
             if skips_header:
                 first = len(file.readline(size_bytes))
-            yield parse(read_lines_starting_in(file, first, last, size_bytes))
+            text = read_lines_starting_in(file, first, last, size_bytes)
+            yield parse(text.removeprefix(_BYTE_ORDER_MARK) if begins_file else text)
             return
+        rows = 0
         try:
-            for text in decompress_lines(file, compression, size_bytes):
-                yield parse(_drop_first_line(text) if skips_header else text)
-                skips_header = False
+            for ordinal, piece in enumerate(decompress_pieces(file, compression, size_bytes, find_end)):
+                text = piece if ordinal else piece.removeprefix(_BYTE_ORDER_MARK)
+                outcome = parse(_drop_first_line(text) if skips_header and not ordinal else text)
+                rows += outcome.frame.height + len(outcome.rejected)
+                yield outcome
         except CompressedDamage as damage:
-            yield ReadOutcome(parse(b"").frame, ((f"{path}: {damage}; the rows before it were read", ""),))
+            reason = f"{path}: {damage}; the {rows} rows before it were read"
+            yield ReadOutcome(parse(b"").frame, ((reason, ""),))
 
 
 def _drop_first_line(text: bytes) -> bytes:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 import polars as pl
 
 from anabranch.connectors.bad_files import BadFile, BadFilePolicy, OnBadFile, SetAsideFiles
-from anabranch.connectors.csv_rows import CsvDialect, check_csv_schema
+from anabranch.connectors.csv_records import CsvDialect
+from anabranch.connectors.csv_rows import check_csv_schema
 from anabranch.connectors.file_listing import FileEntry, check_directory, list_files, would_list
 from anabranch.connectors.file_planner import FilePlanner
 from anabranch.connectors.file_reading import check_against_file, infer_schema, read_split

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import zlib
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
@@ -15,6 +17,7 @@ from anabranch.errors import SourceError
 
 PIECE_BYTES = 16 * 1024 * 1024
 _TAIL_BYTES = 64 * 1024
+_CHUNK_BYTES = 64 * 1024
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
@@ -97,45 +100,62 @@ class CompressedDamage(Exception):
     """A compressed file ends early or is damaged; what came before it was good."""
 
 
-def decompress_lines(file: BinaryIO, compression: str, size_bytes: int) -> Iterator[bytes]:
-    """Yield a compressed file's lines in pieces of about 16 MiB that end at line ends.
+def find_last_line_end(text: bytes) -> int:
+    """Return the place behind the last line end, 0 if there is none."""
+    return text.rfind(b"\n") + 1
 
-    Raises ``CompressedDamage`` after the lines that could be recovered.
+
+def decompress_pieces(
+    file: BinaryIO, compression: str, size_bytes: int, find_end: Callable[[bytes], int] = find_last_line_end
+) -> Iterator[bytes]:
+    """Yield a compressed file's text in pieces of about 16 MiB, each as far as ``find_end`` says that it is whole.
+
+    Raises ``CompressedDamage`` after what could be recovered.
     """
-    held = b""
+    chunks: list[bytes] = []
+    held_bytes, wanted_bytes = 0, PIECE_BYTES
     damage: CompressedDamage | None = None
     try:
         for chunk in decompress(file, compression, size_bytes):
-            held += chunk
-            if len(held) >= PIECE_BYTES:
-                end = held.rfind(b"\n") + 1
+            chunks.append(chunk)
+            held_bytes += len(chunk)
+            if held_bytes >= wanted_bytes:
+                held = b"".join(chunks)
+                end = find_end(held)
                 if end:
                     yield held[:end]
-                    held = held[end:]
+                chunks = [held[end:]]
+                held_bytes = len(held) - end
+                # Where no row ends for so long, looking for its end at every chunk would take for ever.
+                wanted_bytes = PIECE_BYTES if end else 2 * held_bytes
     except CompressedDamage as error:
         damage = error
+    held = b"".join(chunks)
     if damage is None:
         if held:
             yield held
         return
-    end = held.rfind(b"\n") + 1
+    end = find_end(held)
     if end:
         yield held[:end]
     raise damage
 
 
-def decompress(file: BinaryIO, compression: str, size_bytes: int) -> Iterator[bytes]:
-    """Yield the decompressed bytes in chunks; raise ``CompressedDamage`` after what could be recovered."""
-    return _gunzip(file, size_bytes) if compression == "gzip" else _unzstd(file, size_bytes)
+def decompress(file: BinaryIO, compression: str, size_bytes: int, *, recovers: bool = True) -> Iterator[bytes]:
+    """Yield the decompressed bytes in chunks; raise ``CompressedDamage`` after what could be recovered.
+
+    The last few kilobytes before the damage take a while; who does not need them says so.
+    """
+    return _gunzip(file, size_bytes, recovers) if compression == "gzip" else _unzstd(file, size_bytes, recovers)
 
 
-def _gunzip(file: BinaryIO, size_bytes: int) -> Iterator[bytes]:
+def _gunzip(file: BinaryIO, size_bytes: int, recovers: bool) -> Iterator[bytes]:
     inflater = zlib.decompressobj(wbits=31)
     left_bytes = size_bytes
     waiting = b""
     while True:
         if not waiting:
-            waiting = file.read(min(1 << 20, left_bytes))
+            waiting = file.read(min(_CHUNK_BYTES, left_bytes))
             left_bytes -= len(waiting)
         if not waiting:
             break
@@ -145,10 +165,13 @@ def _gunzip(file: BinaryIO, size_bytes: int) -> Iterator[bytes]:
             if not waiting:
                 continue
             inflater = zlib.decompressobj(wbits=31)
+        before = inflater.copy()
         try:
             out = inflater.decompress(waiting)
         except zlib.error as error:
-            raise CompressedDamage(f"gzip data is damaged: {error}") from error
+            if recovers:
+                yield _inflate_to_damage(before, waiting)
+            raise CompressedDamage(f"gzip data is damaged: {error}{_doubt(error)}") from error
         waiting = inflater.unused_data
         if out:
             yield out
@@ -156,12 +179,56 @@ def _gunzip(file: BinaryIO, size_bytes: int) -> Iterator[bytes]:
         raise CompressedDamage("gzip data ends early")
 
 
-def _unzstd(file: BinaryIO, size_bytes: int) -> Iterator[bytes]:
+def _inflate_to_damage(inflater: Any, damaged: bytes) -> bytes:
+    """Return what comes before the damage: a call that fails gives nothing, so each gets no more than one byte."""
+    recovered = []
+    with contextlib.suppress(zlib.error):
+        for place in range(len(damaged)):
+            recovered.append(inflater.decompress(damaged[place : place + 1]))
+    return b"".join(recovered)
+
+
+def _unzstd(file: BinaryIO, size_bytes: int, recovers: bool) -> Iterator[bytes]:
     # The planned bytes only: what was appended later must not change what is read.
-    source = pa.BufferReader(file.read(size_bytes))
-    try:
-        with pa.CompressedInputStream(source, "zstd") as stream:
-            while chunk := stream.read(256 << 10):
+    compressed = file.read(size_bytes)
+    source = pa.BufferReader(compressed)
+    given_chunks = 0
+    with pa.CompressedInputStream(source, "zstd") as stream:
+        try:
+            while chunk := stream.read(_CHUNK_BYTES):
                 yield chunk
-    except OSError as error:
-        raise CompressedDamage(f"zstd data is damaged or ends early: {error}") from error
+                given_chunks += 1
+        except OSError as error:
+            if recovers:
+                yield _unzstd_to_damage(compressed, given_chunks, source.tell())
+            raise CompressedDamage(f"zstd data is damaged or ends early: {error}{_doubt(error)}") from error
+
+
+def _unzstd_to_damage(compressed: bytes, given_chunks: int, read_bytes: int) -> bytes:
+    """Return what lies between the chunks that were given and the damage."""
+    recovered = []
+    source = pa.PythonFile(_Trickle(compressed, read_bytes - 2 * _CHUNK_BYTES), mode="r")
+    with pa.CompressedInputStream(source, "zstd") as stream, contextlib.suppress(OSError):
+        for _ in range(given_chunks):
+            stream.read(_CHUNK_BYTES)
+        while byte := stream.read(1):
+            recovered.append(byte)
+    return b"".join(recovered)
+
+
+class _Trickle(io.BytesIO):
+    """Gives one byte at a time from some place on, so that a decompressor fails no sooner than it must."""
+
+    def __init__(self, held: bytes, first: int) -> None:
+        super().__init__(held)
+        self._first = first
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        left_bytes = self._first - self.tell()
+        return super().read(1 if left_bytes <= 0 or not size else min(size, left_bytes))
+
+
+def _doubt(error: Exception) -> str:
+    """Say what a checksum that does not fit means: it stands behind what it is the checksum of."""
+    is_checksum = any(word in str(error) for word in ("data check", "length check", "checksum"))
+    return " (any of its rows may be wrong)" if is_checksum else ""

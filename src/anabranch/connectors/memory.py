@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from anabranch.connectors.csv_rows import CsvDialect
+from anabranch.connectors.csv_records import CsvDialect
 from anabranch.connectors.encodings import encode_arrow
 from anabranch.connectors.file_listing import is_ignored, would_list
 from anabranch.connectors.file_planner import FilePlanner

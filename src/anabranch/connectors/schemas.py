@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
+from polars.datatypes import DataTypeClass
 
 from anabranch.errors import FlowError
 from anabranch.model.schema_forms import SchemaLike, declared_columns
@@ -38,13 +39,10 @@ def normalise_schema(schema: SchemaLike) -> dict[str, pl.DataType]:
 
 def normalise_type(column: str, wanted: TypeLike) -> pl.DataType:
     """Return the Polars type that a column was declared with."""
-    if isinstance(wanted, pl.DataType):
-        return wanted
-    if isinstance(wanted, type):
-        if issubclass(wanted, pl.DataType):
-            return pl.Datetime("us") if wanted is pl.Datetime else wanted()
-        if wanted in _PYTHON_TYPES:
-            return _PYTHON_TYPES[wanted]
+    if isinstance(wanted, pl.DataType) or (isinstance(wanted, type) and issubclass(wanted, pl.DataType)):
+        return whole_type(wanted)
+    if isinstance(wanted, type) and wanted in _PYTHON_TYPES:
+        return _PYTHON_TYPES[wanted]
     if isinstance(wanted, str):
         try:
             return parse_type(wanted)
@@ -56,3 +54,16 @@ def normalise_type(column: str, wanted: TypeLike) -> pl.DataType:
         f"one of {sorted(kind.__name__ for kind in _PYTHON_TYPES)} or a name such as 'int64' or 'datetime(ms)'"
     )
     raise FlowError(msg)
+
+
+def whole_type(kind: pl.DataType | DataTypeClass) -> pl.DataType:
+    """Return a type, and all types in it, with what they lack if only their class was given: times are in ``us``."""
+    if not isinstance(kind, pl.DataType):
+        return pl.Datetime("us") if issubclass(kind, pl.Datetime) else cast(pl.DataType, kind())
+    if isinstance(kind, pl.List):
+        return pl.List(whole_type(kind.inner))
+    if isinstance(kind, pl.Array):
+        return pl.Array(whole_type(kind.inner), kind.size)
+    if isinstance(kind, pl.Struct):
+        return pl.Struct({field.name: whole_type(field.dtype) for field in kind.fields})
+    return kind

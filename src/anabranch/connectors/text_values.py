@@ -1,180 +1,246 @@
-"""Text columns to times and decimals, a whole column at a time.
+"""One value's text as a value of a column's type: the rules that hold for every format written as text.
 
-Polars' own JSON and CSV readers parse ISO times value by value (0.3 to 1.6 million a second); cut into parts, a column
-goes at 25 million a second.
+The guide has them as a table (how values are written). Whoever reads many values at once answers what this module
+answers, or leaves it to this module.
 """
 
 from __future__ import annotations
 
+import datetime
 import re
+import struct
+from collections.abc import Callable
+from decimal import Decimal
+from functools import cache, partial
+from math import inf
+from typing import Any
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-_FRACTION_DIGITS = {"ms": 3, "us": 6, "ns": 9}
-_SEPARATORS = ((4, "-"), (7, "-"), (10, "T"), (13, ":"), (16, ":"), (19, "."))
-_DIGIT_PLACES = (0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18)
-_LONGEST_MONTHS = np.array([0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int32)
-_EPOCH = r"^-?[0-9]{1,19}$"
-_ISO = (
-    r"^(?<date>[0-9]{4}-[0-9]{2}-[0-9]{2})"
-    r"(?:[T ](?<minute>[0-9]{2}:[0-9]{2})(?::(?<second>[0-9]{2})(?:\.(?<fraction>[0-9]{1,9}))?)?"
-    r"(?<zone>Z|[+-][0-9]{2}:?[0-9]{2})?)?$"
+from anabranch.connectors.schemas import whole_type
+from anabranch.model.time_range import describe_time_bounds, time_bounds
+
+FRACTION_DIGITS = {"ms": 3, "us": 6, "ns": 9}
+CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"
+ISO = (
+    r"^(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})"
+    rf"(?:[T ](?P<minute>{CLOCK})(?::(?P<second>[0-5][0-9])(?:\.(?P<fraction>[0-9]{{1,9}}))?)?"
+    r"(?P<zone>Z|[+-](?:[01][0-9]|2[0-3]):?[0-5][0-9])?)?$"
 )
-_OFFSET_OR_EPOCH = r"Z$|T.*[+-][0-9]{2}:?[0-9]{2}$| .*[+-][0-9]{2}:?[0-9]{2}$|" + _EPOCH
-_ISO_ALONE = re.compile(_ISO.replace("(?<", "(?P<"))
-_EPOCH_ALONE = re.compile(_EPOCH)
-_DATE_ALONE = re.compile(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
+EPOCH = r"^-?[0-9]{1,19}$"
+TIME_OF_DAY = rf"^{CLOCK}:[0-5][0-9](?:\.[0-9]{{1,9}})?$"
+NOT_FINITE = r"^(?i:[+-]?(?:inf|infinity)|nan)$"
+_ISO, _EPOCH, _TIME_OF_DAY, _NOT_FINITE = map(re.compile, (ISO, EPOCH, TIME_OF_DAY, NOT_FINITE))
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_MOST_EXPONENT_DIGITS = 6
+_MOST_DIGITS = 40
+_FIRST_DAY = datetime.date(1970, 1, 1).toordinal()
+_NARROW_FLOATS: dict[type[pl.DataType], str] = {pl.Float32: "<f", pl.Float16: "<e"}
 
-_Ints = NDArray[np.int32]
+TIMES = (pl.Datetime, pl.Date, pl.Time)
+WORDS = (pl.String, pl.Categorical, pl.Enum)
+NESTED = (pl.List, pl.Array, pl.Struct)
 
-TEXT_TYPES = (pl.Datetime, pl.Date, pl.Time, pl.Decimal)
-"""Types that are read as text and converted here."""
+
+class Misfit(Exception):
+    """A value is not of its column's type; the text says why where that is not plain to see."""
 
 
-def convert_text(text: pl.Series, kind: pl.DataType) -> pl.Series | None:
-    """Return a text column as another type, None if any value is not of that type; nulls stay null.
+def is_leaf_type(kind: pl.DataType) -> bool:
+    """Say whether a single text can be of a type."""
+    return kind.is_integer() or kind.is_float() or isinstance(kind, (pl.Boolean, pl.Decimal, *TIMES, *WORDS))
+
+
+def kept_as(kind: pl.DataType) -> pl.DataType:
+    """Return the type of the values that ``reader_of`` gives, at any depth: those that cast to the type exactly."""
+    if isinstance(kind, pl.List):
+        return pl.List(kept_as(whole_type(kind.inner)))
+    if isinstance(kind, pl.Array):
+        return pl.Array(kept_as(whole_type(kind.inner)), kind.size)
+    if isinstance(kind, pl.Struct):
+        return pl.Struct({field.name: kept_as(whole_type(field.dtype)) for field in kind.fields})
+    if isinstance(kind, WORDS):
+        return pl.String()
+    if kind.is_float():
+        return pl.Float64()
+    return pl.Int64() if isinstance(kind, TIMES) else kind
+
+
+def make_column(name: str, values: list[Any], kind: pl.DataType) -> pl.Series:
+    """Return a column of values that ``reader_of`` gave."""
+    return pl.Series(name, values, dtype=kept_as(kind), strict=True).cast(kind)
+
+
+@cache
+def reader_of(kind: pl.DataType) -> Callable[[str], Any]:
+    """Return what makes the value of a column of this type of a text, times as numbers; it raises ``Misfit`` if the
+    text is none."""
+    if isinstance(kind, WORDS):
+        return _reader_of_words(kind)
+    if kind.is_integer():
+        return _reader_of_integers(kind)
+    if kind.is_float():
+        return _reader_of_floats(kind)
+    if isinstance(kind, pl.Boolean):
+        return _read_truth
+    if isinstance(kind, pl.Decimal):
+        return partial(_read_decimal, precision=kind.precision or 38, scale=kind.scale)
+    if isinstance(kind, pl.Datetime):
+        return _reader_of_moments(kind)
+    return _read_date if isinstance(kind, pl.Date) else _read_time_of_day
+
+
+def _reader_of_words(kind: pl.DataType) -> Callable[[str], str]:
+    categories = frozenset(kind.categories) if isinstance(kind, pl.Enum) else None
+
+    def read(text: str) -> str:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            msg = f"which is no Unicode text: half of a surrogate pair at character {error.start}"
+            raise Misfit(msg) from None
+        if categories is not None and text not in categories:
+            raise Misfit("which is none of its categories")
+        return text
+
+    return read
+
+
+def _reader_of_integers(kind: pl.DataType) -> Callable[[str], int]:
+    bits = int(re.sub(r"\D", "", str(kind)))
+    lowest, highest = (0, 2**bits - 1) if kind.is_unsigned_integer() else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+    def read(text: str) -> int:
+        if not _INTEGER.fullmatch(text):
+            raise Misfit
+        # Python reads no more than some thousand digits, and no type has more than 39.
+        number = int(text) if len(text) < _MOST_DIGITS or len(text.lstrip("+-0")) < _MOST_DIGITS else highest + 1
+        if not lowest <= number <= highest:
+            raise Misfit(f"outside its range, {lowest} to {highest}")
+        return number
+
+    return read
+
+
+def _reader_of_floats(kind: pl.DataType) -> Callable[[str], float]:
+    """Return what reads the nearest float: a number beyond the type's range is refused, written infinity is not."""
+    form = _NARROW_FLOATS.get(type(kind))
+
+    def read(text: str) -> float:
+        if not _NUMBER.fullmatch(text):
+            if _NOT_FINITE.fullmatch(text):
+                return float(text)
+            raise Misfit
+        number = float(text)
+        try:
+            if form is not None:
+                struct.pack(form, number)
+        except OverflowError:
+            number = inf
+        if number in (inf, -inf):
+            raise Misfit("too large for it")
+        return number
+
+    return read
+
+
+def _read_decimal(text: str, precision: int, scale: int) -> Decimal:
+    """Return an exact number; digits beyond the scale, other than zeros, and beyond the precision are refused."""
+    if not _NUMBER.fullmatch(text):
+        raise Misfit
+    mantissa, _, exponent = text.lower().partition("e")
+    whole, _, fraction = mantissa.lstrip("+-").partition(".")
+    digits = (whole + fraction).strip("0")
+    if not digits:
+        return Decimal(0)
+    if len(exponent.lstrip("+-0")) > _MOST_EXPONENT_DIGITS:
+        raise Misfit("more digits than it holds")
+    # The place of the last digit that is not zero, counted from the point.
+    lowest = int(exponent or "0") - len(fraction) + len(whole + fraction) - len((whole + fraction).rstrip("0"))
+    if lowest < -scale:
+        raise Misfit(f"more than {scale} digits behind the point")
+    if len(digits) + lowest > precision - scale:
+        raise Misfit(f"more than {precision - scale} digits before the point")
+    return Decimal((int(text.startswith("-")), tuple(map(int, digits)), lowest))
+
+
+def _reader_of_moments(kind: pl.Datetime) -> Callable[[str], int]:
+    """Return what reads times, in ticks since 1970.
 
     Times are ISO 8601 (``2026-01-31``, ``2026-01-31T23:59:59.123``, with a space for the ``T``, with ``Z`` or
-    ``+02:00``), or whole numbers since 1970 in the column's own unit. An offset is always heeded: such a time becomes
-    UTC in a column without a zone. A time without an offset is of the column's zone, or UTC if it has none; where
-    clocks are set back or forward, it may have happened twice or never, and is refused.
+    ``+02:00``), or whole numbers since 1970 in the column's own unit; digits finer than the unit are cut off. An offset
+    is always heeded: such a time becomes UTC in a column without a zone. A time without an offset is of the column's
+    zone, or UTC if it has none; where clocks are set back or forward, it may have happened twice or never, and is
+    refused, as are times that not everybody can hold.
     """
-    if isinstance(kind, pl.Datetime):
-        converted = _read_times(text, kind)
-    elif isinstance(kind, pl.Date):
-        converted = text.str.to_date("%Y-%m-%d", strict=False).set(text.str.len_bytes() != 10, None)
-    elif isinstance(kind, pl.Time):
-        converted = text.str.to_time("%H:%M:%S%.f", strict=False)
-    else:
-        converted = text.cast(kind, strict=False)
-    return converted if converted.null_count() == text.null_count() else None
+    first, last = time_bounds(kind)
+
+    def read(text: str) -> int:
+        ticks = int(text) if _EPOCH.fullmatch(text) else _read_iso(text, kind)
+        if not first <= ticks <= last:
+            raise Misfit(describe_time_bounds(kind))
+        return ticks
+
+    return read
 
 
-def may_be_time(text: str, kind: pl.DataType) -> bool:
-    """Say whether a single text could be of a type for times; if not, ``convert_text`` would refuse it, too."""
-    if isinstance(kind, pl.Datetime):
-        return bool(_ISO_ALONE.match(text) or _EPOCH_ALONE.match(text))
-    return bool(_DATE_ALONE.match(text)) if isinstance(kind, pl.Date) else True
+def _read_iso(text: str, kind: pl.Datetime) -> int:
+    match = _ISO.fullmatch(text)
+    if match is None:
+        raise Misfit
+    date, minute, second, fraction, zone = match.groups()
+    seconds = _count_days(date) * 86_400
+    if minute:
+        seconds += int(minute[:2]) * 3600 + int(minute[3:]) * 60 + int(second or "0")
+    if zone and zone != "Z":
+        offset_seconds = int(zone[1:3]) * 3600 + int(zone[-2:]) * 60
+        seconds += offset_seconds if zone[0] == "-" else -offset_seconds
+    kept = FRACTION_DIGITS[kind.time_unit]
+    ticks = seconds * 10**kept + (int(fraction.ljust(kept, "0")[:kept]) if fraction else 0)
+    return ticks if zone or kind.time_zone in (None, "UTC") else _localise(text, ticks, kind)
 
 
-def to_datetime(ticks: pl.Series, kind: pl.Datetime) -> pl.Series:
-    """Return whole numbers since 1970, in the type's own unit, as times."""
-    naive = ticks.cast(pl.Datetime(kind.time_unit))
-    return naive if kind.time_zone is None else naive.dt.replace_time_zone("UTC").dt.convert_time_zone(kind.time_zone)
-
-
-def explain_time(text: str, kind: pl.DataType) -> str | None:
-    """Say why a text that looks like a time is none in this column; None if that is not for its zone."""
-    if not isinstance(kind, pl.Datetime) or kind.time_zone in (None, "UTC"):
-        return None
-    times = pl.Series([text])
-    if convert_text(times, pl.Datetime(kind.time_unit)) is None:
-        return None
-    if convert_text(times, kind) is not None:
-        return None
-    return (
-        f"no single moment in {kind.time_zone}: clocks are set there at that time, so it happened twice or never; "
-        f"write times with their offset, such as {text}+01:00"
-    )
-
-
-def _read_times(text: pl.Series, kind: pl.Datetime) -> pl.Series:
-    """Return the times; null where a text is none, or no single moment in the column's zone."""
-    is_utc = kind.time_zone in (None, "UTC")
-    ticks = _read_uniform_ticks(text, kind.time_unit)
-    has_offset: bool | pl.Series = True
-    if ticks is not None:
-        has_offset = is_utc or bool(text.str.ends_with("Z").all())
-    else:
-        ticks = _read_epochs(text)
-    if ticks is None:
-        ticks = _read_any_ticks(text, kind.time_unit)
-        has_offset = True if is_utc else text.str.contains(_OFFSET_OR_EPOCH)
-    if has_offset is True:
-        return to_datetime(ticks, kind)
+def _localise(text: str, ticks: int, kind: pl.Datetime) -> int:
+    """Return the moment at which the clocks of the column's zone show a time."""
+    first, last = time_bounds(kind)
+    if not first <= ticks <= last:
+        raise Misfit(describe_time_bounds(kind))
     assert kind.time_zone is not None
-    local = ticks.cast(pl.Datetime(kind.time_unit)).dt.replace_time_zone(
-        kind.time_zone, ambiguous="null", non_existent="null"
-    )
-    return local if has_offset is False else to_datetime(ticks, kind).zip_with(has_offset, local)
+    local = pl.Series([ticks]).cast(pl.Datetime(kind.time_unit))
+    moment = local.dt.replace_time_zone(kind.time_zone, ambiguous="null", non_existent="null").to_physical()[0]
+    if moment is None:
+        msg = (
+            f"no single moment in {kind.time_zone}: clocks are set there at that time, so it happened twice or never; "
+            f"write times with their offset, such as {text}+01:00"
+        )
+        raise Misfit(msg)
+    return int(moment)
 
 
-def _read_uniform_ticks(text: pl.Series, unit: str) -> pl.Series | None:
-    """Read ``2026-01-31T23:59:59.123Z``, all values with the same number of fraction digits; None if one differs."""
-    lengths = text.str.len_bytes()
-    length = lengths.max()
-    if not isinstance(length, int) or length != lengths.min() or not 19 <= length <= 30:
-        return None
-    places = _lay_out_bytes(text, length)
-    if (places[-1] == ord("Z")).all():
-        places = places[:-1]
-    fraction_digits = max(0, len(places) - 20)
-    if fraction_digits > 9:
-        return None
-    wanted = _SEPARATORS if fraction_digits else _SEPARATORS[:-1]
-    if len(places) == 20 or any((places[place] != ord(separator)).any() for place, separator in wanted):
-        return None
-    digits = places - np.uint8(ord("0"))
-    fraction_places = range(20, 20 + fraction_digits)
-    if any((digits[place] > 9).any() for place in (*_DIGIT_PLACES, *fraction_places)):
-        return None
-
-    def read_pair(place: int) -> _Ints:
-        return np.asarray(digits[place].astype(np.int32) * 10 + digits[place + 1], dtype=np.int32)
-
-    hour, minute, second = read_pair(11), read_pair(14), read_pair(17)
-    days = _count_days(read_pair(0) * 100 + read_pair(2), read_pair(5), read_pair(8))
-    if days is None or (hour > 23).any() or (minute > 59).any() or (second > 59).any():
-        return None
-    seconds = days.astype(np.int64) * 86_400 + (hour * 3600 + minute * 60 + second)
-    kept = _FRACTION_DIGITS[unit]
-    ticks = seconds * 10**kept
-    for ordinal, place in enumerate(fraction_places[:kept], start=1):
-        ticks += digits[place].astype(np.int64) * 10 ** (kept - ordinal)
-    read = pl.Series(text.name, ticks)
-    return read if text.null_count() == 0 else read.set(text.is_null(), None)
+def _read_date(text: str) -> int:
+    if not _DATE.fullmatch(text):
+        raise Misfit
+    return _count_days(text)
 
 
-def _read_epochs(text: pl.Series) -> pl.Series | None:
-    ticks = text.cast(pl.Int64, strict=False)
-    return ticks if ticks.null_count() == text.null_count() and not text.str.starts_with("+").any() else None
+def _count_days(date: str) -> int:
+    try:
+        return datetime.date(int(date[:4]), int(date[5:7]), int(date[8:])).toordinal() - _FIRST_DAY
+    except ValueError:
+        raise Misfit("there is no such day") from None
 
 
-def _lay_out_bytes(text: pl.Series, length: int) -> NDArray[np.uint8]:
-    """Return a matrix with a row for every place in the values; nulls are filled with some value."""
-    filled = text if text.null_count() == 0 else text.fill_null(text.drop_nulls()[0])
-    array = filled.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
-    first = np.frombuffer(array.buffers()[1], np.int64)[array.offset]
-    held = np.frombuffer(array.buffers()[2], np.uint8)[first : first + length * len(text)]
-    return np.ascontiguousarray(held.reshape(len(text), length).T)
+def _read_time_of_day(text: str) -> int:
+    if not _TIME_OF_DAY.fullmatch(text):
+        raise Misfit
+    seconds = int(text[:2]) * 3600 + int(text[3:5]) * 60 + int(text[6:8])
+    return seconds * 10**9 + int(text[9:].ljust(9, "0"))
 
 
-def _count_days(year: _Ints, month: _Ints, day: _Ints) -> _Ints | None:
-    """Return the days since 1970, None if some date does not exist."""
-    if (month < 1).any() or (month > 12).any() or (day < 1).any() or (day > _LONGEST_MONTHS[month]).any():
-        return None
-    last_of_february = (month == 2) & (day == 29)
-    if (last_of_february & ~((year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0)))).any():
-        return None
-    # Years that begin in March: the leap day comes last, so months have fixed starts.
-    marched = year - (month <= 2)
-    day_of_year = (153 * (month + np.where(month > 2, -3, 9)) + 2) // 5 + day - 1
-    return np.asarray(marched * 365 + marched // 4 - marched // 100 + marched // 400 + day_of_year - 719_468, np.int32)
-
-
-def _read_any_ticks(text: pl.Series, unit: str) -> pl.Series:
-    """Read every form, value by value; null where a value has none of them."""
-    kept = _FRACTION_DIGITS[unit]
-    parts = text.to_frame("text").select("text", pl.col("text").str.extract_groups(_ISO).alias("iso")).unnest("iso")
-    day = pl.col("date").str.to_date("%Y-%m-%d", strict=False).cast(pl.Int64) * 86_400
-    minute, second = pl.col("minute").fill_null("00:00"), pl.col("second").fill_null("00")
-    clock = pl.concat_str(minute, pl.lit(":"), second).str.to_time("%H:%M:%S", strict=False).cast(pl.Int64)
-    zone = pl.col("zone").replace("Z", "+00:00").fill_null("+00:00").str.replace(":", "", literal=True)
-    zone_seconds = zone.str.slice(1, 2).cast(pl.Int64) * 3600 + zone.str.slice(3, 2).cast(pl.Int64) * 60
-    offset = pl.when(zone.str.starts_with("-")).then(-zone_seconds).otherwise(zone_seconds)
-    fraction = pl.col("fraction").fill_null("0").str.pad_end(9, "0").cast(pl.Int64) // 10 ** (9 - kept)
-    iso = (day + clock // 1_000_000_000 - offset) * 10**kept + fraction
-    epoch = pl.when(pl.col("text").str.contains(_EPOCH)).then(pl.col("text").cast(pl.Int64, strict=False))
-    return parts.select(ticks=pl.coalesce(iso, epoch)).to_series()
+def _read_truth(text: str) -> bool:
+    truth = {"true": True, "false": False}.get(text.lower())
+    if truth is None:
+        raise Misfit
+    return truth

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import polars as pl
 from polars.exceptions import PolarsError
 
-from anabranch.connectors.text_values import to_datetime
+from anabranch.connectors.text_columns import narrow_floats, to_datetime
 
 _FIELD = re.compile(rb'^([ \t]*\{?[ \t]*"([^"\\\x00-\x1f]*)"[ \t]*:[ \t]*)([^ \t"{}\[\]]+)([ \t]*\}?[ \t]*)$')
 _NUMBER = r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$"
@@ -123,11 +123,11 @@ def _convert(bodies: pl.Series, kind: pl.DataType) -> pl.Series | None:
     if kind.is_float():
         values = bodies.cast(pl.Float64, strict=False)
         fits = bodies.str.contains(_NUMBER).all() and values.is_finite().all()
-        values = values.cast(kind)
-    else:
-        values = bodies.cast(pl.Int64 if isinstance(kind, pl.Datetime) else kind, strict=False)
-        fits = _are_integers(bodies)
-    if not fits or values.null_count() != bodies.null_count():
+        if not fits or values.null_count() != bodies.null_count():
+            return None
+        return narrow_floats(values, kind)
+    values = bodies.cast(pl.Int64 if isinstance(kind, pl.Datetime) else kind, strict=False)
+    if not _are_integers(bodies) or values.null_count() != bodies.null_count():
         return None
     return to_datetime(values, kind) if isinstance(kind, pl.Datetime) else values
 

@@ -6,6 +6,8 @@ process, when such a time is shown, converted or written. So they are refused wh
 
 from __future__ import annotations
 
+from functools import cache
+
 import polars as pl
 
 _TICKS_PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -39,6 +41,7 @@ def time_bounds(kind: TimeType) -> tuple[int, int]:
     return first + margin, last - margin
 
 
+@cache
 def describe_time_bounds(kind: TimeType) -> str:
     """Say which times a type may hold, for the reason of a row that is refused."""
     plain = pl.Datetime(kind.time_unit) if isinstance(kind, pl.Datetime) else kind

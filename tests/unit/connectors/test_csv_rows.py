@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.connectors.csv_rows import CsvDialect, check_csv_schema, check_header, parse_csv_lines, read_header
+from anabranch.connectors.csv_records import CsvDialect
+from anabranch.connectors.csv_rows import check_csv_schema, check_header, parse_csv_lines, read_header
 from anabranch.errors import FlowError, SourceError
 from anabranch.model import ReadOutcome
 
@@ -46,8 +47,8 @@ def test_columns_are_found_by_their_name_in_the_header() -> None:
         ("x,a,2026-01-31", "column 'i' is declared as Int64, found 'x'"),
         ("1.5,a,2026-01-31", "column 'i' is declared as Int64, found '1.5'"),
         ("1,a,tomorrow", "column 't' is declared as Datetime(time_unit='ms', time_zone=None), found 'tomorrow'"),
-        ('1,"a,2026-01-31', "2 fields where there should be 3"),
-        ('1,"a"b,2026-01-31', "not CSV that the parser accepts"),
+        ('1,"a,2026-01-31', "not CSV: the quote at character 2 is not closed"),
+        ('1,"a"b,2026-01-31', "not CSV: text behind the closing quote at character 4"),
     ],
 )
 def test_malformed_row_is_rejected_with_its_reason_and_text(line: str, reason: str) -> None:
@@ -105,7 +106,7 @@ def test_header_with_a_name_twice_is_refused() -> None:
 
 
 def test_separator_of_several_characters_is_refused() -> None:
-    with pytest.raises(FlowError, match="separator must be one ASCII character, found '::'"):
+    with pytest.raises(FlowError, match="separator must be one ASCII character and no line end, found '::'"):
         CsvDialect(separator="::")
 
 

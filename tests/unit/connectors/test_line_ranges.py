@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from anabranch.connectors.line_ranges import (
     CompressedDamage,
-    decompress_lines,
+    decompress_pieces,
     open_planned,
     read_lines_starting_in,
 )
@@ -61,7 +61,7 @@ def compress(text: bytes, compression: str) -> bytes:
 def test_compressed_lines_come_in_pieces_that_end_at_line_ends(compression: str) -> None:
     text = b"".join(b"%d some text to fill the line\n" % row for row in range(1_200_000))
     data = compress(text, compression)
-    pieces = list(decompress_lines(io.BytesIO(data), compression, len(data)))
+    pieces = list(decompress_pieces(io.BytesIO(data), compression, len(data)))
     assert len(pieces) > 1
     assert all(piece.endswith(b"\n") for piece in pieces)
     assert b"".join(pieces) == text
@@ -69,19 +69,19 @@ def test_compressed_lines_come_in_pieces_that_end_at_line_ends(compression: str)
 
 def test_gzip_of_several_members_is_read_to_its_end() -> None:
     data = gzip.compress(b"a\n") + gzip.compress(b"b\n") + b"\0" * 8
-    assert b"".join(decompress_lines(io.BytesIO(data), "gzip", len(data))) == b"a\nb\n"
+    assert b"".join(decompress_pieces(io.BytesIO(data), "gzip", len(data))) == b"a\nb\n"
 
 
 def test_zstd_of_several_frames_is_read_to_its_end() -> None:
     data = compress(b"a\n", "zstd") + compress(b"b\n", "zstd")
-    assert b"".join(decompress_lines(io.BytesIO(data), "zstd", len(data))) == b"a\nb\n"
+    assert b"".join(decompress_pieces(io.BytesIO(data), "zstd", len(data))) == b"a\nb\n"
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 def test_bytes_that_were_appended_after_planning_are_not_read(compression: str) -> None:
     data = compress(b"a\n", compression)
     grown = data + compress(b"b\n", compression)
-    assert list(decompress_lines(io.BytesIO(grown), compression, len(data))) == [b"a\n"]
+    assert list(decompress_pieces(io.BytesIO(grown), compression, len(data))) == [b"a\n"]
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
@@ -93,7 +93,7 @@ def test_damaged_file_gives_its_whole_lines_and_then_says_so(compression: str) -
     data = compress(text, compression)[:-1000]
     recovered = b""
     with pytest.raises(CompressedDamage, match="ends early"):
-        for piece in decompress_lines(io.BytesIO(data), compression, len(data)):
+        for piece in decompress_pieces(io.BytesIO(data), compression, len(data)):
             recovered += piece
     assert text.startswith(recovered)
     assert recovered.endswith(b"\n")

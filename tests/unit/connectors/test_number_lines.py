@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.connectors import number_lines
-from anabranch.connectors.csv_rows import CsvDialect, parse_csv_lines
+from anabranch.connectors.csv_records import CsvDialect
+from anabranch.connectors.csv_rows import parse_csv_lines
 from anabranch.connectors.json_rows import parse_json_lines
 from anabranch.connectors.number_lines import NumberField, parse_number_lines
 

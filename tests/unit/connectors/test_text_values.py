@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.connectors.csv_rows import CsvDialect, parse_csv_lines
+from anabranch.connectors.csv_records import CsvDialect
+from anabranch.connectors.csv_rows import parse_csv_lines
 from anabranch.connectors.json_rows import parse_json_lines
-from anabranch.connectors.text_values import convert_text, explain_time
+from anabranch.connectors.text_columns import convert_text
+from anabranch.connectors.text_values import Misfit, reader_of
 
 UTC = datetime.UTC
 BERLIN = pl.Datetime("us", "Europe/Berlin")
@@ -33,6 +35,7 @@ BERLIN = pl.Datetime("us", "Europe/Berlin")
     ],
 )
 def test_time_is_read_alone_and_beside_other_forms(text: str, expected: datetime.datetime) -> None:
+    assert reader_of(pl.Datetime("us"))(text) == pl.Series([expected], dtype=pl.Datetime("us")).to_physical()[0]
     alone = convert_text(pl.Series([text, None]), pl.Datetime("us"))
     beside = convert_text(pl.Series(["2026-01-31", text, "5", None]), pl.Datetime("us"))
     assert alone is not None and alone.to_list() == [expected, None]
@@ -45,7 +48,8 @@ def test_time_is_read_alone_and_beside_other_forms(text: str, expected: datetime
         "", "junk", "2026-13-01", "2026-02-30", "2025-02-29T00:00:00", "1900-02-29T00:00:00", "2026-01-31T24:00:00",
         "2026-01-31T23:60:00", "2026-01-31T23:59:60", "2026-1-1", "12026-01-01T0:00:00", "2026-01-31T23:59:58.",
         "2026-01-31T23:59:58.1234567891", "2026-01-31T23:59:58.+5", "99999999999999999999", "+5", "2026/01/31",
-        "2026-00-10T00:00:00", "2026-01-00T00:00:00",
+        "2026-00-10T00:00:00", "2026-01-00T00:00:00", " 026-01-01", "2026-01-01T00:00:00+25:00", "0000-12-31",
+        "2026-01-01T00:00:00-01:60", "-9223372036854775808", "2026-01-31\n", "+026-01-01T00:00:00", "٢026-01-01",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
@@ -53,6 +57,8 @@ def test_text_that_is_no_time_is_refused_alone_and_beside_others(text: str, unit
     kind = pl.Datetime(unit)  # type: ignore[arg-type]
     assert convert_text(pl.Series([text]), kind) is None
     assert convert_text(pl.Series(["2026-01-31", text]), kind) is None
+    with pytest.raises(Misfit):
+        reader_of(kind)(text)
 
 
 @settings(deadline=None)
@@ -123,9 +129,10 @@ def test_time_that_happened_twice_or_never_is_refused_and_told_how_to_write_it(t
 
 
 def test_text_that_is_no_time_at_all_is_not_blamed_on_its_zone() -> None:
-    assert explain_time("junk", BERLIN) is None
-    assert explain_time("2026-06-01", BERLIN) is None
-    assert explain_time("2026-10-25T02:30:00", pl.Datetime("us")) is None
+    with pytest.raises(Misfit, match=r"^$"):
+        reader_of(BERLIN)("junk")
+    assert reader_of(BERLIN)("2026-06-01") == 1_780_264_800_000_000
+    assert reader_of(pl.Datetime("us"))("2026-10-25T02:30:00") == 1_792_895_400_000_000
 
 
 def test_dates_times_of_day_and_decimals_are_read() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from anabranch.connectors.alike_lines import parse_alike_lines, parse_placed_lines
-from anabranch.connectors.json_rows import check_json_schema, parse_each_line, parse_intact_lines
+from anabranch.connectors.json_rows import check_json_schema, parse_each_value, parse_intact_lines
 from anabranch.connectors.kafka.messages import Messages, ScatteredValues
 from anabranch.connectors.kafka.registries import strip_headers
 from anabranch.connectors.kafka.values import Decoded
@@ -32,7 +31,7 @@ class JsonValues:
         """Return the rows; all messages are parsed at once, and one by one only if some are faulty."""
         if self.has_registry:
             stripped, faults = strip_headers(messages)
-            return _decode_lines([_make_line(value) for value in stripped], self.schema, faults)
+            return _decode_each(stripped, self.schema, faults)
         values = messages.values_in
         if isinstance(values, ScatteredValues):
             frame = parse_placed_lines(values.pieces, lambda: values.text, self.schema)
@@ -47,25 +46,11 @@ class JsonValues:
             frame = parse_intact_lines(messages.text, self.schema)
             if frame is not None and frame.height == len(messages):
                 return Decoded(frame)
-        return _decode_lines([_make_line(value) for value in messages.values()], self.schema, {})
+        return _decode_each(messages.values(), self.schema, {})
 
 
-def _decode_lines(lines: list[bytes], schema: Mapping[str, pl.DataType], known: dict[int, str]) -> Decoded:
-    places = [index for index in range(len(lines)) if index not in known]
-    frames, found = parse_each_line([lines[index] for index in places], schema)
+def _decode_each(values: Sequence[bytes], schema: Mapping[str, pl.DataType], known: dict[int, str]) -> Decoded:
+    places = [index for index in range(len(values)) if index not in known]
+    frame, found = parse_each_value([values[index] for index in places], schema)
     faults = dict(known) | {places[index]: reason for index, reason in found}
-    frame = pl.concat(frames) if frames else pl.DataFrame(schema=dict(schema))
     return Decoded(frame, sorted(faults.items()))
-
-
-def _make_line(value: bytes) -> bytes:
-    """Return a value on one line; between tokens, JSON may have line ends."""
-    line = value.strip(b" \t\r\n")
-    if b"\n" in line:
-        try:
-            json.loads(line)
-        except (ValueError, RecursionError):
-            # No JSON anyway: it must stay on one line, and stay none.
-            return line.replace(b"\n", b"\\n") + b"\n"
-        line = line.replace(b"\n", b" ")
-    return line + b"\n"
