@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from anabranch.operators.unchanged_values import Keeps, make_keeps
+
 Check = Callable[[Any], Any]
 """Returns a value as it will be read again; raises ``TypeError`` that says what was found and what fits."""
 
@@ -33,7 +35,10 @@ def make_check(dtype: pl.DataType) -> Check:
         pl.Date(): _check_date,
         pl.Datetime("us"): _check_naive,
     }
-    return partial(simple.get(dtype, _check_by_polars), dtype)
+    if dtype in simple:
+        return partial(simple[dtype], dtype)
+    keeps = make_keeps(dtype)
+    return partial(_check_by_polars, dtype) if keeps is None else partial(_check_unchanged, keeps, dtype)
 
 
 def _make_nested_check(dtype: pl.DataType) -> Check:
@@ -156,6 +161,10 @@ def _check_for_all(dtype: pl.DataType) -> Check:
         return lambda values: _convert_by_polars(dtype, list(values))
     check = or_null(check)
     return lambda values: [check(value) for value in values]
+
+
+def _check_unchanged(keeps: Keeps, dtype: pl.DataType, value: Any) -> Any:
+    return value if keeps(value) else _check_by_polars(dtype, value)
 
 
 def _check_by_polars(dtype: pl.DataType, value: Any) -> Any:

@@ -272,13 +272,17 @@ def test_what_does_not_fit_is_refused_at_every_depth_and_nothing_is_changed(chan
     assert deepcopy(state.point) == START and list(state.three) == [3, 1, 2] and not state.hits and not state.m
 
 
-def test_a_struct_that_does_not_fit_is_not_emitted() -> None:
+@pytest.mark.parametrize(
+    ("dtype", "wrong"),
+    [(pl.Int64(), 1.5), (pl.Decimal(5, 2), Decimal("1E+9")), (pl.Enum(["a"]), "b")],
+)
+def test_a_struct_that_does_not_fit_is_not_emitted(dtype: pl.DataType, wrong: Any) -> None:
     class Emits(Processor):
         def on_time(self, row: Any, state: Any, timers: Any) -> Any:
-            yield {"point": {"x": 1.5}}
+            yield {"point": {"x": wrong}}
 
-    with pytest.raises(FlowError, match=r"Emits: on_time for key=1: .*output column 'point': 1\.5 .* fit Int64"):
-        run(Emits, [[Row(1, 0)]], {"key": pl.Int64(), "point": pl.Struct({"x": pl.Int64()})})
+    with pytest.raises(FlowError, match=r"Emits: on_time for key=1: .*output column 'point': .* does not fit"):
+        run(Emits, [[Row(1, 0)]], {"key": pl.Int64(), "point": pl.Struct({"x": dtype})})
 
 
 # -- in every way a Python programmer would ---------------------------------------------------------------------------
@@ -475,8 +479,15 @@ _SCALARS: list[tuple[pl.DataType, st.SearchStrategy[Any]]] = [
     (pl.Datetime("us"), _MOMENTS | st.datetimes(timezones=st.just(UTC), min_value=datetime(1, 1, 2))),
     (pl.Datetime("ms"), _MOMENTS),
     (pl.Datetime("us", "UTC"), st.datetimes(timezones=st.just(UTC), min_value=datetime(1, 1, 2))),
+    (pl.Datetime("ns"), st.datetimes(datetime(1700, 1, 1), datetime(2250, 1, 1))),
     (pl.Duration("us"), st.timedeltas(timedelta(days=-(10**5)), timedelta(days=10**5))),
-    (pl.Decimal(10, 2), st.decimals(-(10**7), 10**7, places=2) | st.integers(-5, 5).map(Decimal)),
+    (pl.Duration("ms"), st.timedeltas(timedelta(days=-(10**5)), timedelta(days=10**5))),
+    (
+        pl.Decimal(10, 2),
+        st.decimals(-(10**7), 10**7, places=2)
+        | st.integers(-5, 5).map(Decimal)
+        | st.sampled_from([Decimal("-0.00"), Decimal("0E+3"), Decimal("1E+2"), Decimal("0.005")]),
+    ),
     (pl.Decimal(38, 0), st.sampled_from([Decimal(10**38 - 1), Decimal(1 - 10**38)])),
     (pl.Enum(["a", "b"]), st.sampled_from("ab")),
 ]
