@@ -297,6 +297,31 @@ def test_a_truncated_partition_goes_on_at_its_end(own_kafka: KafkaBroker, monkey
     assert read_splits(stopping, later.splits)[0]["n"].to_list() == [100, 101, 102]
 
 
+def test_a_batch_that_is_damaged_on_the_disk_of_a_broker_gives_no_messages(
+    own_kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_kafka.create_topic("worn", 1)
+    for number in range(0, 600, 200):
+        own_kafka.produce("worn", numbers(number, number + 200))
+    source = source_of(own_kafka, "worn", on_loss="skip")
+    splits = wait_for_splits(source.planner(), None).splits
+    own_kafka.stop()
+    log = own_kafka.folder / "data" / "worn-0" / "00000000000000000000.log"
+    held = bytearray(log.read_bytes())
+    held[held.index(b'{"n": 250}') + 6] ^= 1
+    log.write_bytes(held)
+    own_kafka.start()
+    for smallest, is_plain in ((1_000_000_000, False), (0, False), (0, True)):
+        monkeypatch.setattr(reading, "WORTH_COMPILED_CODE_MESSAGES", smallest)
+        monkeypatch.setattr(reading, "_idle_readers", {})
+        monkeypatch.setattr(reading, "is_plain", lambda connection, answer=is_plain: answer)
+        with pytest.raises(SourceError, match=r"topic worn, partition 0: messages at or behind offset \d+ are damaged"):
+            read_splits(source, splits)
+    # As the error says.
+    own_kafka.delete_records("worn", 0, 400)
+    assert read_splits(source, splits)[0]["n"].to_list() == [*range(400, 600)]
+
+
 def test_messages_that_come_to_a_new_topic_while_the_flow_is_down_are_read(kafka: KafkaBroker, topic: str) -> None:
     other = f"{topic}-added"
     kafka.create_topic(other)

@@ -122,6 +122,15 @@ def lost_offsets(part: TopicPart, position: int, last: int) -> SourceError:
     )
 
 
+def damaged_messages(part: TopicPart, position: int) -> SourceError:
+    """Return the error for messages at or behind a position that are not as they were written."""
+    return SourceError(
+        f"{part}: messages at or behind offset {position} are damaged: their checksum is wrong; restore the topic "
+        f"from a replica or a copy, or delete its records up to behind them (kafka-delete-records) and start with "
+        f"on_loss='skip'"
+    )
+
+
 class RangeReader(Protocol):
     """Reads ranges of offsets, one after the other."""
 
@@ -201,6 +210,8 @@ class ConfluentReader:
                 reached = max(reached, message.offset())
             elif error.code() in (errors._AUTO_OFFSET_RESET, errors.OFFSET_OUT_OF_RANGE):
                 fault = _LOST
+            elif error.code() == errors._BAD_MSG:
+                raise damaged_messages(wanted.part, max(wanted.first, reached))
             else:
                 fault = error.str()
         return kept, reached, fault

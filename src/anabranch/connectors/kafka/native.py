@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from anabranch.connectors.kafka.cluster import TopicPart
 from anabranch.connectors.kafka.connection import REQUEST_SECONDS, KafkaConnection
-from anabranch.connectors.kafka.consuming import FETCH_SETTINGS, OffsetRange, Patience, lost_offsets
+from anabranch.connectors.kafka.consuming import FETCH_SETTINGS, OffsetRange, Patience, damaged_messages, lost_offsets
 from anabranch.connectors.kafka.librdkafka import Client, address_of
 from anabranch.connectors.kafka.messages import NO_TIMESTAMP, Ints, JoinedValues, Messages
 
@@ -22,6 +22,7 @@ _POLL_MS = 100
 _NO_ERROR = 0
 _OFFSET_RESET = -140
 _OUT_OF_RANGE = 1
+_BAD_MESSAGE = -199
 _NO_TIME = 0
 METADATA = frozenset({"key", "topic", "partition", "offset", "timestamp"})
 """What this reader can include; headers it leaves to the other one."""
@@ -64,6 +65,8 @@ class NativeReader:
                 messages, reached, error = self._copy(wanted, count, include)
             finally:
                 self._memory.free(self._pointers, count, self._destroy)
+            if error == _BAD_MESSAGE:
+                raise damaged_messages(part, max(position, reached))
             if error in (_OFFSET_RESET, _OUT_OF_RANGE) or (patience.suspects_loss() and self._ends_before(wanted)):
                 reached = self._pass_over_lost(wanted, max(position, reached))
             if reached > position:
