@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
 
 from anabranch.connectors.kafka import avro_blocks, fetching
 from anabranch.connectors.kafka.avro_values import AvroValues, columns_of
@@ -16,8 +21,14 @@ from anabranch.connectors.kafka.cluster import TopicPart
 from anabranch.connectors.kafka.connection import make_connection
 from anabranch.connectors.kafka.consuming import OffsetRange
 from anabranch.connectors.kafka.fetching import FetchReader
+from anabranch.connectors.kafka.json_values import JsonValues
 from anabranch.connectors.kafka.messages import Messages, join_values
-from formats import avro, kafka_batches
+from anabranch.connectors.kafka.protobuf_values import ProtobufValues, load_message
+from anabranch.connectors.kafka.protobuf_values import columns_of as protobuf_columns
+from anabranch.connectors.kafka.values import Decoded
+from anabranch.connectors.value_encoders import AvroEncoder
+from anabranch.errors import SinkError
+from formats import avro, kafka_batches, protobuf
 from formats.differences import same
 
 
@@ -88,3 +99,61 @@ def check_wild_records(body: bytes, count: int, base_offset: int) -> None:
     except kafka_batches.Malformed:
         wanted = None
     assert got == wanted
+
+
+def check_protobuf(case: protobuf.Case) -> None:
+    """Compare with what google.protobuf itself says of each message, as JSON; its times are checked by hand."""
+    decoded = ProtobufValues(protobuf_columns(case.value_schema), case.value_schema).decode(messages_of(case.messages))
+    faults = dict(decoded.faults)
+    rows = iter(decoded.frame.rows(named=True))
+    for index, value in enumerate(case.messages):
+        try:
+            message = load_message(case.value_schema).FromString(value)
+            whole = json_format.MessageToDict(message, preserving_proto_field_name=True)
+        except (DecodeError, json_format.SerializeToJsonError, ValueError, UnicodeDecodeError):
+            # What cannot be read, and times that even its own JSON does not know.
+            assert index in faults
+            continue
+        assert index not in faults, faults[index]
+        row = next(rows)
+        for field in message.DESCRIPTOR.fields:
+            got = row[field.name]
+            if field.is_repeated:
+                assert len(got) == len(whole.get(field.name, ())), field.name
+            if field.type in (field.TYPE_MESSAGE, field.TYPE_ENUM):
+                assert (got is None) == (not message.HasField(field.name)) if field.has_presence else True
+                continue
+            given = getattr(message, field.name)
+            if field.is_repeated:
+                assert same(got, list(given)), field.name
+            elif field.has_presence and not message.HasField(field.name):
+                assert got is None
+            else:
+                assert same(got, given), field.name
+        if message.HasField("at"):
+            expected = datetime(1970, 1, 1) + timedelta(
+                seconds=message.at.seconds, microseconds=message.at.nanos // 1000
+            )
+            assert row["at"] == expected
+        assert row["counts"] == [{"key": key, "value": message.counts[key]} for key in sorted(message.counts)]
+    assert next(rows, None) is None
+
+
+def check_round_trip(encoder: Any, decode: Callable[[list[bytes]], Decoded], frame: pl.DataFrame) -> None:
+    """See that rows come back as they went, or are refused before the first batch."""
+    try:
+        encoder.check(frame.schema)
+    except SinkError:
+        return
+    decoded = decode(encoder.encode(frame))
+    assert decoded.faults == []
+    assert same(decoded.frame.rows(), frame.rows())
+
+
+def json_decoder(schema: pl.Schema) -> Callable[[list[bytes]], Decoded]:
+    return lambda values: JsonValues(dict(schema)).decode(messages_of(values))
+
+
+def avro_decoder(schema: pl.Schema) -> Callable[[list[bytes]], Decoded]:
+    text = json.dumps(AvroEncoder(None, "t").schema_of(schema))
+    return lambda values: AvroValues(dict(schema), text).decode(messages_of(values))

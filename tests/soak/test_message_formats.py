@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 
+import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from formats import avro, kafka_batches, properties
+from anabranch.connectors.value_encoders import AvroEncoder, JsonEncoder
+from formats import avro, kafka_batches, properties, protobuf
 from formats.damage import damaged
+from formats.frames import frames
 
 long = settings(
     max_examples=int(os.environ.get("ANABRANCH_SOAK_MESSAGES", "20000")), suppress_health_check=list(HealthCheck)
@@ -51,3 +54,21 @@ def test_nothing_comes_of_damaged_batches_that_was_not_written(
 def test_wild_lengths_among_records_are_found(records: list[kafka_batches.Record], data: st.DataObject) -> None:
     body = data.draw(damaged(kafka_batches.write_records(records)))
     properties.check_wild_records(body, len(records), 1000)
+
+
+@long
+@given(case=protobuf.cases())
+def test_protobuf_messages_are_read_as_by_its_own_library(case: protobuf.Case) -> None:
+    properties.check_protobuf(case)
+
+
+@long
+@given(frame=frames())
+def test_json_values_are_read_back_as_they_were(frame: pl.DataFrame) -> None:
+    properties.check_round_trip(JsonEncoder(), properties.json_decoder(frame.schema), frame)
+
+
+@long
+@given(frame=frames(pl.Binary))
+def test_avro_values_are_read_back_as_they_were(frame: pl.DataFrame) -> None:
+    properties.check_round_trip(AvroEncoder(None, "t"), properties.avro_decoder(frame.schema), frame)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from formats import avro, kafka_batches, properties
+from anabranch.connectors.value_encoders import AvroEncoder, JsonEncoder
+from formats import avro, kafka_batches, properties, protobuf
 from formats.damage import damaged
+from formats.frames import frames
 
 quick = settings(max_examples=150, suppress_health_check=list(HealthCheck))
 
@@ -64,3 +67,21 @@ def test_checksums_are_those_of_the_definition(data: bytes) -> None:
     expected = kafka_batches.crc32c(data)
     array = np.frombuffer(data, np.uint8)
     assert checksum_of(array) == checksum_by_bytes(array) == expected
+
+
+@quick
+@given(case=protobuf.cases())
+def test_protobuf_messages_are_read_as_by_its_own_library(case: protobuf.Case) -> None:
+    properties.check_protobuf(case)
+
+
+@quick
+@given(frame=frames())
+def test_json_values_are_read_back_as_they_were(frame: pl.DataFrame) -> None:
+    properties.check_round_trip(JsonEncoder(), properties.json_decoder(frame.schema), frame)
+
+
+@quick
+@given(frame=frames(pl.Binary))
+def test_avro_values_are_read_back_as_they_were(frame: pl.DataFrame) -> None:
+    properties.check_round_trip(AvroEncoder(None, "t"), properties.avro_decoder(frame.schema), frame)
