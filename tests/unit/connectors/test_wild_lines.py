@@ -24,14 +24,14 @@ from wild_lines import (
 cuts = st.lists(st.integers(0, 200), max_size=4)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=120)
 @given(wild_json())
 def test_json_is_read_in_every_way_as_the_oracle_reads_it(wild: WildJson) -> None:
     outcome = assert_all_agree(read_json_in_every_way(wild), wild.schema)
     assert_expected(outcome, wild.expected)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=120)
 @given(wild_csv())
 def test_csv_is_read_in_every_way_as_the_oracle_reads_it(wild: WildCsv) -> None:
     outcome = assert_all_agree(read_csv_in_every_way(wild), wild.schema)
