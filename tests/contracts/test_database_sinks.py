@@ -152,6 +152,20 @@ def test_an_older_driver_is_refused(subject: Subject, stage: Stage) -> None:
     assert subject.rows() == rows_of(make_rows(1000, 6))
 
 
+@pytest.mark.parametrize("subject", THAT_KNOW_EPOCHS, indirect=True)
+def test_an_older_driver_whose_connection_broke_does_not_disturb_the_newer_one(subject: Subject, stage: Stage) -> None:
+    old, new = subject.opened(), subject.make()
+    old.publish(0, stage(old, make_rows(1000)), context(epoch=1))
+    new.check(SCHEMA)
+    new.claim("test", 0)
+    new.publish(1, stage(new, make_rows(1003)), context(epoch=2))
+    old.close()
+    with pytest.raises(SinkError, match="newer driver"):
+        old.publish(1, stage(old, make_rows(1003)), context(epoch=1))
+    new.publish(2, stage(new, make_rows(1006)), context(epoch=2))
+    assert subject.rows() == rows_of(make_rows(1000, 9))
+
+
 @pytest.mark.parametrize("subject", WITH_A_PASSWORD, indirect=True)
 def test_the_password_shows_nowhere(subject: Subject, caplog: pytest.LogCaptureFixture) -> None:
     assert subject.secret is not None

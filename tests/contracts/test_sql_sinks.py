@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -299,3 +301,32 @@ def test_wrong_arguments_are_said_at_once(subject: Subject) -> None:
         subject.make(keys=("site",)).check(SCHEMA)
     with pytest.raises(SinkError, match="which the results have already"):
         subject.make(batch_column="total").check(SCHEMA)
+
+
+def test_two_drivers_that_find_no_mark_do_not_both_fill_the_table_again(
+    subject: Subject, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more: dict[str, Any] = {"keys": (), "on_loss": "republish"}
+    old = subject.opened(**more)
+    subject.server.execute(f"DELETE FROM anabranch_commits WHERE target = '{subject.name}'")
+    staged = stage(old, make_rows(1000))
+    database = type(old._session.held.connection)
+    lock_mark = database.lock_mark
+    newer = threading.Thread(
+        target=lambda: subject.make(**more).publish(0, staged, context(epoch=2, rebuilding=True)), daemon=True
+    )
+
+    def look_and_pause(self: Any, table: str) -> Any:
+        found = lock_mark(self, table)
+        monkeypatch.undo()
+        newer.start()
+        newer.join(0.5)
+        return found
+
+    monkeypatch.setattr(database, "lock_mark", look_and_pause)
+    # Whoever comes second finds the batch done, or that it is the older one.
+    with contextlib.suppress(SinkError):
+        old.publish(0, staged, context(epoch=1, rebuilding=True))
+    newer.join(30)
+    assert not newer.is_alive()
+    assert subject.rows() == rows_of(make_rows(1000))

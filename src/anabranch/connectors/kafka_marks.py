@@ -62,11 +62,7 @@ class MarkedGroup:
         except self._kafka.KafkaException as error:
             if error.args[0].name() != "_TIMED_OUT":
                 raise
-        impatient = self._make_consumer("read_uncommitted")
-        try:
-            ended = self._ask(impatient)
-        finally:
-            impatient.close()
+        ended = self.peek()
         if confirmed.batch > ended.batch:
             return confirmed
         msg = (
@@ -74,6 +70,14 @@ class MarkedGroup:
             "messages are in the topic, and end it with kafka-transactions.sh)"
         )
         raise ServerAway(msg)
+
+    def peek(self) -> Mark:
+        """Return the mark of the last transaction that has ended; one that is open is not waited for."""
+        impatient = self._make_consumer("read_uncommitted")
+        try:
+            return self._ask(impatient)
+        finally:
+            impatient.close()
 
     def confirm(self, mark: Mark) -> None:
         """Wait until the transaction with this mark has ended where marks are kept.

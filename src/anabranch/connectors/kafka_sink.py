@@ -142,8 +142,11 @@ class KafkaSink:
             self.close()
             raise
 
-    def _open(self, kafka: Any, flow: str) -> None:
-        """Make a producer that fences all earlier ones of this flow and topic, and read the last batch."""
+    def _open(self, kafka: Any, flow: str, epoch: int | None = None) -> None:
+        """Make a producer that fences all earlier ones of this flow and topic, and read the last batch.
+
+        A driver that comes back, of an epoch that is known, looks first: it must not fence a newer one.
+        """
         session = self._session
         self._give_up_if_a_broker_went()
         if session.producer is not None and session.flow == flow:
@@ -155,23 +158,20 @@ class KafkaSink:
             encoder = self.staging.encoder
             assert isinstance(encoder, AvroEncoder) and session.schema is not None, "check() comes before claim()"
             session.header = self.registry.register(f"{self.topic}-value", encoder.schema_of(session.schema))
+        session.group = MarkedGroup(kafka, self.connection, name, self.topic, self._answer_seconds)
+        if epoch is not None:
+            self._refuse_older_driver(session.group.peek(), flow, epoch)
         session.producer = TransactionalProducer(kafka, self.connection, name, self.topic, self._answer_seconds)
         session.producer.open()
-        session.group = MarkedGroup(kafka, self.connection, name, self.topic, self._answer_seconds)
         session.published = session.group.read(session.published)
         session.was_open = True
 
     def _publish(self, kafka: Any, flow: str, given: Publication, staged: Sequence[tuple[StagedFile, str]]) -> None:
-        self._open(kafka, flow)
+        self._open(kafka, flow, given.epoch)
         session = self._session
         producer, group, published = session.producer, session.group, session.published
         assert producer is not None and group is not None, "an open session has them"
-        if published.epoch > given.epoch:
-            msg = (
-                f"{self.label} was written by a newer driver of {flow!r} (epoch {published.epoch}), this one has epoch "
-                f"{given.epoch} and must stop; see who else runs the flow"
-            )
-            raise SinkError(msg)
+        self._refuse_older_driver(published, flow, given.epoch)
         if published.batch >= given.batch:
             return
         messages = read_staged(staged)
@@ -184,6 +184,14 @@ class KafkaSink:
         producer.commit(group, mark, flow)
         session.published = mark
         group.confirm(mark)
+
+    def _refuse_older_driver(self, published: Mark, flow: str, epoch: int) -> None:
+        if published.epoch > epoch:
+            msg = (
+                f"{self.label} was written by a newer driver of {flow!r} (epoch {published.epoch}), this one has epoch "
+                f"{epoch} and must stop; see who else runs the flow"
+            )
+            raise SinkError(msg)
 
     def _give_up_if_a_broker_went(self) -> bool:
         """Let go of a producer one of whose connections broke; say whether one did."""

@@ -123,7 +123,7 @@ class MemorySink:
 
     def publish(self, batch: int, staged: Sequence[tuple[StagedFile, str]], context: Mapping[str, Any]) -> None:
         """Keep the batch's results; again does nothing."""
-        publish_parts(self._shelf, self.directory, batch, staged, self.suffix, str(context["flow"]))
+        publish_parts(self._shelf, self.directory, batch, staged, self.suffix, context)
 
     def written(self) -> tuple[str, ...]:
         """Return the path of a part file, as an example."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from anabranch.connectors.databases.marks import Publication
 from anabranch.connectors.shelves import Shelf, open_shelf
 from anabranch.connectors.staged_frames import drop_staged, fetch_staged, is_url
 from anabranch.errors import SinkError
@@ -16,6 +17,10 @@ from anabranch.model import StagedFile
 MARKER = "_anabranch"
 """The file that says whose results these are and up to which batch; without an ending, so that no reader takes it."""
 
+_MARKER_NAME = re.compile(rf"{MARKER}(-\d+)?")
+"""Each driver has a marker of its own epoch for its progress, so that an older one cannot set a newer one's back."""
+_LEFT_BEHIND = re.compile(rf"\.(part-|{MARKER}).*\.tmp")
+"""What a driver that was killed while it wrote a file leaves."""
 _PART_NAME = re.compile(r"part-(\d{12})-(\d{5})(?:-(\d+))?\.\w+$")
 
 
@@ -38,12 +43,12 @@ def example_part(place: str, suffix: str) -> str:
 
 def list_parts(place: str) -> list[tuple[int, str]]:
     """Return (batch, path or URL) of every part file at a place, in order of batch, slot and place in the slot."""
-    return [(batch, f"{place}/{name}") for batch, name in _parts_on(open_shelf(place))]
+    return [(batch, f"{place}/{name}") for batch, name in _parts_among(open_shelf(place).names())]
 
 
-def _parts_on(shelf: Shelf) -> list[tuple[int, str]]:
+def _parts_among(names: Iterable[str]) -> list[tuple[int, str]]:
     parts: list[tuple[int, int, int, str]] = []
-    for name in shelf.names():
+    for name in names:
         match = _PART_NAME.match(name)
         if match:
             parts.append((int(match[1]), int(match[2]), int(match[3] or 0), name))
@@ -55,8 +60,9 @@ def claim_shelf(shelf: Shelf, place: str, flow: str, last_batch: int | None) -> 
 
     ``last_batch`` is the last batch that the flow's checkpoint has committed, None for a new checkpoint.
     """
-    marker = _read_marker(shelf, place)
-    batches = [batch for batch, _ in _parts_on(shelf)]
+    names = shelf.names()
+    marker = _read_marker(shelf, place, names)
+    batches = [batch for batch, _ in _parts_among(names)]
     if batches and marker is None:
         msg = f"{place} holds {len(batches)} part files of unknown origin (no file {MARKER}); write somewhere else"
         raise SinkError(msg)
@@ -76,22 +82,31 @@ def claim_shelf(shelf: Shelf, place: str, flow: str, last_batch: int | None) -> 
         raise SinkError(msg)
     if marker is None or marker["flow"] != flow:
         _write_marker(shelf, flow, -1)
+    for name in names:
+        if _LEFT_BEHIND.fullmatch(name):
+            shelf.remove(name)
 
 
 def publish_parts(
-    shelf: Shelf, place: str, batch: int, staged: Sequence[tuple[StagedFile, str]], suffix: str, flow: str
+    shelf: Shelf,
+    place: str,
+    batch: int,
+    staged: Sequence[tuple[StagedFile, str]],
+    suffix: str,
+    context: Mapping[str, Any],
 ) -> None:
     """Move staged files to their part names, once however often it is called; readers see whole files or none.
 
     Files without rows are dropped. A part file that a consumer has deleted already is not missed.
     """
-    marker = _read_marker(shelf, place) or {"flow": flow, "published": -1}
+    flow, epoch = str(context["flow"]), Publication.of(batch, context).epoch
+    present = shelf.names()
+    marker = _read_marker(shelf, place, present) or {"flow": flow, "published": -1}
     if marker["flow"] != flow:
         msg = f"{place} belongs to the flow {marker['flow']!r}, this one is {flow!r}; write somewhere else"
         raise SinkError(msg)
     if not staged:
         return
-    present = set(shelf.names())
     for name, (file, path) in zip(name_parts(batch, staged, suffix), staged, strict=True):
         if file.rows == 0:
             drop_staged(path)
@@ -107,18 +122,24 @@ def publish_parts(
             raise SinkError(msg)
     shelf.settle()
     if marker["published"] < batch:
-        _write_marker(shelf, flow, batch)
+        _write_marker(shelf, flow, batch, f"{MARKER}-{epoch:08d}")
+        for name in present:
+            if _MARKER_NAME.fullmatch(name) and MARKER < name < f"{MARKER}-{epoch:08d}":
+                shelf.remove(name)
 
 
 def retract_parts(shelf: Shelf, place: str, after_batch: int) -> None:
     """Delete the part files of later batches."""
-    for batch, name in _parts_on(shelf):
+    names = shelf.names()
+    for batch, name in _parts_among(names):
         if batch > after_batch:
             shelf.remove(name)
     shelf.settle()
-    marker = _read_marker(shelf, place)
-    if marker is not None and marker["published"] > after_batch:
-        _write_marker(shelf, marker["flow"], after_batch)
+    for name in names:
+        if _MARKER_NAME.fullmatch(name):
+            marker = _read_one(shelf, place, name)
+            if marker is not None and marker["published"] > after_batch:
+                _write_marker(shelf, marker["flow"], after_batch, name)
 
 
 def _finish(shelf: Shelf, place: str, name: str, path: str) -> None:
@@ -139,17 +160,24 @@ def _is_there(path: str) -> bool:
     return fetch_staged(path) is not None if is_url(path) else os.path.exists(path)
 
 
-def _read_marker(shelf: Shelf, place: str) -> dict[str, Any] | None:
-    held = shelf.read(MARKER)
+def _read_marker(shelf: Shelf, place: str, names: Iterable[str]) -> dict[str, Any] | None:
+    """Return whose results these are, and the last batch that any driver has published."""
+    markers = [_read_one(shelf, place, name) for name in names if _MARKER_NAME.fullmatch(name)]
+    found = [marker for marker in markers if marker is not None]
+    return max(found, key=lambda marker: int(marker["published"])) if found else None
+
+
+def _read_one(shelf: Shelf, place: str, name: str) -> dict[str, Any] | None:
+    held = shelf.read(name)
     if held is None:
         return None
     try:
         marker: dict[str, Any] = json.loads(held)
         return {"flow": str(marker["flow"]), "published": int(marker["published"])}
     except (ValueError, KeyError, TypeError) as error:
-        msg = f"{place}/{MARKER} is damaged ({error}); write somewhere else"
+        msg = f"{place}/{name} is damaged ({error}); write somewhere else"
         raise SinkError(msg) from error
 
 
-def _write_marker(shelf: Shelf, flow: str, published: int) -> None:
-    shelf.write(MARKER, json.dumps({"flow": flow, "published": published}).encode())
+def _write_marker(shelf: Shelf, flow: str, published: int, name: str = MARKER) -> None:
+    shelf.write(name, json.dumps({"flow": flow, "published": published}).encode())

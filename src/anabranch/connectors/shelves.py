@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import shutil
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -69,7 +70,7 @@ class LocalShelf:
     def write(self, name: str, content: bytes) -> None:
         """Write a hidden file and rename it."""
         target = os.path.join(self._directory, name)
-        hidden = os.path.join(self._directory, f".{name}.tmp")
+        hidden = self._hidden(name)
         try:
             os.makedirs(self._directory, exist_ok=True)
             with open(hidden, "wb") as file:
@@ -79,6 +80,8 @@ class LocalShelf:
             os.replace(hidden, target)
             self.settle()
         except OSError as error:
+            with contextlib.suppress(OSError):
+                os.remove(hidden)
             raise cannot_write(target, error) from error
 
     def take(self, staged: str, name: str) -> None:
@@ -99,7 +102,7 @@ class LocalShelf:
             self._copy(staged, target)
 
     def _copy(self, staged: str, target: str) -> None:
-        hidden = os.path.join(self._directory, f".{os.path.basename(target)}.tmp")
+        hidden = self._hidden(os.path.basename(target))
         try:
             with open(staged, "rb") as reader, open(hidden, "wb") as writer:
                 shutil.copyfileobj(reader, writer, 1 << 20)
@@ -108,9 +111,14 @@ class LocalShelf:
             os.replace(hidden, target)
             self.settle()
         except OSError as error:
-            drop_staged(hidden)
+            with contextlib.suppress(OSError):
+                os.remove(hidden)
             raise cannot_write(target, error) from error
         drop_staged(staged)
+
+    def _hidden(self, name: str) -> str:
+        # Nobody else's: another driver that writes the same file at the same time would empty it.
+        return os.path.join(self._directory, f".{name}.{secrets.token_hex(4)}.tmp")
 
     def remove(self, name: str) -> None:
         """Delete a file, if it is there."""

@@ -59,7 +59,7 @@ class PartFileSink:
 
     def publish(self, batch: int, staged: Sequence[tuple[StagedFile, str]], context: Mapping[str, Any]) -> None:
         """Move the batch's files into the directory; again does nothing."""
-        publish_parts(open_shelf(self.directory), self.directory, batch, staged, self.suffix, str(context["flow"]))
+        publish_parts(open_shelf(self.directory), self.directory, batch, staged, self.suffix, context)
 
     def written(self) -> tuple[str, ...]:
         """Return the path or URL of a part file, as an example."""

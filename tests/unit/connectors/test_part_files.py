@@ -13,7 +13,7 @@ from obstore.store import MemoryStore
 
 from anabranch.connectors import json_lines, parquet, to_memory
 from anabranch.connectors.part_files import MARKER, list_parts, publish_parts, retract_parts
-from anabranch.connectors.shelves import RemoteShelf
+from anabranch.connectors.shelves import LocalShelf, RemoteShelf
 from anabranch.connectors.sinks import PartFileSink
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile
@@ -38,7 +38,7 @@ def stage(tmp_path: Path) -> Stage:
 
 
 def part_names(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir() if path.name != MARKER)
+    return sorted(path.name for path in directory.iterdir() if not path.name.startswith(MARKER))
 
 
 def test_batch_becomes_part_files_named_by_batch_and_slot(tmp_path: Path, stage: Stage) -> None:
@@ -158,7 +158,7 @@ def test_directory_of_another_flow_is_refused(tmp_path: Path, stage: Stage) -> N
     with pytest.raises(SinkError, match="holds results of the flow 'volts', this one is 'amps'"):
         sink.claim("amps", None)
     with pytest.raises(SinkError, match="belongs to the flow 'volts'"):
-        sink.publish(1, [stage(sink)], {"flow": "amps"})
+        sink.publish(1, [stage(sink)], CONTEXT | {"flow": "amps"})
 
 
 def test_directory_that_was_claimed_but_never_written_may_change_hands(tmp_path: Path) -> None:
@@ -215,12 +215,13 @@ def test_object_store_is_published_to_in_the_same_way(stage: Stage) -> None:
     sink = parquet("unused")
     staged = [stage(sink, slot=slot) for slot in range(2)]
     for _ in range(2):
-        publish_parts(shelf, "memory://out", 3, staged, ".parquet", "volts")
-    assert shelf.names() == [MARKER, "part-000000000003-00000.parquet", "part-000000000003-00001.parquet"]
+        publish_parts(shelf, "memory://out", 3, staged, ".parquet", CONTEXT)
+    marker = f"{MARKER}-00000001"
+    assert shelf.names() == [marker, "part-000000000003-00000.parquet", "part-000000000003-00001.parquet"]
     assert not Path(staged[0][1]).exists()
     assert bytes(obstore.get(store, "part-000000000003-00000.parquet").bytes()) == sink.encode(FRAME)
     retract_parts(shelf, "memory://out", 2)
-    assert shelf.names() == [MARKER]
+    assert shelf.names() == [marker]
 
 
 def test_memory_sink_gives_its_results_as_frames(stage: Stage) -> None:
@@ -233,3 +234,54 @@ def test_memory_sink_gives_its_results_as_frames(stage: Stage) -> None:
     assert sink.pandas().shape == (6, 2)
     sink.retract(0)
     assert sink.frame().height == 4
+
+
+def test_an_older_driver_does_not_set_back_what_a_newer_one_has_published(tmp_path: Path, stage: Stage) -> None:
+    sink = parquet(tmp_path / "out")
+    sink.claim("volts", None)
+    first, second = [stage(sink)], [stage(sink)]
+
+    class PausingShelf(LocalShelf):
+        """Lets a newer driver go on when all files are there, once."""
+
+        def settle(self) -> None:
+            super().settle()
+            if paused:
+                paused.pop()()
+
+    def go_on() -> None:
+        newer = parquet(tmp_path / "out")
+        newer.publish(0, first, CONTEXT | {"driver_epoch": 2})
+        newer.publish(1, second, CONTEXT | {"driver_epoch": 2})
+        for name in part_names(tmp_path / "out"):
+            (tmp_path / "out" / name).unlink()
+
+    paused = [go_on]
+    publish_parts(PausingShelf(str(tmp_path / "out")), "out", 0, first, ".parquet", CONTEXT)
+    # The newest driver is started again, and its last batch, which a reader has taken away, is not missed.
+    again = parquet(tmp_path / "out")
+    again.claim("volts", 1)
+    again.publish(1, second, CONTEXT | {"driver_epoch": 3})
+    assert part_names(tmp_path / "out") == []
+
+
+def test_progress_of_an_older_version_counts(tmp_path: Path, stage: Stage) -> None:
+    sink = parquet(tmp_path / "out")
+    staged = [stage(sink)]
+    sink.publish(4, staged, CONTEXT)
+    (tmp_path / "out" / f"{MARKER}-00000001").rename(tmp_path / "out" / MARKER)
+    (tmp_path / "out" / "part-000000000004-00000.parquet").unlink()
+    sink.claim("volts", 4)
+    sink.publish(4, staged, CONTEXT)
+    sink.publish(5, [stage(sink)], CONTEXT | {"driver_epoch": 2})
+    sink.publish(6, [stage(sink)], CONTEXT | {"driver_epoch": 3})
+    markers = sorted(path.name for path in (tmp_path / "out").iterdir() if path.name.startswith(MARKER))
+    assert markers == [MARKER, f"{MARKER}-00000003"]
+
+
+def test_what_a_killed_driver_left_half_written_is_swept_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    for name in (".part-000000000000-00000.parquet.0123abcd.tmp", f".{MARKER}.0123abcd.tmp", ".notes.tmp"):
+        (tmp_path / "out" / name).write_text("half")
+    parquet(tmp_path / "out").claim("volts", None)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [".notes.tmp", MARKER]

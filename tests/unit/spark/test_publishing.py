@@ -81,7 +81,7 @@ def test_a_committed_batch_is_spoken_of_only_where_there_is_one(tmp_path: Path) 
     sink = parquet(tmp_path / "file" / "out")
     with pytest.raises(SinkError, match="file is a file") as at_check:
         sink.check({})
-    with pytest.raises(SinkError, match="_anabranch cannot be read: Not a directory") as at_start:
+    with pytest.raises(SinkError, match=r"cannot write .*_anabranch: Not a directory") as at_start:
         sink.claim("flow", None)
     assert not any("is committed" in str(error.value) for error in (at_check, at_start))
     publishing, checkpoint = publisher(sink, 1)

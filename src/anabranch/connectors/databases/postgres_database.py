@@ -123,6 +123,15 @@ class PostgresDatabase(SqlDatabase):
             "published_at timestamptz NOT NULL DEFAULT now())"
         )
 
+    def lock_mark(self, table: str) -> Mark | None:
+        """Return a table's mark and keep others from changing it until the commit."""
+        mark = super().lock_mark(table)
+        if mark is None:
+            # No row, no lock: two drivers that find none would both go on.
+            self._run("SELECT pg_advisory_xact_lock(hashtext('anabranch_commits'), hashtext(%s))", table)
+            mark = super().lock_mark(table)
+        return mark
+
     def write_mark(self, table: str, mark: Mark) -> None:
         """Write a table's mark."""
         self._run(

@@ -1,0 +1,59 @@
+"""Drivers that die, fail and pause at random lines of a publication; ``ANABRANCH_SOAK_SEED`` says at which."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from anabranch.connectors.outages import ServerAway
+from contracts.disturbed_publishing import (
+    KINDS,
+    Place,
+    find_server,
+    run_failing,
+    run_killed,
+    run_paused,
+    run_undisturbed,
+)
+
+SEED = int(os.environ.get("ANABRANCH_SOAK_SEED", random.SystemRandom().randrange(2**32)))
+SECONDS_A_KIND = float(os.environ.get("ANABRANCH_SOAK_SECONDS", "60"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_as_undisturbed_wherever_a_driver_is_disturbed(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    print(f"ANABRANCH_SOAK_SEED={SEED}")
+    chance = random.Random(f"{SEED} {kind}")
+    server = find_server(kind, request)
+    made = 0
+
+    def make() -> Place:
+        nonlocal made
+        made += 1
+        folder = tmp_path / str(made)
+        folder.mkdir()
+        return KINDS[kind](server, folder)
+
+    expected, steps = run_undisturbed(make())
+    assert len(expected) > 4
+    # Lines in loops are many, and should not be all that is tried.
+    lines = list(dict.fromkeys(steps))
+    deadline = time.monotonic() + SECONDS_A_KIND
+    while time.monotonic() < deadline:
+        line = chance.choice(lines)
+        at = chance.choice([number for number, step in enumerate(steps, start=1) if step == line])
+        how = chance.choice(["killed", "failed", "away", "paused", "paused"])
+        broken, restarted = chance.random() < 0.5, chance.random() < 0.5
+        if how == "killed":
+            found = run_killed(make(), at)
+        elif how == "paused":
+            found = run_paused(make(), at, broken=broken, restarted=restarted)
+        else:
+            found = run_failing(make(), at, OSError if how == "failed" else ServerAway)
+        assert found == expected, f"{how} at step {at}, {line}, {broken=}, {restarted=}"
