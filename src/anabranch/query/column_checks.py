@@ -48,7 +48,7 @@ def check_key_columns(where: str, columns: Sequence[object], schema: Mapping[str
             raise FlowError(msg)
         dtype = find_column(where, column, schema)
         if dtype.is_float() or dtype.is_nested():
-            allowed = "integers, strings, bytes, dates, times, booleans or decimals"
+            allowed = "integers, strings, enums, bytes, dates, times, durations, booleans or decimals"
             msg = f"{where}: {column!r} is {dtype}; keys are {allowed}: cast it first"
             raise FlowError(msg)
 

@@ -129,7 +129,7 @@ def test_union_keeps_event_time_only_if_all_have_the_same() -> None:
 
 
 def test_float_key_is_refused_with_the_types_that_work() -> None:
-    with pytest.raises(FlowError, match=r"'volts' is Float64; keys are integers, strings, bytes, dates"):
+    with pytest.raises(FlowError, match=r"'volts' is Float64; keys are integers, strings, enums, bytes, dates"):
         read_readings().key_by("volts")
 
 
