@@ -77,6 +77,14 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
         bool | None,
         typer.Option("--takeover", help="Fence off a driver that seems to run.", rich_help_panel=_SETTINGS),
     ] = None,
+    drop_source: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Let go of a source that the flow does not read any more.",
+            rich_help_panel=_SETTINGS,
+        ),
+    ] = None,
     anchors: Annotated[
         bool | None,
         typer.Option("--anchors/--no-anchors", help="Pin slots to executors.", rich_help_panel=_SETTINGS),
@@ -126,6 +134,7 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
         "job_attempts": job_attempts,
         "kept_batches": kept_batches,
         "takeover": takeover,
+        "drop_sources": drop_source or None,
         "anchors": anchors,
         "control": control,
     }

@@ -15,7 +15,7 @@ from anabranch.connectors.databases.staged_rows import SUFFIX, StagedByTasks, ch
 from anabranch.connectors.extras import import_extra
 from anabranch.connectors.outages import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
 from anabranch.connectors.sinks import check_writable
-from anabranch.connectors.staged_frames import is_url, read_staged
+from anabranch.connectors.staged_frames import is_url, read_staged, real_place
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile
 from anabranch.model.column_kinds import has_empty_struct, holds, with_leaves
@@ -65,7 +65,7 @@ class DeltaSink(StagedByTasks):
     @property
     def place(self) -> str:
         """Name the table, by its real path where there is one."""
-        return self.path if is_url(self.path) else os.path.realpath(self.path)
+        return real_place(self.path)
 
     def check(self, schema: Mapping[str, pl.DataType]) -> None:
         """Raise ``SinkError`` if keys are no columns, a column has no form in Delta, or the place is not writable."""

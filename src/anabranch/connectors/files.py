@@ -18,8 +18,10 @@ from anabranch.connectors.file_planner import FilePlanner
 from anabranch.connectors.file_reading import check_against_file, infer_schema, read_split
 from anabranch.connectors.json_rows import check_json_schema
 from anabranch.connectors.schemas import normalise_schema
+from anabranch.connectors.staged_frames import real_place
 from anabranch.errors import FlowError
 from anabranch.model import Admission, ReadOutcome, Split
+from anabranch.model.identities import Identity
 from anabranch.model.schema_forms import SchemaLike
 
 if TYPE_CHECKING:
@@ -57,6 +59,11 @@ class FileSource:
         """Name the directory and its format, and the file that an undeclared schema was taken from."""
         taken = f", schema taken from {self.schema_taken_from}" if self.schema_taken_from else ""
         return f"files {self.directory} ({self.format}{taken})"
+
+    @property
+    def identity(self) -> Identity:
+        """Name the directory, by its real path, and which of its files are read."""
+        return Identity("files", (real_place(self.directory),), {"format": self.format, "pattern": self.pattern})
 
     @property
     def names_partitions(self) -> bool:

@@ -18,6 +18,7 @@ from anabranch.connectors.json_rows import parse_json_lines
 from anabranch.connectors.key_patterns import KeyPattern, Uniform, draw_normal
 from anabranch.errors import FlowError
 from anabranch.model import PlannedSplits, ReadOutcome, Split
+from anabranch.model.identities import Identity
 
 BLOCK_ROWS = 8192
 """Rows that share one jump of the random generator; a split may begin anywhere in a block."""
@@ -68,6 +69,11 @@ class GeneratorSource:
         """Name the rate and how keys are drawn."""
         rate = "as fast as possible" if self.rows_per_second is None else f"{self.rows_per_second:g} rows/s"
         return f"generator ({rate}, {self.keys.label})"
+
+    @property
+    def identity(self) -> Identity:
+        """Name what the rows depend on but their number: they lie nowhere."""
+        return Identity("generator", details={"seed": str(self.seed), "columns": ", ".join(self.columns)})
 
     @property
     def schema(self) -> Mapping[str, pl.DataType]:

@@ -20,6 +20,7 @@ from anabranch.connectors.schemas import normalise_schema
 from anabranch.connectors.shelves import LocalShelf
 from anabranch.errors import FlowError
 from anabranch.model import Admission, ReadOutcome, Split, StagedFile
+from anabranch.model.identities import Identity
 from anabranch.model.schema_forms import SchemaLike
 
 if TYPE_CHECKING:
@@ -44,6 +45,11 @@ class MemorySource:
     def label(self) -> str:
         """Say that the rows come from memory, and what they are made of."""
         return f"memory ({', '.join(self.schema)})"
+
+    @property
+    def identity(self) -> Identity:
+        """Name the directory; one of this process alone is another in the next process."""
+        return Identity("memory", (os.path.realpath(self.directory),), lasting=self.folder is None)
 
     def add(self, frame: FrameLike, partition: str = "") -> MemorySource:
         """Add rows; each frame is a batch of its own unless ``max_frames`` says otherwise.
@@ -105,6 +111,11 @@ class MemorySink:
     def place(self) -> str:
         """Name the directory."""
         return os.path.realpath(self.directory)
+
+    @property
+    def identity(self) -> Identity:
+        """Name the directory; one of this process alone is another in the next process."""
+        return Identity("memory", (self.place,), lasting=self.folder is None)
 
     @property
     def _shelf(self) -> LocalShelf:

@@ -12,7 +12,7 @@ import polars as pl
 from anabranch.connectors.encodings import encode_json_lines, encode_parquet
 from anabranch.connectors.part_files import claim_shelf, example_part, publish_parts, retract_parts
 from anabranch.connectors.shelves import open_shelf
-from anabranch.connectors.staged_frames import is_url
+from anabranch.connectors.staged_frames import is_url, real_place
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile
 from anabranch.model.column_kinds import has_empty_struct, holds
@@ -33,7 +33,7 @@ class PartFileSink:
     @property
     def place(self) -> str:
         """Name the directory, by its real path where there is one."""
-        return self.directory if is_url(self.directory) else os.path.realpath(self.directory)
+        return real_place(self.directory)
 
     def check(self, schema: Mapping[str, pl.DataType]) -> None:
         """Raise ``SinkError`` if the directory cannot be written or a column has no form in the files."""

@@ -18,6 +18,11 @@ def is_url(path: str) -> bool:
     return "://" in path
 
 
+def real_place(path: str) -> str:
+    """Return one text for one place, however it was spelled: a URL as it is, else the real path."""
+    return path if is_url(path) else os.path.realpath(path)
+
+
 def fetch_staged(path: str) -> bytes | None:
     """Return a file's bytes, None if it is gone."""
     try:

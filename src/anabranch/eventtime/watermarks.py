@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from anabranch.eventtime.medians import TimeTally, fade, median_of, remember
@@ -164,6 +164,14 @@ class FlowTime:
             rename(self.medians),
             rename(self.remembered),
         )
+
+    def without_partitions(self, is_gone: Callable[[str], bool]) -> FlowTime:
+        """Return the same without partitions that nobody waits for any more."""
+        partitions = {
+            node: {name: time for name, time in times.items() if not is_gone(name)}
+            for node, times in self.partitions.items()
+        }
+        return replace(self, partitions=partitions)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data."""

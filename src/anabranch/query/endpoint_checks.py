@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from anabranch.errors import FlowError
 from anabranch.operators.registry import registry
@@ -39,6 +39,18 @@ def check_sink(found: object) -> None:
         advice = "ab.foreach(callback) for a function, or call it if it makes a sink: ab.console()"
     msg = f"write takes a sink, found {_describe(found)}; give {advice}"
     raise FlowError(msg)
+
+
+def check_endpoint_name(step: str, name: object, taken: Iterable[str | None]) -> None:
+    """Raise ``FlowError`` unless a source or sink may be called so: commands and files name it."""
+    if name is None:
+        return
+    if not isinstance(name, str) or not name or name != name.strip():
+        msg = f"{step}: a name is a text without blanks around it, found {name!r}"
+        raise FlowError(msg)
+    if name in taken:
+        msg = f"{step}: the name {name!r} is taken; give each its own"
+        raise FlowError(msg)
 
 
 def check_aggregates(unnamed: tuple[object, ...], named: Mapping[str, object]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -87,7 +87,8 @@ def build_flow(document: FlowDocument, flow_class: type[FlowT], around: Surround
         for source in described.sources:
             if source not in streams:
                 with _at(f"sources.{source}"):
-                    streams[source] = flow.read(_make_source(document.sources[source], around))
+                    call, naming = _take_naming(document.sources[source], ("formerly",))
+                    streams[source] = flow.read(_make_source(call, around), name=source, **naming)
         with _at(f"streams.{name}.from"):
             first, *others = (streams[source] for source in described.sources)
             stream = first.union(*others) if others else first
@@ -169,7 +170,8 @@ def _build_stream(
                 streams[late_rows] = stream.late_rows()
     for number, call in enumerate(described.to):
         with _at(f"streams.{name}.to[{number}]"):
-            stream.write(_make_sink(call, around))
+            made, naming = _take_naming(call, ("name", "formerly"))
+            stream.write(_make_sink(made, around), **naming)
     return stream
 
 
@@ -249,6 +251,15 @@ def _take_stateful_step(
         case ProcessStep(process=given):
             processor = _make(given.processor, {}, "processor", around)
             return stream.process(processor, schema=given.columns, name=step.name)
+
+
+def _take_naming(call: Call, parts: Collection[str]) -> tuple[Call, dict[str, Any]]:
+    """Divide what a checkpoint calls a source or sink from the arguments of its constructor."""
+    if ":" in call.name:
+        return call, {}  # Code of the flow's own may have arguments of these names.
+    naming = {part: value for part, value in call.named.items() if part in parts}
+    rest = {name: value for name, value in call.named.items() if name not in naming}
+    return call.model_copy(update={"named": rest}), naming
 
 
 def _make_source(call: Call, around: Surroundings) -> Readable:

@@ -10,7 +10,7 @@ import polars as pl
 from anabranch.errors import FlowError
 from anabranch.model import Sink
 from anabranch.query.column_checks import check_kinds
-from anabranch.query.endpoint_checks import check_sink, check_source
+from anabranch.query.endpoint_checks import check_endpoint_name, check_sink, check_source
 from anabranch.query.lookups import Lookup
 from anabranch.query.nodes import EventTime, Node, Operation, Output, Readable, Spring
 from anabranch.query.plan import DEFAULT_SLOTS, Strategy, make_plan
@@ -33,13 +33,26 @@ class FlowGraph:
         self.sinks: list[Sink] = []
         self.dead_letter_sink: Sink | None = None
 
-    def read(self, source: Readable) -> Stream:
-        """Start a stream from a source."""
+    def read(self, source: Readable, *, name: str | None = None, formerly: str | None = None) -> Stream:
+        """Start a stream from a source.
+
+        A checkpoint knows a source by what and where it is. ``name`` tells apart two that are the same in that;
+        ``formerly`` names a source of the checkpoint that this one goes on from, if its place changed.
+        """
         check_source(source)
+        check_endpoint_name("read", name, [spring.name for spring in self.springs()])
         index = len(self.sources)
         schema = dict(source.schema)
         self.sources.append(source)
-        return Stream(self, self.add(Spring(source, index), (), schema, source.label, None))
+        return Stream(self, self.add(Spring(source, index, name, formerly), (), schema, source.label, None))
+
+    def springs(self) -> list[Spring]:
+        """Return the sources in the order in which they were given, with their names."""
+        return [node.operation for node in self.nodes.values() if isinstance(node.operation, Spring)]
+
+    def outputs(self) -> list[Output]:
+        """Return the sinks in the order in which they were given, with their names."""
+        return [node.operation for node in self.nodes.values() if isinstance(node.operation, Output)]
 
     def dead_letter(self, sink: Sink) -> None:
         """Send malformed rows and rows with a null key or time to this sink, instead of the checkpoint's own folder."""

@@ -34,10 +34,13 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Spring:
-    """A source, by its place among the flow's sources."""
+    """A source, by its place among the flow's sources, or its number in a checkpoint."""
 
     source: Readable
     index: int
+    name: str | None = None
+    formerly: str | None = None
+    """What a checkpoint calls it, if it is the same under another name or in another place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +150,13 @@ class Stateful:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A sink, by its place among the flow's sinks."""
+    """A sink, by its place among the flow's sinks, or its number in a checkpoint."""
 
     sink: Sink
     index: int
+    name: str | None = None
+    formerly: str | None = None
+    """What a checkpoint calls it, if it is the same under another name or in another place."""
 
 
 Stateless = Filter | Select | WithColumns | MapBatches | FlatMap | Union | Watermark | LateRows

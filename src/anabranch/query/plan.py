@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from anabranch.errors import FlowError
@@ -113,6 +113,18 @@ class Plan:
             if head in heads:
                 return number
         return 0
+
+    def renumbered(self, sources: Sequence[int], sinks: Sequence[int]) -> Plan:
+        """Return the plan with the flow's sources and sinks, in their order, under the numbers of a checkpoint."""
+        nodes = {}
+        for id, node in self.nodes.items():
+            operation = node.operation
+            if isinstance(operation, Spring):
+                operation = replace(operation, index=sources[operation.index])
+            elif isinstance(operation, Output):
+                operation = replace(operation, index=sinks[operation.index])
+            nodes[id] = replace(node, operation=operation)
+        return replace(self, nodes=nodes)
 
     def under(self, strategy: Strategy) -> Plan:
         """Return the plan of the same flow on as many instances under another strategy."""

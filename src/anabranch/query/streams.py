@@ -37,7 +37,7 @@ from anabranch.query.column_checks import (
     find_column,
     read_schema,
 )
-from anabranch.query.endpoint_checks import check_aggregates, check_sink
+from anabranch.query.endpoint_checks import check_aggregates, check_endpoint_name, check_sink
 from anabranch.query.event_times import Duration, Moment, describe_limits, make_clock, make_limits
 from anabranch.query.labels import describe_clock
 from anabranch.query.lookups import Lookup, lookup_stream
@@ -324,11 +324,15 @@ class Stream:
         )
         return Stream(self.graph, node)
 
-    def write(self, sink: Sink) -> Stream:
-        """Send this stream to a sink; returns the stream, so that it may go to others too."""
+    def write(self, sink: Sink, *, name: str | None = None, formerly: str | None = None) -> Stream:
+        """Send this stream to a sink; returns the stream, so that it may go to others too.
+
+        A checkpoint knows a sink by what and where it is; ``name`` and ``formerly`` are those of ``Flow.read``.
+        """
         check_sink(sink)
+        check_endpoint_name("write", name, [output.name for output in self.graph.outputs()])
         index = self.graph.add_sink(sink := bind_sink(sink, self.node))
-        self.graph.add(Output(sink, index), (self.node.id,), self.schema, sink.label, None)
+        self.graph.add(Output(sink, index, name, formerly), (self.node.id,), self.schema, sink.label, None)
         return self
 
     # -- how the methods above are made ---------------------------------------------------------------------------

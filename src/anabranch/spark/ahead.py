@@ -27,9 +27,9 @@ from anabranch.spark.promises import EVERY_KEY, KeySightings, PromiseMemory, des
 from anabranch.spark.reports import BatchReport
 from anabranch.spark.settings import MOST_SLOTS
 from anabranch.spark.spec import BatchSpec, FlowProgram, load_program
-from anabranch.spark.split_log import LogEntry
 from anabranch.spark.tasks import ReadTask, SlotTask, Stayed, task_partition
 from anabranch.state.manifest import Manifest
+from anabranch.state.split_log import LogEntry
 
 Packs = tuple[list[tuple[int, int, Split]], ...]
 PROMISES = "partitions"
@@ -105,11 +105,13 @@ def find_partitioner(sources: Iterable[Any]) -> Partitioner | None:
     return said[0] if said else None
 
 
-def pack_by_partition(entries: Sequence[LogEntry], labels: Sequence[str]) -> list[list[tuple[int, int, Split]]]:
+def pack_by_partition(entries: Sequence[LogEntry], labels: Mapping[int, str]) -> list[list[tuple[int, int, Split]]]:
     """Deal the splits of a batch to tasks, as (ordinal, source, split): task i reads the partitions with number i."""
     packed: dict[int, list[tuple[int, int, Split]]] = {}
     strangers = []
     for ordinal, (source, split) in enumerate(pair for entry in entries for pair in entry.splits):
+        if source not in labels:
+            continue  # It was dropped after this was planned.
         found = _NUMBER.search(str(split.get("partition", "")))
         if found is None or int(found[1]) >= MOST_SLOTS:
             strangers.append(f"{split.get('partition') or 'none'} of {labels[source]}")
@@ -131,7 +133,7 @@ class StayingPipeline(Pipeline):
         super().__init__(program, spec, 0, slot)
         self._slot = slot
         self.stayed: dict[int, Stayed] = {}
-        self._partitioner = find_partitioner(program.sources)
+        self._partitioner = find_partitioner(program.sources.values())
         self._sightings = {
             head: KeySightings(_keys(program.plan, head), _window(program.plan, head), below.get(head, EVERY_KEY))
             for head in heads_ahead(program.plan)
@@ -233,7 +235,7 @@ class AheadLevel:
             window = _window(self._plan, head)
             memory, breaches = self._memories[head].meet(report.sighted.get(head, {}), window)
             if breaches:
-                labels = ", ".join(source.label for source in self._program.sources)
+                labels = ", ".join(source.label for source in self._program.sources.values())
                 raise SourceError(describe_breaches(breaches, _keys(self._plan, head), f"the partitions of {labels}"))
             time = times[head]
             passed_us = max(time.fired_us, time.closed_us, time.fire_us)

@@ -41,7 +41,14 @@ from anabranch.spark.flow_routes import (
     name_of,
     store_levels,
 )
-from anabranch.spark.flow_times import advance_time, load_time, next_silence_us, store_time
+from anabranch.spark.flow_times import (
+    FOLLOWED,
+    advance_time,
+    load_time,
+    next_silence_us,
+    store_followed,
+    store_time,
+)
 from anabranch.spark.lanes import deal_lanes, load_lanes, store_lanes
 from anabranch.spark.merge_watch import MergeWatch
 from anabranch.spark.publishing import Publisher
@@ -169,7 +176,7 @@ class BatchRunner:
         commit_seconds = time.perf_counter() - began - job_seconds
         self._publish(standing)
         reach("after-publish", given.batch)
-        self._retention.advance(standing)
+        self._sweep(standing)
         self._steering.observe(standing, report, routes)
         total = time.perf_counter() - began
         phases = {
@@ -191,6 +198,11 @@ class BatchRunner:
         except SinkError:
             self._lease.check()
             raise
+
+    def _sweep(self, manifest: Manifest) -> None:
+        """Remove what only old batches need, unless another driver has taken over: it may keep more of them."""
+        self._lease.check()
+        self._retention.advance(manifest)
 
     def commit_initial_state(self, given: Mapping[str, pl.DataFrame]) -> None:
         """Commit given state as the batch before the first."""
@@ -303,6 +315,7 @@ class BatchRunner:
                 "now_us": now_us,
                 "wake_us": next_wake_us(self._plan, clocks, report, silent_us, self._listening_since_us),
                 PROMISES: partitions,
+                FOLLOWED: store_followed(self._plan),
             },
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 import pyarrow as pa
@@ -13,11 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from anabranch.errors import FlowError
+from anabranch.model.identities import Identity
 from anabranch.spark.split_format import BLOCK, ROW_SCHEMA
 
 
 class SparkSource:
     """A Spark DataFrame; its rows are packed into Arrow blocks by a stateless step that Spark runs."""
+
+    STREAM: ClassVar[str] = "Spark stream"
 
     def __init__(self, frame: DataFrame) -> None:
         if type(frame).__module__.startswith("pyspark.sql.connect"):
@@ -32,7 +35,12 @@ class SparkSource:
 
     @property
     def label(self) -> str:
-        return "Spark stream" if self.streaming else "Spark DataFrame"
+        return self.STREAM if self.streaming else "Spark DataFrame"
+
+    @property
+    def identity(self) -> Identity:
+        """Name its columns: what a DataFrame reads, Spark does not tell."""
+        return Identity(self.label, details={"columns": ", ".join(self._schema)})
 
     @property
     def schema(self) -> Mapping[str, pl.DataType]:

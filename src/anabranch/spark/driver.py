@@ -17,7 +17,7 @@ from anabranch.connectors import json_lines
 from anabranch.connectors.claims import claim_places, close_sinks, name_sinks, refuse_shared_places
 from anabranch.connectors.private_folders import PrivateFolder
 from anabranch.control.commands import Submits
-from anabranch.errors import AnabranchError, EngineError, Fenced
+from anabranch.errors import AnabranchError, CheckpointError, EngineError, Fenced
 from anabranch.model import BatchProgress, Sink, Split
 from anabranch.query.graph import FlowGraph
 from anabranch.query.plan import Plan, make_plan
@@ -27,6 +27,7 @@ from anabranch.spark.batch import BatchRunner, FlowIdentity
 from anabranch.spark.batch_job import BatchInput
 from anabranch.spark.clocks import is_due
 from anabranch.spark.dead_letters import DEAD_LETTER_SCHEMA
+from anabranch.spark.flow_endpoints import find_endpoints
 from anabranch.spark.flow_query import FlowQuery
 from anabranch.spark.flow_routes import Steering
 from anabranch.spark.flow_waits import FlowWaits
@@ -38,15 +39,17 @@ from anabranch.spark.session import flow_session, runs_locally
 from anabranch.spark.set_aside import tell_sources
 from anabranch.spark.settings import AVAILABLE_NOW, ONCE, RunSettings
 from anabranch.spark.spec import DEAD_LETTER, FlowProgram
-from anabranch.spark.split_log import BEFORE_FIRST, LogEntry, SplitLog, digest_of, pack
 from anabranch.spark.split_source import ControlFolder
+from anabranch.spark.split_steps import pack
 from anabranch.spark.steering import BalancingSteering
 from anabranch.spark.step_requests import StepRequests
 from anabranch.spark.structure import describe_flow, refuse_changed_flow
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.epochs import Lease, Owner, take_epoch
 from anabranch.state.manifest import INITIAL_BATCH, Manifest
+from anabranch.state.repair import explain_damage
 from anabranch.state.retention import Retention
+from anabranch.state.split_log import BEFORE_FIRST, LogEntry, SplitLog, digest_of
 from anabranch.state.store import Store, open_store
 
 DRAIN_SECONDS = 300.0
@@ -82,12 +85,15 @@ class Driver:
         self._query: StreamingQuery | None = None
         self.checkpoint = Checkpoint(self.store, settings.kept_batches)
         latest = self.checkpoint.latest()
-        self.plan: Plan = make_plan(graph, self._slots(latest), settings.strategy)
+        if latest is not None and latest.end_offset is not None:
+            self._entries_between(latest.end_offset["entry"] - 1, latest.end_offset["entry"])
+        self._endpoints = find_endpoints(graph, self.store, latest, settings.drop_sources)
+        self.plan: Plan = self._endpoints.number(make_plan(graph, self._slots(latest), settings.strategy))
         check_lanes(self.plan, settings.local_merge)
         check_ahead(self.plan, graph.sources, latest)
         self.program = FlowProgram(
             plan=self.plan,
-            sources=sources,
+            sources=dict(zip(self._endpoints.sources, sources, strict=True)),
             sinks=self._sinks(),
             checkpoint=self.store.url,
             local_merge=settings.local_merge,
@@ -103,8 +109,10 @@ class Driver:
         self._flow_query = FlowQuery(self.spark, self.program.sources, settings, self.store, self.control)
         self.waits = FlowWaits(self.spark.sparkContext, self.control)
         with self._released_on_error(), self.waits.noted():
+            self._endpoints.settle(self.store, self._lease.epoch)
             self._claim_sinks()
-        Retention(self.checkpoint).sweep(self._lease.epoch, time.time())
+            self._lease.check()
+            Retention(self.checkpoint).sweep(self._lease.epoch, time.time())
         if settings.anchors is not False and not runs_locally(self.spark):
             warn_of_missing_settings(self.spark)
         self._steps = StepRequests(self.control)
@@ -196,13 +204,13 @@ class Driver:
 
     def run_batch(self, frame: DataFrame, batch: int, start: Mapping[str, Any], end: Mapping[str, Any]) -> Manifest:
         """Run one batch and ask for an empty one if windows are due."""
-        entries = self._log.between(start["entry"], end["entry"])
+        entries = self._entries_between(start["entry"], end["entry"])
         # The numbers alone would not tell a log that was planned anew from the old one.
         end = {**end, "splits": digest_of(entries)}
         given = BatchInput(
             batch=batch,
             frame=self._flow_query.find_spark_rows(frame, batch),
-            packs=tuple(self._pack(entries)),
+            packs=tuple(self._endpoints.keep_present(self._pack(entries))),
             triggered_at=self._triggered_at(batch),
             waits=self.waits.in_tasks,
             start_offset=dict(start),
@@ -231,9 +239,16 @@ class Driver:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
+    def _entries_between(self, after: int, to: int) -> list[LogEntry]:
+        """Return entries of the split log; raise ``StateDamaged`` that names the batch to return to if one is lost."""
+        try:
+            return SplitLog(self.store).between(max(after, BEFORE_FIRST), to)
+        except CheckpointError as error:
+            raise explain_damage(self.checkpoint, str(error)) from error
+
     def _pack(self, entries: list[LogEntry]) -> list[list[tuple[int, int, Split]]]:
         if heads_ahead(self.plan):
-            return pack_by_partition(entries, [source.label for source in self.graph.sources])
+            return pack_by_partition(entries, {number: one.label for number, one in self.program.sources.items()})
         return pack(entries, self.settings.read_tasks or self.spark.sparkContext.defaultParallelism)
 
     def _start_query(self, only_drain: bool = False) -> StreamingQuery:
@@ -323,7 +338,7 @@ class Driver:
         dead = self.graph.dead_letter_sink or json_lines(f"{self.store.url}/dead-letter")
         dead.check(DEAD_LETTER_SCHEMA)
         refuse_shared_places(name_sinks(self.graph.sinks, dead))
-        return {**dict(enumerate(self.graph.sinks)), DEAD_LETTER: dead}
+        return {**self._endpoints.sinks, DEAD_LETTER: dead}
 
     def _claim_sinks(self) -> None:
         batches = self.checkpoint.batches()

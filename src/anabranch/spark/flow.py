@@ -109,7 +109,7 @@ class Flow(FlowGraph):
             msg = f"{store.url} has no committed batch"
             raise CheckpointError(msg)
         plan = make_plan(self, int(manifest.engine["slots"]), manifest.flow_structure["strategy"])
-        program = FlowProgram(plan, tuple(self.sources), {}, store.url, local_merge=True)
+        program = FlowProgram(plan, dict(enumerate(self.sources)), {}, store.url, local_merge=True)
         return read_state(program, manifest, operator, raw=raw)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,13 +18,16 @@ from anabranch.spark.split_format import FORMAT
 from anabranch.spark.split_source import ControlFolder, NoSplits, register
 from anabranch.state.store import Store
 
+RETAINED = "spark.sql.streaming.minBatchesToRetain"
+
 
 @dataclass(frozen=True, slots=True)
 class FlowQuery:
     """How Structured Streaming is asked for the batches of a flow."""
 
     spark: SparkSession
-    sources: Sequence[Readable]
+    sources: Mapping[int, Readable]
+    """By their number in the checkpoint."""
     settings: RunSettings
     store: Store
     control: ControlFolder
@@ -32,28 +35,32 @@ class FlowQuery:
     @property
     def reads_spark_streams(self) -> bool:
         """Whether Spark itself brings rows in every batch."""
-        return any(isinstance(source, SparkSource) and source.streaming for source in self.sources)
+        return any(isinstance(source, SparkSource) and source.streaming for source in self.sources.values())
 
     @property
     def reads_static_frames(self) -> bool:
         """Whether the first batch has rows that no later one has."""
-        return any(isinstance(source, SparkSource) and not source.streaming for source in self.sources)
+        return any(isinstance(source, SparkSource) and not source.streaming for source in self.sources.values())
 
     def put_sources(self) -> None:
         """Leave the sources where the process that plans splits finds them."""
         with active_session(self.spark):
             register(self.spark)
-        self.control.put_sources([_stand_in(source) for source in self.sources])
+        self.control.put_sources({number: _stand_in(source) for number, source in self.sources.items()})
 
     def start(
         self, name: str, on_batch: Callable[[DataFrame, int], None], *, only_drain: bool = False
     ) -> StreamingQuery:
         """Start the query; with ``only_drain``, it brings no more splits, but the drain that was asked for."""
         with active_session(self.spark):
+            # A batch that the checkpoint keeps can be gone back to only as long as Spark knows it, too.
+            kept = max(int(str(self.spark.conf.get(RETAINED, "100"))), self.settings.kept_batches + 1)
+            self.spark.conf.set(RETAINED, str(kept))
             rows = self._read_splits(only_drain)
-            for index, source in enumerate(self.sources):
+            # By their numbers: Spark knows its own sources by their order in the query.
+            for number, source in sorted(self.sources.items()):
                 if isinstance(source, SparkSource) and source.streaming:
-                    rows = rows.union(rebind(source.packed(index), self.spark))
+                    rows = rows.union(rebind(source.packed(number), self.spark))
             writer = (
                 rows.writeStream.foreachBatch(on_batch)
                 .option("checkpointLocation", self._spark_checkpoint())
@@ -69,9 +76,9 @@ class FlowQuery:
         """Return the rows of a batch that Spark itself reads: those of its streams, at first also static ones."""
         rows = rebind(frame, self.spark) if self.reads_spark_streams else None
         if batch == 0:
-            for index, source in enumerate(self.sources):
+            for number, source in sorted(self.sources.items()):
                 if isinstance(source, SparkSource) and not source.streaming:
-                    static = rebind(source.packed(index), self.spark)
+                    static = rebind(source.packed(number), self.spark)
                     rows = static if rows is None else rows.union(static)
         return rows
 

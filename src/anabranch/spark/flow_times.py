@@ -1,33 +1,106 @@
 """The flow's time in a manifest: by the watermark's place among the flow's watermarks, not by its node.
 
-Nodes are numbered anew when a stateless step is added, which a checkpoint must survive.
+Nodes are numbered anew when a step is added, and watermarks change places when sources do: a manifest says beside the
+times what each place stood for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from anabranch.eventtime.last_ends import last_end_of
-from anabranch.eventtime.watermarks import FlowTime, SeenTimes, WatermarkRules
-from anabranch.query.nodes import Stateful, Watermark
+from anabranch.eventtime.watermarks import WHOLE_FLOW, FlowTime, SeenTimes, WatermarkRules
+from anabranch.model import BEGINNING_OF_TIME
+from anabranch.query.nodes import Spring, Stateful, Watermark
 from anabranch.query.plan import Plan
 from anabranch.spark.reports import BatchReport
 from anabranch.state.manifest import Manifest
+
+FOLLOWED = "watermarks"
+"""Where a manifest says what each place of its times stands for; older ones do not."""
 
 
 def load_time(plan: Plan, manifest: Manifest | None) -> FlowTime:
     """Return what was known of time after a batch, by watermark node."""
     if manifest is None:
         return FlowTime()
-    return FlowTime.from_json(manifest.watermarks).renamed(dict(enumerate(_watermarks(plan))))
+    told = [_Followed.from_json(data) for data in manifest.engine.get(FOLLOWED, ())]
+    places = match_watermarks(told, describe_watermarks(plan)) if told else dict(enumerate(_watermarks(plan)))
+    time = FlowTime.from_json(manifest.watermarks).renamed(places)
+    present = {str(spring.operation.index) for spring in plan.springs if isinstance(spring.operation, Spring)}
+    time = time.without_partitions(lambda name: name.partition("/")[0] not in {*present, WHOLE_FLOW})
+    return _join_in(plan, time, {*_watermarks(plan)} - {*places.values()})
 
 
 def store_time(plan: Plan, time: FlowTime) -> dict[str, Any]:
     """Return what a manifest keeps of a flow's time."""
     return time.renamed({node: place for place, node in enumerate(_watermarks(plan))}).to_json()
+
+
+def store_followed(plan: Plan) -> list[dict[str, Any]]:
+    """Return what a manifest says of the places that the flow's time is kept by."""
+    return [followed.to_json() for followed in describe_watermarks(plan).values()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    """What a watermark follows: the column's times of all rows of these sources that get there."""
+
+    column: str
+    sources: frozenset[int]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"column": self.column, "sources": sorted(self.sources)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> _Followed:
+        return cls(data["column"], frozenset(data["sources"]))
+
+
+def describe_watermarks(plan: Plan) -> dict[int, _Followed]:
+    """Return what each watermark node follows."""
+    sources: dict[int, frozenset[int]] = {}
+    for node in plan.nodes.values():  # ids rise along the edges
+        own = frozenset({node.operation.index}) if isinstance(node.operation, Spring) else frozenset[int]()
+        sources[node.id] = own.union(*(sources[before] for before in node.inputs))
+    return {id: _Followed(operation.column, sources[id]) for id, operation in _watermarks(plan).items()}
+
+
+def match_watermarks(told: Sequence[_Followed], now: Mapping[int, _Followed]) -> dict[int, int]:
+    """Return which place of a manifest's times is which watermark node now; what has no likeness is left out."""
+    alike: tuple[Callable[[_Followed, _Followed], bool], ...] = (
+        lambda one, other: one == other,
+        lambda one, other: one.column == other.column and bool(one.sources & other.sources),
+        lambda one, other: bool(one.sources & other.sources),
+    )
+    found: dict[int, int] = {}
+    for is_alike in alike:
+        for place, one in enumerate(told):
+            free = [node for node, other in now.items() if node not in found.values() and is_alike(one, other)]
+            if place not in found and free:
+                found[place] = free[0]
+    return found
+
+
+def _join_in(plan: Plan, time: FlowTime, new: Collection[int]) -> FlowTime:
+    """Return the time with watermarks that are new since the manifest where the operators stand that follow them.
+
+    What has fired must not be opened again because somebody joins who has said nothing yet.
+    """
+    current, previous = dict(time.current), dict(time.previous)
+    for node in sorted(new):
+        for followed in plan.watermarks.values():
+            others = [other for other in followed if other in time.current]
+            if node in followed and others:
+                for reached, known in ((current, time.current), (previous, time.previous)):
+                    slowest = min(known.get(other, BEGINNING_OF_TIME) for other in others)
+                    reached[node] = max(slowest, reached.get(node, slowest))
+    return replace(time, current=current, previous=previous)
 
 
 def advance_time(

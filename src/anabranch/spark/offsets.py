@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from anabranch.errors import CheckpointError
-from anabranch.spark.split_log import BEFORE_FIRST
+from anabranch.state.split_log import BEFORE_FIRST
 from anabranch.state.store import Store
 
 NOTHING_READ: dict[str, Any] = {"entry": BEFORE_FIRST, "spark": []}

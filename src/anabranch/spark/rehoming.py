@@ -40,7 +40,7 @@ def rehome_state(program: FlowProgram, before: Manifest, buckets: int, writer: W
         if not was_ahead and not any(level.refs()):
             levels.append(LevelState(level.operator, PhasedRoutes(Routes(PartitionRoute(1))).to_json(), ((),)))
             continue
-        partitioner = find_partitioner(program.sources)
+        partitioner = find_partitioner(program.sources.values())
         _refuse(node, before, was_ahead, partitioner)
         levels.append(_rewrite(program, node, before, partitioner, buckets, writer))
         logger.info("%s: state was laid anew, by %s", level.operator, "key" if was_ahead else "partition")

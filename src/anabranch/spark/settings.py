@@ -39,6 +39,9 @@ class RunSettings(BaseModel):
     job_attempts: int = Field(3, ge=1, description="how often a failed Spark job is run again within its batch")
     kept_batches: int = Field(10, ge=2, description="batches that can be gone back to")
     takeover: bool = Field(False, description="fence off a driver that still seems to run on this checkpoint")
+    drop_sources: tuple[str, ...] = Field(
+        (), description="names of sources that the checkpoint has read and the flow does not read any more"
+    )
     anchors: bool | None = Field(None, description="pin slots to executors; default: when there are several")
     control: str | None = Field(
         None, description="a Redis URL through which commands come, too; those in the checkpoint are always heard"

@@ -10,9 +10,9 @@ from pathlib import PurePosixPath
 from anabranch.connectors.bad_files import SetAsideFiles
 from anabranch.connectors.seen_files import SeenFiles
 from anabranch.errors import CheckpointError
-from anabranch.spark.split_log import BEFORE_FIRST, LogEntry, SplitLog
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.epochs import Owner, take_epoch
+from anabranch.state.split_log import BEFORE_FIRST, LogEntry, SplitLog
 
 BY_COMMAND = "left out by anabranch state skip"
 _FILES_NAMED = 10
@@ -73,7 +73,7 @@ def _find_file(checkpoint: Checkpoint, wanted: str) -> SkippedFile:
 
 
 def _entries_after(log: SplitLog, number: int) -> Iterator[LogEntry]:
-    while (entry := log.load(number + 1)) is not None:
+    while (entry := log.find(number + 1)) is not None:
         yield entry
         number += 1
 

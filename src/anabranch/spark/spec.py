@@ -34,9 +34,10 @@ class FlowProgram:
     """All of a flow that tasks need; the same in every batch, so workers keep it."""
 
     plan: Plan
-    sources: tuple[Readable, ...]
+    sources: Mapping[int, Readable]
+    """By their number in the checkpoint."""
     sinks: Mapping[int, Sink]
-    """By index; DEAD_LETTER has the dead-letter sink."""
+    """Likewise, in the order in which they publish; DEAD_LETTER has the dead-letter sink."""
     checkpoint: str
     local_merge: bool
 

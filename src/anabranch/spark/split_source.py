@@ -21,7 +21,8 @@ from anabranch.connectors.waits import WaitBoard, noted_on
 from anabranch.model import PlannedSplits, Source
 from anabranch.model.waits import Wait
 from anabranch.spark.split_format import SplitDataSource
-from anabranch.spark.split_log import BEFORE_FIRST, SplitLog, SplitSteps, StepRequest
+from anabranch.spark.split_steps import SplitSteps, StepRequest
+from anabranch.state.split_log import BEFORE_FIRST, SplitLog
 from anabranch.state.store import open_store
 
 
@@ -35,13 +36,13 @@ class ControlFolder:
     def path(self) -> str:
         return str(self._path)
 
-    def put_sources(self, sources: Sequence[Source]) -> None:
-        """Leave the sources for the other process."""
-        self._replace("sources.pickle", cloudpickle.dumps(list(sources)))  # type: ignore[no-untyped-call]
+    def put_sources(self, sources: Mapping[int, Source]) -> None:
+        """Leave the sources, by their numbers, for the other process."""
+        self._replace("sources.pickle", cloudpickle.dumps(dict(sources)))  # type: ignore[no-untyped-call]
 
-    def sources(self) -> list[Source]:
+    def sources(self) -> dict[int, Source]:
         """Return the sources that the driver left."""
-        found: list[Source] = cloudpickle.loads((self._path / "sources.pickle").read_bytes())
+        found: dict[int, Source] = cloudpickle.loads((self._path / "sources.pickle").read_bytes())
         return found
 
     def ask(self, request: StepRequest) -> None:
@@ -127,7 +128,7 @@ class SplitPlanning:
             most = self._options["most_entries"]
             self._made = SplitSteps(
                 SplitLog(open_store(self._options["checkpoint"])),
-                [source.planner() for source in self._folder.sources()],
+                {number: source.planner() for number, source in self._folder.sources().items()},
                 drain_at_end=self._options["drain"] == "true",
                 most_entries=int(most) if most else None,
             )

@@ -15,9 +15,9 @@ from anabranch.spark.spec import FlowProgram
 from anabranch.state.manifest import Manifest, plain_json
 
 MAY_CHANGE = (
-    "Stateless steps, sinks that are added at the end, triggers, admission and delays may change; "
+    "Stateless steps, sources, sinks and their order, triggers, admission and delays may change; "
     "a processor may get further fields that have a default; stateful operators (their names, keys, windows, "
-    "aggregates and fields), the order of sources and sinks, the number of buckets and the strategy may not."
+    "aggregates and fields), the number of buckets and the strategy may not."
 )
 
 
@@ -34,7 +34,7 @@ def describe_flow(program: FlowProgram, buckets: int, strategy: str) -> dict[str
             if program.plan.is_global(node.id):
                 # What was merged into a store is there, and nowhere in the checkpoint.
                 operators[node.operation.name]["exchange"] = "global"
-    described = {"operators": operators, "sources": len(program.sources), "buckets": buckets, "strategy": strategy}
+    described = {"operators": operators, "buckets": buckets, "strategy": strategy}
     return dict(plain_json(described))
 
 
@@ -54,7 +54,7 @@ def refuse_changed_flow(manifest: Manifest, flow: str, structure: Mapping[str, A
             differences += _compare_operators(name, before, after)
     differences += [
         f"{field} was {old.get(field)} and is {structure.get(field)}"
-        for field in ("sources", "buckets", "strategy")
+        for field in ("buckets", "strategy")
         if old.get(field) != structure.get(field)
     ]
     if differences:

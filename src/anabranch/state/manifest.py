@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from anabranch.errors import CheckpointError, StateDamaged
 from anabranch.model import RunRef, StagedFile
 from anabranch.model.exchanges import HeldLane
+from anabranch.state.checksums import checksum_of
 
 FORMAT_VERSION = 3
 """2 has routes in place of a bucket map, handoffs, and rows of runs that are gone; 3 has what readers hold back."""
@@ -195,7 +195,7 @@ class Manifest:
     def encode(self) -> bytes:
         """Return the file's text: the manifest and the checksum of itself."""
         body = self.to_json()
-        return json.dumps({"checksum": _checksum(body), "manifest": body}, separators=(",", ":")).encode()
+        return json.dumps({"checksum": checksum_of(body), "manifest": body}, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, content: bytes, file: str) -> Manifest:
@@ -209,8 +209,8 @@ class Manifest:
             raise StateDamaged(msg) from error
         # The version comes first: another format may well compute its checksum differently.
         _check_version(version, file)
-        if checksum != _checksum(body):
-            msg = f"manifest {file} has checksum {_checksum(body)}, but says {checksum}"
+        if checksum != checksum_of(body):
+            msg = f"manifest {file} has checksum {checksum_of(body)}, but says {checksum}"
             raise StateDamaged(msg)
         return cls.from_json(body)
 
@@ -230,11 +230,6 @@ def _routes_of_format_1(bucket_map: Mapping[str, Any]) -> dict[str, Any]:
         "table": {"keys": [], "slots": [], "shares": []},
         "splitter": None,
     }
-
-
-def _checksum(body: Any) -> str:
-    text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
-    return f"crc32:{zlib.crc32(text):08x}"
 
 
 def _check_version(found: Any, file: str = "a manifest") -> None:

@@ -11,6 +11,7 @@ from anabranch.model import RunRef
 from anabranch.state.checkpoint import Checkpoint, commit_file
 from anabranch.state.runs import RunDamaged, RunFiles, check_content, open_content
 from anabranch.state.slots import RunsOfSlot, join_ranges
+from anabranch.state.split_log import BEFORE_FIRST, SplitLog
 from anabranch.state.store import Store
 
 Outcome = TypeVar("Outcome")
@@ -51,7 +52,8 @@ class _Use:
 def verify(checkpoint: Checkpoint, batches: Sequence[int] | None = None) -> list[Problem]:
     """Read every file of the batches (all that are kept, unless said) and return what is wrong, by file name.
 
-    Files that only serve to rebuild others are looked at when those are damaged.
+    That is their manifests, what the split log says of them, and their runs. Files that only serve to rebuild others
+    are looked at when those are damaged.
     """
     problems: list[Problem] = []
     uses: dict[str, list[_Use]] = {}
@@ -61,6 +63,7 @@ def verify(checkpoint: Checkpoint, batches: Sequence[int] | None = None) -> list
                 uses.setdefault(use.ref.file, []).append(use)
         except CheckpointError as error:
             problems.append(Problem(commit_file(batch), "manifest", str(error), None, None, (batch,)))
+    problems += _unread_entries(checkpoint, batches)
     for file, found in sorted(uses.items()):
         damage = _damage_of(checkpoint.store, found[0].ref)
         if damage is None:
@@ -86,7 +89,8 @@ def explain_damage(checkpoint: Checkpoint, damage: str) -> StateDamaged:
     lines = [damage]
     latest = checkpoint.batches()[-1:]
     for problem in verify(checkpoint, latest):
-        lines.append(f"{problem.detail} (operator {problem.operator}, slot {problem.slot})")
+        where = f" (operator {problem.operator}, slot {problem.slot})" if problem.operator is not None else ""
+        lines.append(f"{problem.detail}{where}")
     intact = newest_intact_batch(checkpoint)
     lines.append(
         f"batch {intact} is intact; to return to it: anabranch state rollback --to {intact}"
@@ -133,6 +137,22 @@ def _fall_back(runs: Sequence[RunRef], damage: RunDamaged, files: RunFiles) -> t
         msg = f"{damage}, and so is what it was merged from: {error}"
         raise RunDamaged(msg, damaged.file) from error
     return (*runs[:position], *sources.runs(), *runs[position + 1 :])
+
+
+def _unread_entries(checkpoint: Checkpoint, batches: Sequence[int] | None) -> Iterator[Problem]:
+    """Yield what is wrong with the entries of the split log that the batch behind each of these is planned from."""
+    log = SplitLog(checkpoint.store)
+    for batch in checkpoint.batches() if batches is None else batches:
+        try:
+            offset = checkpoint.load(batch).end_offset
+        except CheckpointError:
+            continue  # That is a problem of its own.
+        entry = BEFORE_FIRST if offset is None else offset["entry"]
+        detail = None if entry == BEFORE_FIRST else log.problem_with(entry)
+        if detail is not None:
+            file = log.file_of(entry)
+            kind: Literal["missing", "damaged"] = "damaged" if checkpoint.store.exists(file) else "missing"
+            yield Problem(file, kind, detail, None, None, (batch,))
 
 
 def _uses_of(checkpoint: Checkpoint, batch: int) -> Iterator[_Use]:

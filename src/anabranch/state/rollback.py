@@ -12,6 +12,7 @@ from anabranch.state.checkpoint import COMMITS, Checkpoint, commit_file
 from anabranch.state.epochs import Owner, take_epoch
 from anabranch.state.manifest import Manifest
 from anabranch.state.repair import newest_intact_batch, verify
+from anabranch.state.split_log import SplitLog
 
 SPARK_LOGS = ("spark/offsets", "spark/commits")
 """Spark names the entries of its logs by batch number, with a checksum file ``.<number>.crc`` beside each."""
@@ -51,6 +52,8 @@ def roll_back(
             checkpoint.store.rename(commit_file(batch), f"{COMMITS}/rolled-back/{lease.epoch:08d}/{kept_as}")
         checkpoint.forget(undone)
         _cut_spark_logs(checkpoint, to_batch)
+        if target.end_offset is not None:
+            SplitLog(checkpoint.store).forget_unreachable(target.end_offset["entry"])
     finally:
         lease.release()
     return Rollback(target, lease.epoch, tuple(undone), results)
@@ -68,7 +71,28 @@ def _check_target(checkpoint: Checkpoint, to_batch: int) -> Manifest:
         advice = f"the newest intact batch is {intact}" if intact is not None else "no kept batch is intact"
         msg = f"cannot return to batch {to_batch}: {problems[0].detail}; {advice}"
         raise StateDamaged(msg)
+    _check_spark_logs(checkpoint, to_batch)
     return checkpoint.load(to_batch)
+
+
+def _check_spark_logs(checkpoint: Checkpoint, to_batch: int) -> None:
+    """Raise ``CheckpointError`` if Spark does not know the batch any more: it would begin again with batch 0."""
+    if to_batch < 0:
+        return
+    missing = [log for log in SPARK_LOGS if not _knows(checkpoint, to_batch, log)]
+    # A batch that was committed here and not yet by Spark is the latest: Spark runs it again, and its manifest stands.
+    if missing and (missing != ["spark/commits"] or to_batch != checkpoint.batches()[-1]):
+        kept = [batch for batch in checkpoint.batches() if all(_knows(checkpoint, batch, log) for log in SPARK_LOGS)]
+        advice = f"it knows batches {kept[0]} to {kept[-1]}" if kept else "restore the checkpoint from a copy"
+        msg = (
+            f"cannot return to batch {to_batch} of {checkpoint.store.url}: {missing[0]}/{to_batch} is gone, so Spark "
+            f"does not know this batch any more; {advice}"
+        )
+        raise CheckpointError(msg)
+
+
+def _knows(checkpoint: Checkpoint, batch: int, log: str) -> bool:
+    return checkpoint.store.exists(f"{log}/{batch}")
 
 
 def _results_of(checkpoint: Checkpoint, batch: int) -> Mapping[int, tuple[StagedFile, ...]] | None:

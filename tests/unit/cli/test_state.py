@@ -29,6 +29,7 @@ from anabranch.routing.routes import Routes
 from anabranch.state import Checkpoint, LevelState, Manifest, RunFiles, WriteName, open_store
 from unit.cli.flows import write_flow
 from unit.operators.memory_state import MemoryState
+from unit.state.builders import write_logs
 
 WINDOW_US = 1_760_000_000_000_000
 STRUCTURE = {"operators": {"agg": {"keys": {"sensor": "Int64"}}}, "sources": 1, "buckets": 4}
@@ -46,6 +47,7 @@ def state(tmp_path: Path) -> Path:
     checkpoint = Checkpoint(open_store(folder))
     sink = parquet(tmp_path / "alerts")
     runs: list[RunRef] = []
+    write_logs(checkpoint.store, 4)
     for batch in range(4):
         runs.append(RunFiles(checkpoint.store, "state/0/0", WriteName(1, batch, 0, "cafe")).write(rows_of(batch)))
         result = sink.encode(pl.DataFrame({"batch": [batch]}))

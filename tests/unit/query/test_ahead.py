@@ -15,7 +15,7 @@ from anabranch.errors import FlowError
 from anabranch.query.plan import Plan, make_plan
 from anabranch.query.streams import Stream
 from anabranch.spark.ahead import check_ahead, find_partitioner, pack_by_partition
-from anabranch.spark.split_log import LogEntry
+from anabranch.state.split_log import LogEntry
 
 SCHEMA = {"sensor": pl.Int64, "ts": pl.Datetime("us"), "volts": pl.Float64}
 BY_SENSOR = ab.Partitioner("hash", partitions=4, keys="sensor")
@@ -126,12 +126,12 @@ def test_sources_that_were_partitioned_differently_are_refused() -> None:
 def test_splits_go_to_the_task_of_their_partitions_number() -> None:
     names = ["readings/2", "readings/0", "other/2", "p=0"]
     entry = LogEntry(0, tuple((0, {"partition": name}) for name in names))
-    packed = pack_by_partition([entry], ["kafka"])
+    packed = pack_by_partition([entry], {0: "kafka"})
     assert [[ordinal for ordinal, _, _ in pack] for pack in packed] == [[1, 3], [], [0, 2]]
 
 
 def test_no_splits_make_no_packs() -> None:
-    assert pack_by_partition([], ["kafka"]) == []
+    assert pack_by_partition([], {0: "kafka"}) == []
 
 
 def test_flows_with_partitioners_can_be_pickled(tmp_path: Path) -> None:

@@ -266,3 +266,21 @@ def test_what_is_no_flow_file_is_refused_with_the_forms(reference: str) -> None:
 def test_missing_file_names_its_neighbours(folder: Path) -> None:
     with pytest.raises(FlowError, match=r"no such flow file; did you mean 'flow\.yaml'\? beside it are flow\.py"):
         load_flow(folder / "flows.yaml")
+
+
+def test_sources_are_named_as_in_the_file_and_sinks_as_it_says(tmp_path: Path) -> None:
+    flow = load(
+        tmp_path,
+        """
+flow: named
+sources:
+  north: {files: {path: n, schema: {sensor: Int64}, formerly: arctic}}
+  south: {files: {path: s, schema: {sensor: Int64}}}
+streams:
+  both:
+    from: [north, south]
+    to: [{parquet: {path: out/, name: results, formerly: alerts}}, console]
+""",
+    )
+    assert [(spring.name, spring.formerly) for spring in flow.springs()] == [("north", "arctic"), ("south", None)]
+    assert [(output.name, output.formerly) for output in flow.outputs()] == [("results", "alerts"), (None, None)]

@@ -25,7 +25,7 @@ def make_program(build: Build, checkpoint: Path | str, slots: int = 2) -> FlowPr
     build(flow.read(source).watermark("ts", delay="1s"))
     return FlowProgram(
         plan=make_plan(flow, slots, "operator-set"),
-        sources=tuple(flow.sources),
+        sources=dict(enumerate(flow.sources)),
         sinks={},
         checkpoint=str(checkpoint),
         local_merge=True,

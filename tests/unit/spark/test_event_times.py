@@ -52,7 +52,7 @@ class Reading:
         self.plan: Plan = make_plan(flow, 2, strategy)
         self.program = FlowProgram(
             plan=self.plan,
-            sources=tuple(flow.sources),
+            sources=dict(enumerate(flow.sources)),
             sinks={DEAD_LETTER: ab.json_lines(str(folder / "dead"))},
             checkpoint=str(folder / "checkpoint"),
             local_merge=True,

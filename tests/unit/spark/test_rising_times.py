@@ -62,7 +62,9 @@ class Batch:
         flow = ab.Flow("test")
         build(flow.read(self.source)).write(self.sink)
         self.plan = make_plan(flow, SLOTS)
-        self.program = FlowProgram(self.plan, tuple(flow.sources), {0: self.sink}, str(folder / "checkpoint"), True)
+        self.program = FlowProgram(
+            self.plan, dict(enumerate(flow.sources)), {0: self.sink}, str(folder / "checkpoint"), True
+        )
         self.readers = readers
         self.slots = slots[: self.plan.hops]
         self.slots_of = {node.id: slots[self.plan.level_of(node.id) - 1] for node in self.plan.stateful}

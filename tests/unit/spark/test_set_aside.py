@@ -15,9 +15,10 @@ from anabranch.errors import CheckpointError, Fenced
 from anabranch.model import Split
 from anabranch.spark.set_aside import leave_out
 from anabranch.spark.skipping import BY_COMMAND, skip_file
-from anabranch.spark.split_log import SplitLog, SplitSteps, StepRequest
+from anabranch.spark.split_steps import SplitSteps, StepRequest
 from anabranch.state import Checkpoint, Manifest, open_store
 from anabranch.state.epochs import Owner, take_epoch
+from anabranch.state.split_log import SplitLog
 
 
 def test_one_split_of_a_set_aside_file_brings_its_letter_whoever_reads_it() -> None:
@@ -43,7 +44,7 @@ def plan(folder: Path, entries: int, committed: int, **limits: Any) -> Checkpoin
     """Return a checkpoint whose flow has planned some entries and committed the first few of them."""
     checkpoint = Checkpoint(open_store(folder / "state"))
     planner = files(folder / "in", schema={"k": int}, **limits).planner()
-    steps = SplitSteps(SplitLog(checkpoint.store), [planner], drain_at_end=False)
+    steps = SplitSteps(SplitLog(checkpoint.store), {0: planner}, drain_at_end=False)
     for number in range(entries):
         steps.next_after(number - 1, StepRequest(), float(number))
     for batch in range(committed):

@@ -26,7 +26,9 @@ def structure_of(build: Build) -> dict[str, object]:
     flow = ab.Flow("volts")
     frame = pl.DataFrame(schema={"sensor": pl.Int64, "ts": pl.Datetime("us"), "volts": pl.Float64})
     build(flow.read(ab.memory(frame))).write(ab.to_memory())
-    program = FlowProgram(make_plan(flow, 2), tuple(flow.sources), dict(enumerate(flow.sinks)), "memory://x", True)
+    program = FlowProgram(
+        make_plan(flow, 2), dict(enumerate(flow.sources)), dict(enumerate(flow.sinks)), "memory://x", True
+    )
     return describe_flow(program, 512, "operator-set")
 
 

@@ -14,6 +14,7 @@ from anabranch.model import HASH, WINDOW, RunRef
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
 from anabranch.state import Checkpoint, LevelState, Manifest, RunFiles, RunsOfSlot, Store, WriteName
+from anabranch.state.split_log import LogEntry, SplitLog
 
 # Children of this process would inherit the threads of its libraries in an unknown state; those of a server that
 # has loaded the modules and done nothing start clean, and fast.
@@ -90,3 +91,14 @@ class Clock:
 
     def __call__(self) -> float:
         return self.seconds
+
+
+def write_logs(store: Store, count: int) -> None:
+    """Write what Spark and the process that plans splits leave of so many batches."""
+    for batch in range(count):
+        SplitLog(store).append(LogEntry(batch))
+        for log in ("offsets", "commits"):
+            store.write(f"spark/{log}/{batch}", b"v1")
+            store.write(f"spark/{log}/.{batch}.crc", b"crc")
+    store.write("spark/metadata", b"{}")
+    store.write("spark/sources/0/9", b"v1")

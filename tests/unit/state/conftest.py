@@ -5,17 +5,22 @@ from pathlib import Path
 import pytest
 
 from anabranch.state import Checkpoint, Store, open_store
+from unit.state.builders import write_logs
 
 
 @pytest.fixture(params=["local", "memory"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """Every behaviour holds on a local disk and on an object store."""
-    return open_store(tmp_path / "checkpoint") if request.param == "local" else open_store(f"memory://{tmp_path}")
+    opened = open_store(tmp_path / "checkpoint" if request.param == "local" else f"memory://{tmp_path}")
+    write_logs(opened, 20)
+    return opened
 
 
 @pytest.fixture
 def local_store(tmp_path: Path) -> Store:
-    return open_store(tmp_path / "checkpoint")
+    opened = open_store(tmp_path / "checkpoint")
+    write_logs(opened, 20)
+    return opened
 
 
 @pytest.fixture

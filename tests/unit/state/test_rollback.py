@@ -7,18 +7,10 @@ from anabranch.model import StagedFile
 from anabranch.state import Checkpoint, Owner, Store, take_epoch
 from anabranch.state.retention import Retention
 from anabranch.state.rollback import roll_back
+from anabranch.state.split_log import SplitLog
 from unit.state.builders import Clock, commit_batches, manifest, run_files, unwindowed
 
 HERE = Owner.this_process()
-
-
-def write_spark_logs(store: Store, batches: int) -> None:
-    for log in ("offsets", "commits"):
-        for batch in range(batches):
-            store.write(f"spark/{log}/{batch}", b"v1")
-            store.write(f"spark/{log}/.{batch}.crc", b"crc")
-    store.write("spark/metadata", b"{}")
-    store.write("spark/sources/0/9", b"kept")
 
 
 def test_a_batch_becomes_the_latest_again(checkpoint: Checkpoint) -> None:
@@ -42,7 +34,6 @@ def test_the_flow_goes_on_from_there(checkpoint: Checkpoint) -> None:
 def test_spark_forgets_the_later_offsets_and_nothing_else(checkpoint: Checkpoint) -> None:
     store = checkpoint.store
     commit_batches(checkpoint, 12)
-    write_spark_logs(store, 12)
     roll_back(checkpoint, 9, HERE, Clock())
     for log in ("offsets", "commits"):
         left = {entry.name.rsplit("/", 1)[1] for entry in store.list(f"spark/{log}")}
@@ -106,7 +97,6 @@ def test_a_rollback_that_was_cut_short_is_finished_by_the_next(
     store: Store, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
     commit_batches(Checkpoint(store), 4)
-    write_spark_logs(store, 4)
     left = [steps]
 
     def counting(name: str) -> None:
@@ -144,3 +134,30 @@ def test_files_of_undone_batches_are_swept_once_their_batch_is_committed_again(s
         checkpoint.commit(manifest(batch, [ref], epoch=epoch + batch))
     swept = Retention(checkpoint).sweep(epoch + 2, 0.0)
     assert sorted(file.split("-")[1] for file in swept.files) == ["b000000000001", "b000000000002"]
+
+
+def test_a_batch_that_spark_has_forgotten_is_refused_before_anything_changes(checkpoint: Checkpoint) -> None:
+    store = checkpoint.store
+    commit_batches(checkpoint, 6)
+    store.delete([f"spark/{log}/{batch}" for log in ("offsets", "commits") for batch in range(3)])
+    before = {entry.name for folder in ("commits", "spark", "epochs", "sources") for entry in store.list(folder)}
+    with pytest.raises(CheckpointError, match="Spark does not know this batch any more; it knows batches 3 to 5"):
+        roll_back(checkpoint, 2, HERE, Clock())
+    assert {
+        entry.name for folder in ("commits", "spark", "epochs", "sources") for entry in store.list(folder)
+    } == before
+
+
+def test_a_batch_whose_entry_of_the_split_log_is_gone_is_refused(checkpoint: Checkpoint) -> None:
+    commit_batches(checkpoint, 4)
+    SplitLog(checkpoint.store).forget(2)
+    with pytest.raises(StateDamaged, match=r"sources/000000000002.json is missing.* the newest intact batch is 3"):
+        roll_back(checkpoint, 2, HERE, Clock())
+
+
+def test_entries_that_were_planned_upon_a_lost_one_are_forgotten(checkpoint: Checkpoint) -> None:
+    commit_batches(checkpoint, 6)
+    log = SplitLog(checkpoint.store)
+    log.forget(4)
+    roll_back(checkpoint, 2, HERE, Clock())
+    assert [number for number in range(20) if log.find(number) is not None] == [0, 1, 2, 3]

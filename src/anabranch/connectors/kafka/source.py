@@ -22,6 +22,7 @@ from anabranch.connectors.kafka.topics import Topic
 from anabranch.connectors.kafka.values import ValueFormat
 from anabranch.errors import FlowError, SourceError
 from anabranch.model import Admission, ReadOutcome, Split
+from anabranch.model.identities import Identity
 from anabranch.model.schema_forms import SchemaLike
 
 if TYPE_CHECKING:
@@ -54,6 +55,11 @@ class KafkaSource:
     def label(self) -> str:
         """Name the topics and their format."""
         return f"kafka {', '.join(self.topics)} ({self.format.name})"
+
+    @property
+    def identity(self) -> Identity:
+        """Name the topics; the servers that are asked for them may change."""
+        return Identity("kafka", tuple(sorted(self.topics)), {"servers": self.connection.servers})
 
     @property
     def schema(self) -> Mapping[str, pl.DataType]:

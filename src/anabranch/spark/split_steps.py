@@ -1,0 +1,107 @@
+"""Which splits a batch reads: the next entry of the split log, and how its splits are dealt to tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from anabranch.model import Split, SplitPlanner
+from anabranch.state.split_log import BEFORE_FIRST, LogEntry, SplitLog
+
+
+@dataclass(frozen=True, slots=True)
+class StepRequest:
+    """What the driver asks of the source besides data: an empty batch after an entry, a drain, a stop."""
+
+    tick_after: int | None = None
+    drain: bool = False
+
+
+class SplitSteps:
+    """Decides the next entry: data first, then a tick that was asked for, then the drain at the end."""
+
+    def __init__(
+        self,
+        log: SplitLog,
+        planners: Mapping[int, SplitPlanner],
+        *,
+        drain_at_end: bool,
+        most_entries: int | None = None,
+    ) -> None:
+        self._log = log
+        self._planners = dict(sorted(planners.items()))
+        self._drain_at_end = drain_at_end
+        self._most_entries = most_entries
+        self._bounded = False
+        self._planned_entries = 0
+
+    def bound(self) -> None:
+        """Read what is there now and nothing that comes later."""
+        self._bounded = True
+        for planner in self._planners.values():
+            planner.bound()
+
+    def next_after(self, number: int, request: StepRequest, now_seconds: float) -> int:
+        """Return the number of the entry to read after this one, or this one if there is nothing to do."""
+        if self._log.find(number + 1) is not None:
+            return number + 1
+        current = None if number == BEFORE_FIRST else self._log.load(number)
+        known = current.positions if current is not None else {}
+        # Where a source stood that was dropped is forgotten.
+        positions = {source: known[source] for source in map(str, self._planners) if source in known}
+        may_plan = self._most_entries is None or self._planned_entries < self._most_entries
+        splits: list[tuple[int, Split]] = []
+        problems: list[str] = []
+        for source, planner in self._planners.items() if may_plan else ():
+            planned = planner.plan(positions.get(str(source)), now_seconds)
+            problems += planned.problems
+            if planned.splits or planned.problems:
+                positions[str(source)] = planned.position
+            splits += [(source, split) for split in planned.splits]
+        drained = current is not None and current.drain
+        if splits:
+            self._planned_entries += 1
+            entry = LogEntry(number + 1, tuple(splits), positions, tuple(problems))
+        elif request.tick_after == number:
+            entry = LogEntry(number + 1, (), positions, tuple(problems))
+        elif not drained and (request.drain or (self._bounded and self._drain_at_end)):
+            entry = LogEntry(number + 1, (), positions, tuple(problems), drain=True)
+        else:
+            return number
+        return self._log.append(entry).number
+
+
+def pack(entries: Sequence[LogEntry], tasks: int) -> list[list[tuple[int, int, Split]]]:
+    """Deal the splits of a batch to at most this many tasks, as (ordinal, source, split), evenly by bytes.
+
+    Splits of a partition that follow each other stay together where that is fair: whoever reads one of them goes on
+    with the next without asking anew. Of all others the large ones come first, each to the task that has least. A
+    task's splits are in their own order: equal entries give equal tasks.
+    """
+    numbered = [
+        (ordinal, source, split)
+        for ordinal, (source, split) in enumerate(pair for entry in entries for pair in entry.splits)
+    ]
+    count = max(1, min(tasks, len(numbered)))
+    packed: list[list[tuple[int, int, Split]]] = [[] for _ in range(count)]
+    loads = [0.0] * count
+    in_line = [item for item in numbered if item[2].get("partition")]
+    in_line.sort(key=lambda item: (item[1], item[2]["partition"], item[0]))
+    share = max(1.0, sum(map(_bytes_of, in_line)) / count)
+    before = 0.0
+    for item in in_line:
+        # All splits laid end to end and cut into equal shares; each goes where its middle lies.
+        task = min(count - 1, int((before + _bytes_of(item) / 2) / share))
+        packed[task].append(item)
+        loads[task] += _bytes_of(item)
+        before += _bytes_of(item)
+    alone = [item for item in numbered if not item[2].get("partition")]
+    for item in sorted(alone, key=lambda item: (-_bytes_of(item), item[0])):
+        lightest = loads.index(min(loads))
+        packed[lightest].append(item)
+        loads[lightest] += _bytes_of(item)
+    return [sorted(items, key=lambda item: item[0]) for items in packed if items]
+
+
+def _bytes_of(item: tuple[int, int, Split]) -> float:
+    return float(item[2].get("bytes", 1))
