@@ -26,13 +26,15 @@ from anabranch.connectors.kafka_values import MessageStaging
 from anabranch.connectors.value_encoders import JsonEncoder, RawEncoder
 from anabranch.errors import SinkError
 from anabranch.model import HASH, StagedFile
-from anabranch.model.frame_texts import frame_from_text, frame_to_text
+from anabranch.model.frame_texts import frame_from_text, frame_to_text, key_as_text
+from anabranch.routing import hash_keys
 from anabranch.spark import packing
 from anabranch.spark.content_order import order_by_content
 from anabranch.spark.dead_letters import bury_rows
 from anabranch.spark.time_guard import find_rows_out_of_time
+from anabranch.state.inspect import read_text
 from anabranch.state.runs import decode_run, encode_run
-from contracts.column_values import ALL, OUT_OF_TIME
+from contracts.column_values import ALL, FLAT, OUT_OF_TIME
 from servers.mariadb import MariadbServer
 from servers.postgres import PostgresServer
 from servers.redis import RedisServer
@@ -264,3 +266,14 @@ def test_several_key_columns_are_json_and_hold_no_bytes() -> None:
     staging = make_staging(RawEncoder("v"), key=("x", "v"))
     with pytest.raises(SinkError, match="'v' is Binary, which JSON cannot hold"):
         staging.check({"x": pl.Int64(), "v": pl.Binary()})
+
+
+@by_type({name: column for name, column in FLAT.items() if not column.dtype.is_float()})
+def test_keys_of_every_type_are_hashed_shown_and_looked_for(column: pl.Series) -> None:
+    frame = column.to_frame("x")
+    assert hash_keys(frame.drop_nulls(), ["x"]).null_count() == 0
+    texts = frame.select(key_as_text("x", column.dtype)).to_series()
+    assert texts.dtype == pl.String
+    assert texts.is_null().to_list() == column.is_null().to_list()
+    for text in ("", "no value", "9" * 50, "+262143-01-01", "2026-01-01T00:00:00Z", "\x00"):
+        assert read_text(text, column.dtype).len() == 1

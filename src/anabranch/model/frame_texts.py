@@ -22,4 +22,8 @@ def frame_from_text(text: str) -> pl.DataFrame:
 
 def key_as_text(key: str, dtype: pl.DataType) -> pl.Expr:
     """Return a key column as people read it."""
-    return pl.col(key).bin.encode("hex") if dtype == pl.Binary else pl.col(key).cast(pl.String, strict=False)
+    if dtype == pl.Binary:
+        return pl.col(key).bin.encode("hex")
+    if isinstance(dtype, pl.Duration):
+        return pl.col(key).dt.to_string("iso")
+    return pl.col(key).cast(pl.String, strict=False)

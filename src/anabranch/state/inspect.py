@@ -123,10 +123,16 @@ def read_text(text: str, dtype: pl.DataType) -> pl.Series:
     if dtype == pl.Binary:
         return pl.Series([text.encode()])
     value = pl.Series([text])
-    if dtype == pl.Date:
-        return value.str.to_date(strict=False)
-    if isinstance(dtype, pl.Datetime):
-        return value.str.to_datetime(strict=False, time_unit=dtype.time_unit, time_zone=dtype.time_zone)
-    if dtype == pl.Boolean:
-        return value.str.to_lowercase().replace_strict({"true": True, "false": False}, default=None)
-    return value.cast(dtype, strict=False)
+    try:
+        if dtype == pl.Date:
+            return value.str.to_date(strict=False)
+        if dtype == pl.Time:
+            return value.str.to_time(strict=False)
+        if isinstance(dtype, pl.Datetime):
+            return value.str.to_datetime(strict=False, time_unit=dtype.time_unit, time_zone=dtype.time_zone)
+        if dtype == pl.Boolean:
+            return value.str.to_lowercase().replace_strict({"true": True, "false": False}, default=None)
+        return value.cast(dtype, strict=False)
+    except pl.exceptions.PolarsError:
+        # No form of a time that Polars knows, or a type that texts have none for.
+        return pl.Series([None], dtype=dtype)
