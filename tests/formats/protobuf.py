@@ -103,3 +103,9 @@ def cases(draw: st.DrawFn) -> Case:
             message.counts[key] = value
         made.append(draw(damaged(message.SerializeToString())))
     return Case(value_schema, made)
+
+
+def has_bad_text(message: Any) -> bool:
+    """Say whether a text is none: the library hands out bytes for such ones of the older syntax."""
+    texts = [message.text, *message.many_text, *message.counts]
+    return any(isinstance(text, bytes) for text in texts)

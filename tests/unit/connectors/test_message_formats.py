@@ -85,3 +85,14 @@ def test_json_values_are_read_back_as_they_were(frame: pl.DataFrame) -> None:
 @given(frame=frames(pl.Binary))
 def test_avro_values_are_read_back_as_they_were(frame: pl.DataFrame) -> None:
     properties.check_round_trip(AvroEncoder(None, "t"), properties.avro_decoder(frame.schema), frame)
+
+
+def test_protobuf_text_of_the_older_syntax_that_is_none_is_rejected() -> None:
+    from anabranch.connectors.kafka.protobuf_values import ProtobufValues, columns_of
+
+    schema = protobuf.describe("proto2")
+    bad = [b"B\x02\x00\x80", b"\xb2\x02\x01\xff"]
+    decoded = ProtobufValues(columns_of(schema), schema).decode(properties.messages_of([*bad, b"B\x01a"]))
+    assert [index for index, _ in decoded.faults] == [0, 1]
+    assert "found b'\\x00\\x80'" in decoded.faults[0][1]
+    assert decoded.frame.get_column("text").to_list() == ["a"]
