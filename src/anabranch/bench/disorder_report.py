@@ -83,7 +83,7 @@ def _build_table(runs: Sequence[DisorderRun]) -> Table:
             table.add_row(
                 "" if place else f"{late_pct} %",
                 f"[bold]{NAMES[run.system]}[/]" if run.system == PER_KEY else NAMES[run.system],
-                _format_rate(rate) if run.answer.equal else "[red]wrong answer[/]",
+                _format_rate(rate) if run.answer.equal else "[red]wrong[/]",
                 f"{own_rate / rate:.2f}" if compared and own_rate and rate else "",
                 f"{run.batch_seconds:.2f} s" if run.batch_seconds is not None else "–",
                 _format_share(run.late_rows, run.rows),

@@ -334,8 +334,9 @@ def make_report(runs: list[DisorderRun]) -> DisorderReport:
 
 def print_text(report: DisorderReport) -> str:
     text = StringIO()
-    print_report(report, Console(file=text, width=100))
-    return text.getvalue()
+    print_report(report, Console(file=text, width=80))
+    assert "…" not in text.getvalue(), "a table is cut at 80 columns"
+    return " ".join(text.getvalue().split())
 
 
 def test_the_report_shows_every_system_and_what_it_lost() -> None:

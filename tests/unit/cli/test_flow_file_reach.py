@@ -151,6 +151,20 @@ def test_late_rows_are_a_stream_under_the_name_that_their_step_gives(tmp_path: P
     assert [sink.label for sink in from_yaml.sinks][1] == f"json {tmp_path / 'late'}"
 
 
+def test_late_rows_of_a_file_are_those_of_python(tmp_path: Path) -> None:
+    aside = "  aside: {from: too-late, steps: [{filter: volts > 0}], to: {json_lines: late}}"
+    steps = "{key_by: sensor}, {watermark: {column: ts, delay: 2s}}, " + LATE_STEPS[0][0]
+    from_file = read(tmp_path, write_yaml(steps, more=aside), "flow.yaml")
+    flow = ab.Flow("reached")
+    columns = {"sensor": "Int64", "ts": "Datetime(ms)", "volts": "Float64"}
+    rows = flow.read(ab.files(tmp_path / "readings", schema=columns)).key_by("sensor").watermark("ts", delay="2s")
+    windows = rows.window("10s", late="side").agg(n=ab.count())
+    late = windows.late_rows()
+    windows.write(ab.console())
+    late.filter("volts > 0").write(ab.json_lines(tmp_path / "late"))
+    assert shape(from_file) == shape(flow)
+
+
 @pytest.mark.parametrize(
     ("steps", "more", "message"),
     [
