@@ -12,6 +12,15 @@ import polars as pl
 
 from anabranch.operators.unchanged_values import Keeps, make_keeps
 
+MISFITS = (
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    RuntimeError,
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+)
+"""What Polars and Python raise about values that do not fit: a Decimal of NaN, for one, makes Polars panic."""
 Check = Callable[[Any], Any]
 """Returns a value as it will be read again; raises ``TypeError`` that says what was found and what fits."""
 
@@ -123,7 +132,10 @@ def _check_date(dtype: pl.DataType, value: Any) -> Any:
 def _check_naive(dtype: pl.DataType, value: Any) -> Any:
     if not isinstance(value, datetime):
         raise _misfit(value, dtype)
-    naive = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+    try:
+        naive = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+    except OverflowError as error:
+        raise _misfit(value, dtype) from error
     if type(naive) is datetime and not naive.fold:
         return naive
     return datetime.combine(date(naive.year, naive.month, naive.day), naive.time().replace(fold=0))
@@ -172,14 +184,15 @@ def _check_by_polars(dtype: pl.DataType, value: Any) -> Any:
 
 
 def _convert_by_polars(dtype: pl.DataType, values: list[Any]) -> list[Any]:
+    described = values[0] if len(values) == 1 else values
     try:
         stored = pl.Series(values, dtype=dtype, strict=True)
-    # Of a number that no Decimal holds, Polars says RuntimeError.
-    except (TypeError, ValueError, OverflowError, RuntimeError, pl.exceptions.PolarsError) as error:
-        raise _misfit(values[0] if len(values) == 1 else values, dtype) from error
+        read = stored.to_list()
+    except MISFITS as error:
+        raise _misfit(described, dtype) from error
     if stored.dtype != dtype:
-        raise _misfit(values[0] if len(values) == 1 else values, dtype)
-    return stored.to_list()
+        raise _misfit(described, dtype)
+    return read
 
 
 def _instance(dtype: Any) -> pl.DataType:

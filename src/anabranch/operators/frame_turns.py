@@ -20,7 +20,7 @@ from anabranch.operators.placed_frames import FrameError, conform, find_places
 from anabranch.operators.processors import FrameProcessor, FrameTime
 from anabranch.operators.single_rows import KeyBatch, drop_engine_columns
 from anabranch.operators.timers import from_us, watermark_from_us
-from anabranch.operators.turns import IS_LATE, STAGE, Outcome, Turns
+from anabranch.operators.turns import FAILURES, IS_LATE, STAGE, Outcome, Turns
 
 LATE, WATERMARK = "late", "watermark"
 """What rows have besides their own columns."""
@@ -102,7 +102,7 @@ class FrameRunner:
     ) -> tuple[pl.DataFrame | None, pl.DataFrame | None, pl.DataFrame | None]:
         try:
             outcome: Any = self._processor.process(rows, state, time)
-        except Exception as error:
+        except FAILURES as error:
             frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name == "process"]
             where = f" (line {frames[-1].lineno} of {frames[-1].filename.rsplit('/', 1)[-1]})" if frames else ""
             raise self._complain(f"{type(error).__name__}: {error}{where}") from error

@@ -34,6 +34,7 @@ from anabranch.operators.turns import (
     AFTER,
     ARRIVED,
     BEFORE,
+    FAILURES,
     IS_LATE,
     STAGE,
     Outcome,
@@ -78,7 +79,7 @@ class RowRunner:
             try:
                 time = RowTime(from_us(times_us[number]), watermarks[place], slot_watermark, now)
                 late[number] = bool(self._processor.is_late(row, time))
-            except Exception as error:
+            except FAILURES as error:
                 raise self._failed("is_late", batch, place, error) from error
         return late
 
@@ -101,7 +102,7 @@ class RowRunner:
                 self._take_turn(calls, handled, batch, place)
                 for field, kept in changes_of(state).items():
                     changed[field][place] = kept
-            except Exception as error:
+            except FAILURES as error:
                 raise self._failed(calls.method, batch, place, error) from error
             for domain, waiting in timers.changes().items():
                 changed[TIMER_COLUMNS[domain]][place] = waiting
@@ -178,7 +179,7 @@ class RowRunner:
             raise complain(self._processor, f"state.{name}", key, text)
         return align_by_key(column, np.fromiter(values, np.int64), len(batch.touched), dtype, old)
 
-    def _failed(self, method: str, batch: KeyBatch, place: int, error: Exception) -> Exception:
+    def _failed(self, method: str, batch: KeyBatch, place: int, error: BaseException) -> Exception:
         key = describe_key(batch.touched.keys, self._keys, place)
         frames = traceback.extract_tb(error.__traceback__)
         # The last line of the user's own method: what lies below it is ours or a library's.

@@ -11,8 +11,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.errors import FlowError
+from anabranch.operators.checked_values import MISFITS
 from anabranch.operators.single_rows import KeyBatch
 
+FAILURES = (Exception, pl.exceptions.PanicException)
+"""What a processor may fail with: a panic of Polars is no exception to Python."""
 STAGE = "__stage"
 """Int8: when in a batch a row is handled; see the constants below."""
 BEFORE, ARRIVED, AFTER = 0, 1, 2
@@ -56,8 +59,7 @@ def build_column(name: str, values: list[Any], dtype: pl.DataType) -> pl.Series 
     """Return values as a column of exactly this type; None if one of them does not fit."""
     try:
         column = pl.Series(name, values, dtype=dtype, strict=True)
-    # Of a number that no Decimal holds, Polars says RuntimeError.
-    except (TypeError, ValueError, OverflowError, RuntimeError, pl.exceptions.PolarsError):
+    except MISFITS:
         return None
     return column if column.dtype == dtype else None
 

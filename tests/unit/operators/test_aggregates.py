@@ -401,6 +401,22 @@ def test_every_operator_refuses_a_sum_beyond_its_type(
         kernel.advance([], False, state, OperatorTime(9, fire_us=END_OF_TIME))
 
 
+@pytest.mark.parametrize("window", [None, WindowSpec("tumbling", _SECOND, _SECOND)])
+@pytest.mark.parametrize(("dtype", "largest"), [(pl.Int64(), LARGEST), (pl.Decimal(38, 0), LARGEST_DECIMAL)])
+def test_parts_of_a_key_that_meet_refuse_a_sum_beyond_its_type(
+    window: WindowSpec | None, dtype: pl.DataType, largest: int
+) -> None:
+    """Where slots share a key, in a global store, and where the state of several slots is read."""
+    kernel = make_kernel(AggregateSpec(("key",), {"total": ab.sum("x")}, window, "ts" if window else None))
+    frame = pl.DataFrame({"key": [7], "ts": [datetime(1970, 1, 1)], "x": pl.Series([largest], dtype=dtype), ORDER: [0]})
+    part = kernel.combine(kernel.prepare(frame, OperatorTime(0)).frame)
+    part = part.with_columns(pl.lit(7, dtype=pl.UInt64).alias(HASH))
+    assert kernel.unite([part]).height == 1
+    for meet in (kernel.unite, kernel.meet):
+        with pytest.raises(FlowError, match="total=sum: for key=7"):
+            meet([part.with_columns(pl.lit(True).alias("__touched"))] * 2)
+
+
 def test_the_way_out_of_a_sum_beyond_int64_says_how_far_it_goes() -> None:
     with pytest.raises(
         FlowError, match=r"pl\.Decimal\(38\), which is exact up to 38 digits, or pl\.Float64, which rounds"

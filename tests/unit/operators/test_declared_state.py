@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -105,6 +105,11 @@ def test_a_struct_may_be_changed_in_place() -> None:
         ("day", datetime(2026, 1, 1)),
         ("price", "x"),
         ("price", Decimal("1E+40")),
+        ("price", Decimal("1E-400")),
+        ("price", Decimal("NaN")),
+        ("price", object()),
+        ("real", 10**400),
+        ("at", datetime.max.replace(tzinfo=timezone(timedelta(hours=-14)))),
         ("point", 5),
         ("totals", {1: 1}),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import polars as pl
@@ -220,6 +221,7 @@ def failing(body: Any) -> Processor:
         (lambda s, t: [{"text": "x", "more": 1}], "more too many"),
         (lambda s, t: t.at(5), "a time is a datetime, got int"),
         (lambda s, t: 1 // 0, "ZeroDivisionError"),
+        (lambda s, t: pl.Series([Decimal("NaN")]), "PanicException"),
     ],
 )
 def test_errors_name_the_processor_its_method_and_the_key(body: Any, words: str) -> None:
@@ -255,6 +257,7 @@ def frames(body: Any) -> FrameProcessor:
         (lambda f, s, t: (None, None, s.select("key", at=5)), "give a Datetime"),
         (lambda f, s, t: (None, None, s.select("key", at=pl.lit(EPOCH), domain=pl.lit("x"))), "domain is 'x'"),
         (lambda f, s, t: f.select("nothing"), "ColumnNotFoundError"),
+        (lambda f, s, t: pl.Series([Decimal("NaN")]), "PanicException"),
     ],
 )
 def test_what_frames_must_be_is_said(body: Any, words: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 import pickle
+import tempfile
 from collections.abc import Callable, Sequence
 from copy import copy, deepcopy
 from datetime import UTC, date, datetime, time, timedelta
@@ -20,13 +21,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.errors import FlowError
-from anabranch.model import HASH, Clock, OperatorTime, ProcessSpec
+from anabranch.model import HASH, Clock, OperatorTime, ProcessSpec, RunRef
 from anabranch.operators.declared_state import KeyState, changes_of, listed, mapped, value
 from anabranch.operators.kernels import make_kernel
 from anabranch.operators.processors import FrameProcessor, Processor
 from anabranch.operators.turns import build_column
+from anabranch.state.runs import RunFiles, WriteName
 from anabranch.state.slots import RunsOfSlot
-from unit.operators.many_slots import RunsInMemory
+from anabranch.state.store import open_store
 from unit.operators.streams import SCHEMA, Row, to_frame
 
 OUTPUT: dict[str, pl.DataType] = {"key": pl.Int64(), "text": pl.String()}
@@ -43,16 +45,18 @@ def cut(rows: Sequence[Row], ends: Sequence[int]) -> list[Sequence[Row]]:
 
 def run(processor: Any, batches: Sequence[Sequence[Row]], output: Any = None) -> list[dict[str, Any]]:
     """Return what a processor emits; between two batches nothing is left but the files of its slot."""
-    files: Any = RunsInMemory()
-    runs: tuple[Any, ...] = ()
+    runs: list[str] = []
     emitted = []
-    for number, rows in enumerate(batches):
-        kernel = make_kernel(ProcessSpec(("key",), processor(), SCHEMA, output or OUTPUT, None, Clock()))
-        state, at = RunsOfSlot(runs, files, files), OperatorTime(number)
-        prepared = kernel.prepare(to_frame(list(enumerate(rows))), at).frame
-        fired = kernel.advance([prepared.with_columns(pl.col("key").cast(pl.UInt64).alias(HASH))], False, state, at)
-        runs = state.runs()
-        emitted += fired.frame.to_dicts()
+    with tempfile.TemporaryDirectory() as folder:
+        for number, rows in enumerate(batches):
+            kernel = make_kernel(ProcessSpec(("key",), processor(), SCHEMA, output or OUTPUT, None, Clock()))
+            files = RunFiles(open_store(folder), "state/0/0", WriteName(1, number, 0, "x"))
+            state, at = RunsOfSlot([RunRef.from_json(run) for run in runs], files, files), OperatorTime(number)
+            prepared = kernel.prepare(to_frame(list(enumerate(rows))), at).frame
+            hashed = prepared.with_columns(pl.col("key").cast(pl.UInt64).alias(HASH))
+            fired = kernel.advance([hashed], False, state, at)
+            runs = [run.to_json() for run in state.runs()]
+            emitted += fired.frame.to_dicts()
     return emitted
 
 
@@ -538,12 +542,15 @@ def check_that_it_reads_as_stored(typed: Typed, data: st.DataObject) -> None:
     if "single" in Any_.state_fields:
         state.single = data.draw(values)
     at_once = {name: deepcopy(getattr(state, name)) for name in Any_.state_fields}
-    stored = {}
+    columns = [pl.Series(HASH, [0], dtype=pl.UInt64)]
     for name, kept in changes_of(state).items():
         column = build_column(name, [kept], Any_.state_fields[name].stored_type)
         assert column is not None, (name, kept)
-        stored[name] = column.to_list()[0]
-    later: Any = KeyState(Any_.state_fields, stored)
+        columns.append(column)
+    with tempfile.TemporaryDirectory() as folder:
+        files = RunFiles(open_store(folder), "state/0/0", WriteName(1, 0, 0, "x"))
+        read_again = files.read(RunRef.from_json(files.write(pl.DataFrame(columns)).to_json()))
+        later: Any = KeyState(Any_.state_fields, read_again.to_dicts()[0])
     read = {name: deepcopy(getattr(later, name)) for name in Any_.state_fields}
     assert repr(read) == repr(at_once)
 
