@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from anabranch.connectors.text_columns import convert_text, narrow_floats, to_datetime
-from anabranch.connectors.text_values import WORDS
+from anabranch.connectors.text_values import WORDS, is_utf8
 
 _LARGEST_TEXT_BYTES = 2**31 - 1
 """Places in a column of texts have 32 bits."""
@@ -60,7 +60,7 @@ def parse_alike_lines(text: bytes, schema: Mapping[str, pl.DataType]) -> pl.Data
     # More than there can be: pages that nothing is written to cost nothing, counting lines would.
     columns = _Columns(fields, suffix, len(text) // (sum(len(field.prefix) for field in fields) + len(suffix) + 1))
     is_ascii = columns.read(np.frombuffer(text, np.uint8), None)
-    if is_ascii is None or not (is_ascii or _is_utf8(text)):
+    if is_ascii is None or not (is_ascii or is_utf8(text)):
         return None
     return columns.to_frame(schema, [text])
 
@@ -94,7 +94,7 @@ def parse_placed_lines(
         if is_piece_ascii is None:
             return None
         is_ascii = is_ascii and is_piece_ascii
-    if not (is_ascii or _is_utf8(join())):
+    if not (is_ascii or is_utf8(join())):
         return None
     return columns.to_frame(schema, [piece.memory for piece in pieces])
 
@@ -213,11 +213,3 @@ def _to_column(kind: int, values: NDArray[Any], texts: Sequence[Any], declared: 
         return narrow_floats(pl.Series(values), declared)
     column = pl.Series(values).cast(declared, strict=False)
     return None if column.null_count() else column
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -96,27 +96,6 @@ def _read_digits(word: Any) -> Any:
 _read_eight_digits = compile_loop(_read_digits)
 
 
-def _make_view(text: NDArray[np.uint8], first: int, size: int, buffer: int) -> Any:
-    """Return a view: four bytes of length, then the text itself, or its beginning and where it lies."""
-    low, high = np.uint64(size), np.uint64(0)
-    if size > _INLINE_BYTES:
-        low |= _load(text, first) << np.uint64(32)
-        high = (np.uint64(first) << np.uint64(32)) | np.uint64(buffer)
-    elif size > 0 and first + _INLINE_BYTES <= len(text):
-        low |= (_load(text, first) & (_ALL_BITS >> np.uint64(64 - 8 * min(size, 4)))) << np.uint64(32)
-        if size > 4:
-            high = _load(text, first + 4) & (_ALL_BITS >> np.uint64(96 - 8 * size))
-    else:
-        for step in range(min(size, 4)):
-            low |= np.uint64(text[first + step]) << np.uint64(32 + 8 * step)
-        for step in range(4, size):
-            high |= np.uint64(text[first + step]) << np.uint64(8 * step - 32)
-    return low, high
-
-
-_view = compile_loop(_make_view)
-
-
 def _skip_number(text: NDArray[np.uint8], at: int) -> int:
     """Return the place behind a JSON number, -1 if there is none; there is a line end somewhere behind it."""
     at += text[at] == _MINUS
@@ -212,19 +191,31 @@ def _read_lines(  # noqa: PLR0911, PLR0912, PLR0913, PLR0915, PLR0917 - one loop
                         return -1, False
                     seen |= np.uint64(byte & _HIGH_BIT)
                     at += 1
-                if kind == TEXT:
-                    low, high = _view(text, first, at - first, buffer)
-                    texts[places[field], row, 0] = low
-                    texts[places[field], row, 1] = high
-                continue
-            if kind == WRITTEN_NUMBER:
+            elif kind == WRITTEN_NUMBER:
                 first = at
                 at = _pass_number(text, at)
                 if at < 0:
                     return -1, False
-                low, high = _view(text, first, at - first, buffer)
+            if kind in (TEXT, WRITTEN_NUMBER):
+                # A view: four bytes of length, then the text itself, or its beginning and where it lies.
+                size = at - first
+                low, high = np.uint64(size), np.uint64(0)
+                if size > _INLINE_BYTES:
+                    low |= _load(text, first) << np.uint64(32)
+                    high = (np.uint64(first) << np.uint64(32)) | np.uint64(buffer)
+                elif size > 0 and first + _INLINE_BYTES <= end:
+                    low |= (_load(text, first) & (_ALL_BITS >> np.uint64(64 - 8 * min(size, 4)))) << np.uint64(32)
+                    if size > 4:
+                        high = _load(text, first + 4) & (_ALL_BITS >> np.uint64(96 - 8 * size))
+                else:
+                    for step in range(min(size, 4)):
+                        low |= np.uint64(text[first + step]) << np.uint64(32 + 8 * step)
+                    for step in range(4, size):
+                        high |= np.uint64(text[first + step]) << np.uint64(8 * step - 32)
                 texts[places[field], row, 0] = low
                 texts[places[field], row, 1] = high
+                continue
+            if kind == SKIPPED_TEXT:
                 continue
             negative = text[at] == _MINUS
             at += negative

@@ -20,7 +20,7 @@ from anabranch.connectors.csv_records import (
 from anabranch.connectors.number_lines import WORTH_COMPILED_CODE_BYTES, NumberField, parse_number_lines
 from anabranch.connectors.rejects import sieve_lines
 from anabranch.connectors.text_columns import convert_text
-from anabranch.connectors.text_values import WORDS, is_leaf_type
+from anabranch.connectors.text_values import WORDS, is_leaf_type, is_utf8
 from anabranch.errors import FlowError
 from anabranch.model import ReadOutcome
 
@@ -90,8 +90,9 @@ class _UsualCsv:
             numbers = self._read_numbers(text)
             if numbers is not None:
                 return numbers
-        # The parser takes a return off any field's end, and quotes that stand oddly as it pleases.
-        if text.count(b"\r") != text.count(b"\r\n") or not is_regularly_quoted(text, self._dialect):
+        # The parser takes a return off any field's end, and quotes that stand oddly as it pleases; it does not look at
+        # columns that are not asked for.
+        if text.count(b"\r") != text.count(b"\r\n") or not (is_regularly_quoted(text, self._dialect) and is_utf8(text)):
             return None
         try:
             frame = (

@@ -48,6 +48,14 @@ class Misfit(Exception):
     """A value is not of its column's type; the text says why where that is not plain to see."""
 
 
+def is_utf8(text: bytes) -> bool:
+    """Say whether bytes are text."""
+    try:
+        return text.isascii() or text.decode() is not None
+    except UnicodeDecodeError:
+        return False
+
+
 def is_leaf_type(kind: pl.DataType) -> bool:
     """Say whether a single text can be of a type."""
     return kind.is_integer() or kind.is_float() or isinstance(kind, (pl.Boolean, pl.Decimal, *TIMES, *WORDS))
