@@ -186,6 +186,26 @@ def anchor_of(title: str) -> str:
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
+def prose_of(document: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", document.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_names_and_arguments_in_prose_exist(document: Path) -> None:
+    spans = re.findall(r"`([^`\n]+)`", prose_of(document))
+    assert [name for span in spans for name in re.findall(r"\bab\.(\w+)", span) if not hasattr(ab, name)] == []
+    for span in spans:
+        for public, name, arguments in re.findall(r"(ab\.)?\b(\w+)\(((?:[^()]|\([^()]*\))*)\)", span):
+            owners = [ab] if public else [ab.Flow, ab.Stream, ab.Handle, ab.Timers]
+            called = next((getattr(owner, name) for owner in owners if hasattr(owner, name)), None)
+            if called is None:
+                continue
+            parameters = inspect.signature(called).parameters
+            open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+            given = re.findall(r"(?:^|,\s*)(\w+)=", re.sub(r"\([^()]*\)", "", arguments))
+            assert open_ended or [argument for argument in given if argument not in parameters] == [], span
+
+
 def test_the_guide_names_every_setting_of_a_run() -> None:
     text = GUIDE.read_text(encoding="utf-8")
     assert [name for name in RunSettings.model_fields if f"| `{name}` |" not in text] == []
