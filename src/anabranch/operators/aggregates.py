@@ -30,14 +30,18 @@ from typing import Literal
 
 import polars as pl
 
+from anabranch.errors import FlowError
 from anabranch.model import BATCH, ORDER, TIME, Column
 
 Argument = str | pl.Expr
 """What is aggregated: a column's name or a Polars expression over rows."""
 
 
-def as_expression(argument: Argument) -> pl.Expr:
+def as_expression(argument: object) -> pl.Expr:
     """Return the expression that an aggregate's argument stands for."""
+    if not isinstance(argument, str | pl.Expr):
+        msg = f"an aggregate takes a column's name or a Polars expression, found {argument!r}"
+        raise FlowError(msg)
     return pl.col(argument) if isinstance(argument, str) else argument
 
 

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import polars as pl
+
 from anabranch.errors import AnabranchError, FlowError, name_alternatives
 from anabranch.model import Aggregate, Sink
 from anabranch.model.balance import Balance, Trigger
@@ -324,7 +326,7 @@ def _call(constructor: Callable[..., Any], call: Call, around: Surroundings) -> 
         return constructor(*bound.args, **bound.kwargs)
     except AnabranchError:
         raise
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
         msg = f"{call.name}: {error}; its arguments are {', '.join(parameters)}"
         raise FlowError(msg) from error
 

@@ -36,6 +36,13 @@ from anabranch.query.flow_steps import STEPS, Step
 from anabranch.query.plan import Strategy
 
 MOST_PROBLEMS_SHOWN = 8
+_WANTED = {
+    "dict_type": "give a mapping of names",
+    "list_type": "give a list",
+    "string_type": "give a text",
+    "too_short": "give at least one",
+}
+"""What stands in place of the validator's own words."""
 
 
 def _check_trigger(value: Any) -> Any:
@@ -119,10 +126,16 @@ def _explain_problem(detail: dict[str, Any]) -> str:
         case "value_error":
             return place + str(detail["ctx"]["error"])
         case "union_tag_not_found" | "union_tag_invalid":
-            verb = str(next(iter(found), "")) if isinstance(found, Mapping) else str(found)
+            if not isinstance(found, Mapping):
+                return (
+                    f"{place}is {describe_found(found)}; a step is a mapping of its name, such as {{filter: volts > 0}}"
+                )
+            verb = str(next(iter(found), ""))
             return f"{place}unknown step {verb!r}; {name_alternatives(verb, STEPS, 'steps are')}"
         case "literal_error":
             return f"{place}is {describe_found(found)}; allowed are {detail['ctx']['expected']}"
+        case "dict_type" | "list_type" | "string_type" | "too_short" as kind:
+            return f"{place}is {describe_found(found)}; {_WANTED[kind]}"
         case _:
             return f"{place}is {describe_found(found)}; {detail['msg'][0].lower()}{detail['msg'][1:]}"
 

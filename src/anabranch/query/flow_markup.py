@@ -107,6 +107,7 @@ def read_xml(text: str, where: str) -> object:
 
 
 def _read_flow(root: Element) -> dict[str, Any]:
+    _refuse_text(root)
     flow: dict[str, Any] = {}
     for key, value in root.attrib.items():
         flow["flow" if key == "name" else key] = value
@@ -115,6 +116,7 @@ def _read_flow(root: Element) -> dict[str, Any]:
             case "python":
                 flow.setdefault("python", []).append(_text(child))
             case "source":
+                _refuse_attributes(child, "name")
                 _add_named(flow.setdefault("sources", {}), child, _read_call(child))
             case "stream":
                 _add_named(flow.setdefault("streams", {}), child, _read_stream(child))
@@ -140,6 +142,7 @@ def _add_named(target: dict[str, Any], element: Element, value: Any) -> None:
 
 
 def _read_stream(element: Element) -> dict[str, Any]:
+    _refuse_text(element)
     stream: dict[str, Any] = {key: value for key, value in element.attrib.items() if key != "name"}
     if "from" in stream:
         stream["from"] = [name.strip() for name in stream["from"].split(",")]
@@ -148,8 +151,12 @@ def _read_stream(element: Element) -> dict[str, Any]:
         if child.tag == "from":
             stream.setdefault("from", []).append(_text(child))
         elif child.tag == "to":
-            sinks: list[Any] = [_read_arguments(sink) for sink in child]
-            stream.setdefault("to", []).extend(sinks or [_text(child)])
+            _refuse_attributes(child)
+            sinks: list[Any] = [_read_arguments(sink) for sink in child] or [_text(child)]
+            if not sinks[0]:
+                msg = "<to> is empty; name a sink in it: <to>console</to>, <to><parquet>alerts/</parquet></to>"
+                raise FlowError(msg)
+            stream.setdefault("to", []).extend(sinks)
         else:
             steps.append(_read_step(child))
     return stream | ({"steps": steps} if steps else {})
@@ -167,6 +174,7 @@ def _read_step(element: Element) -> dict[str, Any]:
         return {element.tag: _read_columns(element), **options}
     if element.tag == "agg":
         _refuse_attributes(element)
+        _refuse_text(element)
         return {"agg": {_name_of(child): _read_call(child) for child in element}, **options}
     return {element.tag: _read_fields(element), **options}
 
@@ -181,12 +189,19 @@ def _read_fields(element: Element) -> Any:
     return (fields if isinstance(fields, dict) else {}) | {call.tag: _read_call(call)}
 
 
-def _refuse_attributes(element: Element) -> None:
-    if element.attrib:
-        known = _OPTIONS.get(element.tag, ())
-        name = next(iter(element.attrib))
+def _refuse_attributes(element: Element, *allowed: str) -> None:
+    known = (*allowed, *_OPTIONS.get(element.tag, ()))
+    for name in [name for name in element.attrib if name not in allowed]:
         msg = f"<{element.tag}> has an attribute {name!r}; {name_alternatives(name, known, 'its attributes are')}"
         raise FlowError(msg)
+
+
+def _refuse_text(element: Element) -> None:
+    """Raise ``FlowError`` for text where only elements have a meaning."""
+    for text in (element.text, *(child.tail for child in element)):
+        if text and text.strip():
+            msg = f"<{element.tag}> holds the text {text.strip()!r}; it takes elements only"
+            raise FlowError(msg)
 
 
 def _read_columns(element: Element) -> Any:

@@ -313,3 +313,34 @@ def test_a_type_that_yaml_cut_at_its_comma_says_to_quote_it(tmp_path: Path) -> N
 def test_names_of_digits_stay_names_in_xml(tmp_path: Path) -> None:
     flow = read(tmp_path, write_xml("<to><parquet>0815</parquet></to><to><parquet>2026</parquet></to>"), "flow.xml")
     assert [sink.label for sink in flow.sinks[:2]] == [f"parquet {tmp_path / name}" for name in ("0815", "2026")]
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ("distinct", r"steps\[0\]: is 'distinct'; a step is a mapping of its name"),
+        ("{key_by: sensor}, {agg: }", r"agg: is empty; give a mapping of names"),
+        ("{key_by: sensor}, {agg: [count]}", r"agg: is a list of 1; give a mapping of names"),
+        ("{key_by: []}", r"key_by: is a list of 0; give at least one"),
+        ("{key_by: sensor}, {agg: {n: {sum: [{sql: volts **}]}}}", r"sql: unable to parse 'volts \*\*'"),
+        ("{key_by: sensor}, {agg: {n: {sum: {argument: [volts]}}}}", r"an aggregate takes a column's name or .* found"),
+        ("{lookup: {table: 'x:y', on: sensor, columns: [5]}}", r"columns: is a list of 1; give names of columns"),
+    ],
+)
+def test_mistakes_in_steps_say_what_to_write(tmp_path: Path, steps: str, message: str) -> None:
+    with pytest.raises(FlowError, match=message):
+        read(tmp_path, write_yaml(steps), "flow.yaml")
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ("forgotten", r"<stream> holds the text 'forgotten'; it takes elements only"),
+        ("<key_by>sensor</key_by><agg>count</agg>", r"<agg> holds the text 'count'"),
+        ("<to/>", r"<to> is empty; name a sink in it"),
+        ("<to sink='console'/>", r"<to> has an attribute 'sink'"),
+    ],
+)
+def test_mistakes_in_xml_are_not_passed_over(tmp_path: Path, steps: str, message: str) -> None:
+    with pytest.raises(FlowError, match=message):
+        read(tmp_path, write_xml(steps), "flow.xml")

@@ -16,7 +16,7 @@ from unit.query.flow_forms import load, minimal
     [
         (minimal(more="sink: x"), r"unknown field 'sink'; allowed are flow, python, sources, streams"),
         (minimal("[{fliter: volts > 0}]"), r"streams\.all\.steps\[0\]: unknown step 'fliter'; did you mean 'filter'\?"),
-        (minimal("[filter]"), r"streams\.all\.steps\[0\]: unknown step 'filter'"),
+        (minimal("[filter]"), r"streams\.all\.steps\[0\]: is 'filter'; a step is a mapping of its name"),
         (
             minimal("[{watermark: {colum: ts}}]"),
             r"steps\[0\]\.watermark: unknown field 'colum'; did you mean 'column'\? allowed are column, delay",
@@ -24,7 +24,7 @@ from unit.query.flow_forms import load, minimal
         (minimal("[{watermark: {delay: 2s}}]"), r"steps\[0\]\.watermark: the field 'column' is missing"),
         (minimal("[{watermark: {column: ts, delay: 2}}]"), r"steps\[0\]\.watermark\.delay: .*'10s'"),
         (minimal("[{filter: volts > 0, ttl: 1h}]"), r"steps\[0\]\.filter: unknown field 'ttl'; allowed are filter"),
-        (minimal("[{filter: 3}]"), r"steps\[0\]\.filter: is 3; input should be a valid string"),
+        (minimal("[{filter: 3}]"), r"steps\[0\]\.filter: is 3; give a text"),
         (minimal("[{filter: volt > 0}]"), r"streams\.all\.steps\[0\]: filter volt > 0: no column 'volt'"),
         (minimal("[{key_by: volts}]"), r"streams\.all\.steps\[0\]: key_by: 'volts' is Float64"),
         (minimal("[{key_by: sensor}, {agg: {x: {avg: volts}}}]"), r"steps\[1\]: unknown aggregate 'avg'; .*'mean'"),
