@@ -15,11 +15,15 @@ from typing import Any
 import polars as pl
 from hypothesis import strategies as st
 
+from anabranch.eventtime.last_ends import last_end_of
+from anabranch.eventtime.shared_clocks import OperatorClocks
 from anabranch.model import (
     BEGINNING_OF_TIME,
     END_OF_TIME,
+    FLOW_CLOCK,
     HASH,
     AggregateSpec,
+    Clock,
     DistinctSpec,
     OperatorSpec,
     OperatorTime,
@@ -35,7 +39,7 @@ from anabranch.routing import hash_keys
 from anabranch.state.runs import RunFiles, WriteName
 from anabranch.state.slots import RunsOfSlot
 from anabranch.state.store import open_store
-from unit.operators.moving import KEY_CLOCK, SPECS, is_drained
+from unit.operators.moving import AGGREGATES, KEY_CLOCK, SESSION, SLIDING, SPECS, TUMBLING, is_drained
 from unit.operators.streams import SCHEMA, SECOND_US, Row, to_frame
 
 DELAY_SECONDS = 2
@@ -71,15 +75,24 @@ class Timed(Processor):
         return {"text": f"{what} {state.hits} {state.last} {state.total}"}
 
 
+GROUP_CLOCK = Clock("group", KEY_CLOCK.delay_us, groups=2)
+SLOT_CLOCK = Clock("slot", KEY_CLOCK.delay_us)
 TOLD: dict[str, pl.DataType] = {"key": pl.Int64(), "text": pl.String()}
 CUT_SPECS: dict[str, OperatorSpec] = {
     **{
         name: spec
         for name, spec in SPECS.items()
-        # A time-to-live counts from the watermark of a batch; frames are a batch's; others have clocks of their own.
+        # A time-to-live counts from the watermark of a batch, frames are a batch's, and clocks without a delay have
+        # late rows.
         if not isinstance(spec, ProcessSpec) and getattr(spec, "ttl_us", None) is None
         if "group" not in name and "slot" not in name
     },
+    "windows by group": AggregateSpec(("key",), AGGREGATES, TUMBLING, "ts", clock=GROUP_CLOCK),
+    "windows by slot": AggregateSpec(("key",), AGGREGATES, SLIDING, "ts", clock=SLOT_CLOCK),
+    "sessions by group": AggregateSpec(("key",), AGGREGATES, SESSION, "ts", clock=GROUP_CLOCK),
+    "sessions by slot": AggregateSpec(("key",), AGGREGATES, SESSION, "ts", clock=SLOT_CLOCK),
+    "in order by slot": OrderSpec(("key",), "ts", SLOT_CLOCK),
+    "processor by group, in order": ProcessSpec(("key",), Timed(), SCHEMA, TOLD, "ts", GROUP_CLOCK, ordered=True),
     "processor in order": ProcessSpec(("key",), Timed(), SCHEMA, TOLD, "ts", ordered=True),
     "processor by key, in order": ProcessSpec(("key",), Timed(), SCHEMA, TOLD, "ts", KEY_CLOCK, ordered=True),
 }
@@ -131,6 +144,7 @@ def run_cut(spec: OperatorSpec, rows: Sequence[Row], cut: Cut) -> list[list[dict
     """Return what is emitted by batch; between two batches nothing is left but the slot's files."""
     edges = [0, *sorted(min(end, len(rows)) for end in cut.ends), len(rows)]
     watermark_us = fired_us = BEGINNING_OF_TIME
+    clocks = OperatorClocks()
     runs: list[str] = []
     emitted = []
     with tempfile.TemporaryDirectory() as folder:
@@ -146,6 +160,13 @@ def run_cut(spec: OperatorSpec, rows: Sequence[Row], cut: Cut) -> list[list[dict
             fire_us = END_OF_TIME if is_last else max(fire_us, fired_us)
             time = OperatorTime(batch, closed_us, fire_us, 0, fired_us)
             fired_us = fire_us
+            if (clock := _clock_of(spec)).per in {"group", "slot"}:
+                time = OperatorTime(
+                    batch,
+                    fire_us=END_OF_TIME if is_last else BEGINNING_OF_TIME,
+                    shared=clocks.shared(clock, 1),
+                    slot_closed_us=clocks.slot_closed_us(clock, 1),
+                ).on_slot(0, clock)
             combined = kernel.mergeable and cut.combined[batch % len(cut.combined)]
             received = []
             for frame in _split(rows[begin:end], cut.splits[batch % len(cut.splits)]):
@@ -158,8 +179,15 @@ def run_cut(spec: OperatorSpec, rows: Sequence[Row], cut: Cut) -> list[list[dict
             fired = kernel.advance(received, combined, state, time)
             assert not fired.late_rows
             runs = [run.to_json() for run in state.runs()]
+            groups = fired.group_latest_us or {}
+            clocks = clocks.advanced(clock, [fired.latest_us], groups, last_end_of(spec), now_us=0)
+            clocks = OperatorClocks.from_json(clocks.to_json())
             emitted.append(fired.frame.to_dicts())
     return emitted
+
+
+def _clock_of(spec: OperatorSpec) -> Clock:
+    return getattr(spec, "clock", FLOW_CLOCK)
 
 
 def _split(rows: Sequence[Row], count: int) -> list[pl.DataFrame]:

@@ -22,6 +22,7 @@ ROWS = [Row(at % 3, at // 2 - at % 2, at % 7, at / 4) for at in range(25)]
 @example(name="windows by key", rows=ROWS, cut=ROW_BY_ROW)
 @example(name="count windows", rows=ROWS, cut=ROW_BY_ROW)
 @example(name="processor in order", rows=ROWS, cut=ROW_BY_ROW)
+@example(name="windows by group", rows=ROWS, cut=ROW_BY_ROW)
 @example(name="in order", rows=ROWS, cut=ROW_BY_ROW)
 def test_results_do_not_depend_on_where_a_stream_is_cut(name: str, rows: list[Row], cut: Cut) -> None:
     check_cut(CUT_SPECS[name], rows, cut)
