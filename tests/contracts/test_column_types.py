@@ -22,8 +22,10 @@ from anabranch.connectors import postgres as ab_postgres
 from anabranch.connectors.encodings import encode_arrow
 from anabranch.connectors.global_stores.packed_rows import name_rows, pack_rows, unpack_rows
 from anabranch.connectors.global_stores.shown_values import as_meant, as_shown, form_of
+from anabranch.connectors.kafka.avro_values import AvroValues, columns_of
+from anabranch.connectors.kafka.protobuf_values import load_message
 from anabranch.connectors.kafka_values import MessageStaging
-from anabranch.connectors.value_encoders import JsonEncoder, RawEncoder
+from anabranch.connectors.value_encoders import AvroEncoder, JsonEncoder, ProtobufEncoder, RawEncoder
 from anabranch.errors import SinkError
 from anabranch.model import HASH, StagedFile
 from anabranch.model.frame_texts import frame_from_text, frame_to_text, key_as_text
@@ -35,6 +37,8 @@ from anabranch.spark.time_guard import find_rows_out_of_time
 from anabranch.state.inspect import read_text
 from anabranch.state.runs import decode_run, encode_run
 from contracts.column_values import ALL, FLAT, OUT_OF_TIME
+from formats import protobuf
+from formats.properties import messages_of
 from servers.mariadb import MariadbServer
 from servers.postgres import PostgresServer
 from servers.redis import RedisServer
@@ -277,3 +281,47 @@ def test_keys_of_every_type_are_hashed_shown_and_looked_for(column: pl.Series) -
     assert texts.is_null().to_list() == column.is_null().to_list()
     for text in ("", "no value", "9" * 50, "+262143-01-01", "2026-01-01T00:00:00Z", "\x00"):
         assert read_text(text, column.dtype).len() == 1
+
+
+_AVRO_TYPES = {
+    name
+    for name, column in FLAT.items()
+    if not isinstance(column.dtype, pl.Duration | pl.Time | pl.Null | pl.Float16 | pl.Int128 | pl.UInt128 | pl.UInt64)
+}
+
+
+def test_kafka_values_of_avro_hold_what_avro_has_types_for() -> None:
+    encoder = AvroEncoder(None, "types")
+    check_types(encoder, ALL.keys() - _AVRO_TYPES)
+    for name in _AVRO_TYPES:
+        frame = FLAT[name].to_frame("x")
+        text = json.dumps(encoder.schema_of(frame.schema))
+        decoded = AvroValues(columns_of(text), text).decode(messages_of(encoder.encode(frame)))
+        assert decoded.faults == []
+        # To the microsecond, and times without their zone.
+        wanted = frame.get_column("x")
+        if isinstance(wanted.dtype, pl.Datetime):
+            wanted = wanted.to_physical().cast(pl.Datetime(wanted.dtype.time_unit)).dt.cast_time_unit("us")
+        assert decoded.frame.get_column("x").cast(wanted.dtype).equals(wanted), name
+
+
+@pytest.mark.parametrize("field", [field.name for field in load_message(protobuf.describe("proto3")).DESCRIPTOR.fields])
+def test_what_a_protobuf_field_takes_is_known_before_the_first_batch(field: str) -> None:
+    encoder = ProtobufEncoder(protobuf.describe("proto3"))
+    taken = 0
+    for column in ALL.values():
+        frame = column.to_frame(field).drop_nulls()
+        try:
+            encoder.check(frame.schema)
+        except SinkError as error:
+            assert f"column {field!r} is " in str(error)
+            continue
+        taken += 1
+        try:
+            values = encoder.encode(frame)
+        except SinkError as error:
+            # Which numbers, texts and items there will be is not known before.
+            assert "a row cannot be written as Protobuf" in str(error)
+        else:
+            assert len(values) == frame.height
+    assert taken > 0

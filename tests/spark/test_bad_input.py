@@ -109,10 +109,13 @@ def test_bytes_durations_and_times_of_no_year_stop_no_flow(bench: FlowBench, tmp
         for text in path.read_text().splitlines()
     ]
     assert got.dead_rows == len(letters) == 3
-    by_reason = {letter["reason"].split(" outside")[0]: json.loads(letter["payload"]) for letter in letters}
-    assert by_reason["far holds a value"]["far"] == 6_248_426_000_000_000_000
-    assert by_reason["later holds a value"]["key"] == "AA=="
-    assert by_reason["null key key"]["lists"] is None
+    far_away, later, no_key = sorted(letters, key=lambda letter: letter["reason"].replace("column ", "").strip("'"))
+    assert "far" in far_away["reason"]
+    assert "6248426000000000000" in far_away["payload"]
+    assert later["reason"].startswith("later holds a value outside the times")
+    assert json.loads(later["payload"])["key"] == "AA=="
+    assert no_key["reason"] == "null key key"
+    assert json.loads(no_key["payload"])["lists"] is None
 
 
 def test_a_file_that_vanishes_before_it_is_read_stops_the_flow_and_nothing_is_lost(

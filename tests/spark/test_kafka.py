@@ -103,6 +103,26 @@ def test_a_flow_from_the_latest_sees_what_comes_while_it_stands_still(
     assert count_windows(sink) == expected
 
 
+def test_a_flow_sees_what_comes_to_an_added_topic_while_it_stands_still(
+    bench: FlowBench, kafka: KafkaBroker, topic: str
+) -> None:
+    added = f"{topic}-added"
+    kafka.create_topic(added, 3)
+    expected = send(kafka, topic, range(0, 20))
+    send(kafka, added, range(0, 20))
+    flow, sink = make_flow(ab.kafka(kafka.servers, topic, schema=SCHEMA))
+    checkpoint = bench.new_checkpoint()
+    bench.run_flow(flow, [sink], checkpoint=checkpoint, drain=False)
+    flow = ab.Flow("kafka")
+    both = ab.kafka(kafka.servers, [topic, added], schema=SCHEMA, start="latest")
+    windows = flow.read(both).watermark("ts", delay="2s").key_by("sensor").window("10s")
+    windows.agg(rows=ab.count()).write(sink)
+    bench.run_flow(flow, [sink], checkpoint=checkpoint, drain=False)
+    expected += send(kafka, added, range(20, 40))
+    bench.run_flow(flow, [sink], checkpoint=checkpoint)
+    assert count_windows(sink) == expected
+
+
 def test_a_flow_file_can_name_a_topic(bench: FlowBench, kafka: KafkaBroker, topic: str, tmp_path: Path) -> None:
     expected = send(kafka, topic, range(0, 20))
     (tmp_path / "flow.yaml").write_text(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,11 +9,11 @@ import polars as pl
 
 from anabranch.connectors.rejects import RAW_TEXT_LIMIT
 from anabranch.model import ReadOutcome
+from anabranch.model.json_texts import write_json_rows
 from anabranch.model.time_range import TIME_TYPES, describe_time_bounds, find_times_out_of_range
 
 _FLOAT_DIGITS = {"Float16": 11, "Float32": 24, "Float64": 53}
 """Bits of a whole number that a float holds exactly."""
-_REASON = "__reason"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +189,9 @@ def fit_rows(frame: pl.DataFrame, schema: Mapping[str, pl.DataType], kept: Seque
     rejected: tuple[tuple[str, str], ...] = ()
     if reasons:
         # The first column that does not fit names the reason, so that equal files give equal letters.
-        reason = pl.select(pl.coalesce(reasons)).to_series().alias(_REASON)
-        bad = frame.select(map(_showable, frame.iter_columns())).with_columns(reason).filter(reason.is_not_null())
-        rejected = tuple((str(row.pop(_REASON)), _as_text(row)) for row in bad.iter_rows(named=True))
+        reason = pl.select(pl.coalesce(reasons)).to_series()
+        texts = write_json_rows(frame.filter(reason.is_not_null())).str.slice(0, RAW_TEXT_LIMIT)
+        rejected = tuple(zip(reason.drop_nulls(), texts, strict=True))
         frame = frame.filter(reason.is_null())
     columns = [
         fits[column].value.alias(column) if column in fits else pl.lit(None, schema[column]).alias(column)
@@ -229,7 +228,3 @@ def _showable(column: pl.Series) -> pl.Series:
     # Polars gives up altogether on times of no year that it knows: such are shown as the numbers they are.
     is_strange = isinstance(column.dtype, pl.Duration) or find_times_out_of_range(column) is not None
     return column.to_physical() if is_strange else column
-
-
-def _as_text(row: dict[str, object]) -> str:
-    return json.dumps(row, default=str, ensure_ascii=False)[:RAW_TEXT_LIMIT]
