@@ -160,23 +160,53 @@ def test_a_batch_with_a_row_that_redis_refuses_is_not_done_and_is_written_whole_
     assert subject.rows() == rows_of(make_rows(1000, 5))
 
 
-def test_a_key_that_changes_its_type_after_it_was_looked_at_stops_the_batch(
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_key_that_changes_its_type_after_it_was_looked_at_leaves_the_batch_undone(
+    subject: RedisSubject, stage: Stage, monkeypatch: pytest.MonkeyPatch, restarted: bool, first: int
+) -> None:
+    sink = subject.opened()
+    if first:
+        sink.publish(0, stage(sink, make_rows(990, 1)), context())
+    staged = stage(sink, make_rows(1000, 3))
+    in_the_way = f"{subject.name}:1001"
+    check_keys = RedisHashSink._check_keys
+
+    def look_and_lose(self: RedisHashSink, *arguments: Any) -> None:
+        check_keys(self, *arguments)
+        monkeypatch.undo()
+        subject.server.client().set(in_the_way, "something else")
+
+    monkeypatch.setattr(RedisHashSink, "_check_keys", look_and_lose)
+    with pytest.raises(SinkError, match=f"'{in_the_way}' changed while the batch was written .*WRONGTYPE"):
+        sink.publish(first, staged, context())
+    subject.server.client().delete(in_the_way)
+    again = subject.make() if restarted else sink
+    again.claim("test", first)
+    again.publish(first, staged, context(epoch=2))
+    assert subject.rows() == rows_of(*[make_rows(990, 1)] * first, make_rows(1000, 3))
+
+
+def test_a_mark_that_could_not_be_taken_back_at_once_does_not_count(
     subject: RedisSubject, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = subject.opened()
     staged = stage(sink, make_rows(1000, 3))
     in_the_way = f"{subject.name}:1001"
-    watch_keys = type(sink)._watch_keys
+    check_keys = RedisHashSink._check_keys
 
     def look_and_lose(self: RedisHashSink, *arguments: Any) -> None:
-        watch_keys(self, *arguments)
+        check_keys(self, *arguments)
         monkeypatch.undo()
+        monkeypatch.setattr(RedisHashSink, "_undo", break_off)
         subject.server.client().set(in_the_way, "something else")
 
-    monkeypatch.setattr(type(sink), "_watch_keys", look_and_lose)
-    with pytest.raises(SinkError, match=f"'{in_the_way}' holds a string"):
-        sink.publish(0, staged, context())
-    subject.server.client().delete(in_the_way)
+    def break_off(self: RedisHashSink, client: Any) -> None:
+        monkeypatch.undo()
+        subject.server.client().delete(in_the_way)
+        raise ConnectionError("broken by the test")
+
+    monkeypatch.setattr(RedisHashSink, "_check_keys", look_and_lose)
     sink.publish(0, staged, context())
     assert subject.rows() == rows_of(make_rows(1000, 3))
 

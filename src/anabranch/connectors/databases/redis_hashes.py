@@ -35,6 +35,7 @@ ANSWER_SECONDS = 120.0
 _KEY = "__anabranch_key"
 _COMMANDS = "HSET, HDEL, DEL, EXPIRE, TYPE, GET, SET, WATCH, MULTI and EXEC"
 _KEYS_AT_ONCE = 5_000
+_REPAIR = "delete it, or choose another pattern, and start again"
 T = TypeVar("T")
 
 
@@ -44,6 +45,8 @@ class _Session:
 
     client: Any = None
     store: str | None = None
+    undone: tuple[Mark, Mark | None] | None = None
+    """A mark that stands though its batch was not written whole, and the one before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,37 +146,61 @@ class RedisHashSink(StagedByTasks):
     def _publish(self, client: Any, place: Place, given: Publication, staged: Sequence[tuple[StagedFile, str]]) -> None:
         with client.pipeline(transaction=True) as pipe:
             mark = self._watch_mark(pipe)
+            if self._session.undone is not None and mark == self._session.undone[0]:
+                mark = self._session.undone[1]
             if not is_due(mark, place, given, self._session.store):
                 return
             wanted = next_mark(mark, place, given)
             frame = read_staged(staged)
             commands = [] if frame is None else list(self._commands(frame))
-            self._watch_keys(pipe, client, list(dict.fromkeys(key for _, key, *_ in commands)))
+            self._check_keys(client, list(dict.fromkeys(key for _, key, *_ in commands)))
             pipe.multi()
             for command in commands:
                 pipe.execute_command(*command)
             pipe.set(self.mark_key, _write(wanted))
+            answers = pipe.execute(raise_on_error=False)
+        refused = [
+            (command[1], answer) for command, answer in zip(commands, answers, strict=False) if _is_error(answer)
+        ]
+        if refused:
+            self._session.undone = (wanted, mark)
+            self._undo(client)
+            key, reason = refused[0]
+            msg = f"{self.place}: the key {key!r} changed while the batch was written ({reason}); {_REPAIR}"
+            raise SinkError(msg)
+        self._session.store, self._session.undone = wanted.store, None
+
+    def _undo(self, client: Any) -> None:
+        """Take back the mark of a batch that was not written whole."""
+        with client.pipeline(transaction=True) as pipe:
+            pipe.watch(self.mark_key)
+            held = pipe.get(self.mark_key)
+            if self._session.undone is None or held != _write(self._session.undone[0]):
+                return
+            before = self._session.undone[1]
+            pipe.multi()
+            if before is None:
+                pipe.delete(self.mark_key)
+            else:
+                pipe.set(self.mark_key, _write(before))
             pipe.execute()
-        self._session.store = wanted.store
+        self._session.undone = None
 
-    def _watch_keys(self, pipe: Any, client: Any, keys: list[str]) -> None:
-        """Raise ``SinkError`` if a key holds something else than a hash; if one changes before the EXEC, that fails.
+    def _check_keys(self, client: Any, keys: list[str]) -> None:
+        """Raise ``SinkError`` if a key holds something else than a hash.
 
-        Redis does what it can of a MULTI: a command that fails in it does not undo the others, nor the mark.
+        Redis does what it can of a MULTI: a command that fails in it does not undo the others, nor the mark. To watch
+        the keys, too, would take the server as long as the square of their number.
         """
         for start in range(0, len(keys), _KEYS_AT_ONCE):
             some = keys[start : start + _KEYS_AT_ONCE]
-            pipe.watch(*some)
             with client.pipeline(transaction=False) as asked:
                 for key in some:
                     asked.type(key)
                 kinds = asked.execute()
             for key, kind in zip(some, kinds, strict=True):
                 if kind not in ("hash", "none"):
-                    msg = (
-                        f"{self.place}: the key {key!r} holds a {kind}, not a hash, so that nothing of the batch is "
-                        "written; delete it, or choose another pattern, and start again"
-                    )
+                    msg = f"{self.place}: the key {key!r} holds a {kind}, not a hash, so nothing is written; {_REPAIR}"
                     raise SinkError(msg)
 
     def _set_back(self, client: Any, after_batch: int) -> None:
@@ -253,6 +280,10 @@ def redis_hashes(
 
 def _connect(url: str) -> Any:
     return connect_redis(url, SinkError, answer_seconds=ANSWER_SECONDS, connect_seconds=CONNECT_SECONDS, decode=True)
+
+
+def _is_error(answer: Any) -> bool:
+    return isinstance(answer, import_redis(SinkError).RedisError)
 
 
 def _write(mark: Mark) -> str:
