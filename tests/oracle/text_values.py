@@ -67,7 +67,7 @@ def depth_of(value: Any) -> int:
     return deepest
 
 
-def json_value(value: Any, raw: str, kind: pl.DataType) -> Any:  # noqa: PLR0911 - one rule after the other
+def json_value(value: Any, raw: str | None, kind: pl.DataType) -> Any:  # noqa: PLR0911, PLR0912 - rule after rule
     """Return what a parsed JSON value is in a column, given how it was written."""
     if value is None:
         return None
@@ -89,7 +89,9 @@ def json_value(value: Any, raw: str, kind: pl.DataType) -> Any:  # noqa: PLR0911
             items = [json_value(item, rewrite(item), kind.inner) for item in value]
             return MALFORMED if any(item is MALFORMED for item in items) else items
         case pl.String() | pl.Categorical() | pl.Enum():
-            return text_value(str(value) if type(value) is str else raw, kind)
+            if type(value) is not str and raw is None:
+                raise Undecided
+            return text_value(str(value) if type(value) is str else str(raw), kind)
         case pl.Boolean():
             return value if isinstance(value, bool) else MALFORMED
         case pl.Decimal() | pl.Datetime():
@@ -102,12 +104,21 @@ def json_value(value: Any, raw: str, kind: pl.DataType) -> Any:  # noqa: PLR0911
             return text_value(str(value), kind) if type(value) is Number else MALFORMED
 
 
-def rewrite(value: Any) -> str:
-    """Return a value inside of another as ``wild_lines`` writes it: without blanks, numbers as they were."""
+def rewrite(value: Any) -> str | None:
+    """Return a value inside of another as ``wild_lines`` writes it: without blanks, numbers as they were.
+
+    None where a string may have been written in several ways.
+    """
     if isinstance(value, Pairs):
-        return "{" + ",".join(f"{json.dumps(name)}:{rewrite(item)}" for name, item in value) + "}"
+        parts = [(json.dumps(name, ensure_ascii=False), rewrite(item)) for name, item in value]
+        if any(part is None or not name.isascii() for name, part in parts):
+            return None
+        return "{" + ",".join(f"{name}:{part}" for name, part in parts) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(rewrite, value)) + "]"
+        items = [rewrite(item) for item in value]
+        return None if None in items else "[" + ",".join(filter(None, items)) + "]"
+    if type(value) is str and not re.fullmatch(r"[a-z]*", value):
+        return None
     return str(value) if type(value) is Number else json.dumps(value)
 
 

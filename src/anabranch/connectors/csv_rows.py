@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 from polars.exceptions import PanicException, PolarsError
 
 from anabranch.connectors.bad_files import BadFile
@@ -19,7 +20,7 @@ from anabranch.connectors.csv_records import (
 )
 from anabranch.connectors.number_lines import WORTH_COMPILED_CODE_BYTES, NumberField, parse_number_lines
 from anabranch.connectors.rejects import sieve_lines
-from anabranch.connectors.text_columns import convert_text
+from anabranch.connectors.text_columns import convert_text, narrow_floats
 from anabranch.connectors.text_values import WORDS, is_leaf_type, is_utf8
 from anabranch.errors import FlowError
 from anabranch.model import ReadOutcome
@@ -79,8 +80,11 @@ class _UsualCsv:
         self._dialect = dialect
         self._width = len(file_columns)
         self._file_columns = file_columns
-        # Short rows are filled with nulls; only a null in the last column can be such a row.
+        # Only a null in the last column can be a short row.
         self._last = file_columns[-1]
+        self._numbers: dict[str, pl.DataType] = {
+            column: kind for column, kind in schema.items() if kind.is_integer()
+        } | {column: pl.Float64() for column, kind in schema.items() if kind.is_float()}
 
     def parse(self, text: bytes) -> pl.DataFrame | None:
         """Return the declared columns; None if a record is malformed, or a matter for ``ExactCsv``."""
@@ -94,12 +98,23 @@ class _UsualCsv:
         # columns that are not asked for.
         if text.count(b"\r") != text.count(b"\r\n") or not (is_regularly_quoted(text, self._dialect) and is_utf8(text)):
             return None
+        # The parser reads numbers as they are meant here, but for blanks before them.
+        if self._numbers and not (b" " in text or b"\t" in text):
+            frame = self._scan(text, self._numbers)
+            # Too large a number has become infinite, as has one that was written so.
+            if frame is not None and all(column.is_finite().all() for column in frame.select(cs.float())):
+                return self._convert(frame)
+        frame = self._scan(text, {})
+        return None if frame is None else self._convert(frame)
+
+    def _scan(self, text: bytes, numbers: Mapping[str, pl.DataType]) -> pl.DataFrame | None:
+        """Return the declared columns, and the last, as text but for these; None if a record has no such fields."""
         try:
             frame = (
                 pl.scan_csv(
                     text,
                     has_header=False,
-                    schema=dict.fromkeys(self._file_columns, pl.String()),
+                    schema={column: numbers.get(column, pl.String()) for column in self._file_columns},
                     separator=self._dialect.separator,
                     quote_char=self._dialect.quote,
                     null_values=list(self._dialect.null_values) or None,
@@ -111,21 +126,23 @@ class _UsualCsv:
             return None
         if not self._dialect.quoted_newlines and _count_line_ends(text) != frame.height:
             return None  # A quoted line end, or blank lines.
-        if frame.get_column(self._last).null_count() and self._has_short_rows(text, frame.height):
-            return None
-        return self._convert(frame)
+        # The parser fills short rows with nulls, and passes over what is too long where not all columns are wanted.
+        is_doubtful = frame.width < self._width or frame.get_column(self._last).null_count()
+        return None if is_doubtful and self._has_odd_rows(text, frame.height) else frame
 
     def _convert(self, frame: pl.DataFrame) -> pl.DataFrame | None:
         columns: list[pl.Series] = []
-        for column, kind in self._schema.items():
-            text = frame.get_column(column)
-            if not isinstance(kind, WORDS):
-                is_empty = text == ""
-                text = text.set(is_empty, None) if is_empty.any() else text
-            converted = convert_text(text, kind)
+        for name, kind in self._schema.items():
+            column = frame.get_column(name)
+            if column.dtype == pl.String and not isinstance(kind, WORDS):
+                is_empty = column == ""
+                column = column.set(is_empty, None) if is_empty.any() else column
+            converted = narrow_floats(column, kind) if column.dtype == pl.Float64 else column
+            if column.dtype == pl.String:
+                converted = convert_text(column, kind)
             if converted is None:
                 return None
-            columns.append(converted.alias(column))
+            columns.append(converted.alias(name))
         return pl.DataFrame(columns)
 
     def _read_numbers(self, text: bytes) -> pl.DataFrame | None:
@@ -143,17 +160,17 @@ class _UsualCsv:
         named = dict(zip(self._file_columns, columns, strict=True))
         return pl.DataFrame([named[column].alias(column) for column in self._schema])
 
-    def _has_short_rows(self, text: bytes, rows: int) -> bool:
-        """Say whether a row lacks fields, or a line is blank, which the parser fills with nulls without a word."""
-        letters = np.frombuffer(text, np.uint8)
-        separators = letters == ord(self._dialect.separator)
+    def _has_odd_rows(self, text: bytes, rows: int) -> bool:
+        """Say whether a row has too few or too many fields, or a line is blank."""
         if self._width == 1 and _BLANK_LINE.search(text):
             return True
-        if self._dialect.quote is None or self._dialect.quote.encode() not in text:
-            return bool(np.count_nonzero(separators) != rows * (self._width - 1))
-        quotes = np.flatnonzero(letters == ord(self._dialect.quote))
-        outside = np.searchsorted(quotes, np.flatnonzero(separators)) % 2 == 0
-        return bool(np.count_nonzero(outside) != rows * (self._width - 1))
+        letters = np.frombuffer(text, np.uint8)
+        separators, ends = (np.flatnonzero(letters == ord(mark)) for mark in (self._dialect.separator, "\n"))
+        if self._dialect.quote is not None and self._dialect.quote.encode() in text:
+            quotes = np.flatnonzero(letters == ord(self._dialect.quote))
+            separators, ends = (marks[np.searchsorted(quotes, marks) % 2 == 0] for marks in (separators, ends))
+        in_row = np.diff(np.searchsorted(separators, ends), prepend=0)
+        return len(ends) != rows or bool((in_row != self._width - 1).any())
 
 
 def _count_line_ends(text: bytes) -> int:

@@ -154,3 +154,11 @@ def test_rows_written_by_python_are_read_back(rows: list[tuple[int, str]]) -> No
     outcome = parse_csv_lines(out.getvalue().encode(), {"i": pl.Int64(), "s": pl.String()}, ["i", "s"], CsvDialect())
     assert outcome.rejected == ()
     assert outcome.frame.rows() == rows
+
+
+@pytest.mark.parametrize("schema", [{"a": pl.Int64()}, {"b": pl.String()}, {"a": pl.Int64(), "b": pl.String()}])
+def test_row_with_too_many_fields_is_rejected_whichever_columns_are_declared(schema: dict[str, pl.DataType]) -> None:
+    text = b"1,x\n2,y,z\n3\n4,\n"
+    outcome = parse_csv_lines(text, schema, ["a", "b"], CsvDialect())
+    assert outcome.frame.height == 2
+    assert [raw for _, raw in outcome.rejected] == ["2,y,z", "3"]
