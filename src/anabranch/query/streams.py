@@ -62,7 +62,13 @@ from anabranch.query.nodes import (
 )
 from anabranch.query.processing import order_stream, process_stream, puts_late_rows_aside
 from anabranch.query.stateful import add_operator
-from anabranch.query.windowing import check_key_names, make_count_window, make_session, make_window
+from anabranch.query.windowing import (
+    check_key_names,
+    find_lost_time,
+    make_count_window,
+    make_session,
+    make_window,
+)
 
 if TYPE_CHECKING:
     from anabranch.operators.processors import FrameProcessor, Processor
@@ -357,11 +363,7 @@ class Stream:
 
     def _windowed(self, window: WindowSpec) -> Stream:
         if self.node.time is None:
-            msg = (
-                'windows need event time: call .watermark("ts", delay="2s") before, and keep its column; behind '
-                "windows of keys that have their own time, say it anew, by the last instant of a window: "
-                """.with_columns(at="window_end - INTERVAL '1us'").watermark("at", …)"""
-            )
+            msg = f"windows need event time: {find_lost_time(self.graph.nodes, self.node)}"
             raise FlowError(msg)
         self._needs_keys("window")
         check_key_names("window", self.keys, window)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -20,6 +20,7 @@ from anabranch.model import (
 )
 from anabranch.model.operations import UNFILLED_POLICIES, UnfilledPolicy
 from anabranch.query.event_times import Duration
+from anabranch.query.nodes import Node, Stateful, Union
 
 
 def make_window(
@@ -107,3 +108,26 @@ def _with_lateness(window: WindowSpec, where: str, late: LatePolicy, lateness: D
         )
         raise FlowError(msg)
     return replace(window, late=late, lateness_us=lateness_us)
+
+
+def find_lost_time(nodes: Mapping[int, Node], node: Node) -> str:
+    """Return where a stream lost its event time, or that it never had one, with what to do."""
+    while node.inputs:
+        above = [nodes[source] for source in node.inputs]
+        known = [source.time for source in above if source.time is not None]
+        if isinstance(node.operation, Union) and known:
+            return (
+                "the united streams have different watermarks; give them the same, or call .watermark(…) behind union()"
+            )
+        if isinstance(node.operation, Stateful):
+            break
+        if known:
+            column = known[0].column
+            return f"{node.label} leaves no {column!r} to follow; keep it, or call .watermark(…) behind it"
+        node = above[0]
+    if isinstance(node.operation, Stateful) and WINDOW_END in node.schema:
+        return (
+            "behind windows of keys that have their own time, say it anew, by the last instant of a window: "
+            """.with_columns(at="window_end - INTERVAL '1us'").watermark("at", …)"""
+        )
+    return 'call .watermark("ts", delay="2s") before, and keep its column'

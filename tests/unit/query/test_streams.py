@@ -167,6 +167,29 @@ def test_window_without_a_watermark_asks_for_one() -> None:
         read_readings().key_by("sensor").window("10s")
 
 
+def test_window_behind_a_union_of_different_watermarks_says_so() -> None:
+    flow = FlowGraph("united")
+    fast, slow = read_readings(flow).watermark("ts", delay="1s"), read_readings(flow).watermark("ts", delay="2s")
+    united = fast.union(slow).filter("volts > 0").key_by("sensor")
+    with pytest.raises(FlowError, match=r"the united streams have different watermarks; give them the same, or call"):
+        united.window("10s")
+    assert fast.union(read_readings(flow).watermark("ts", delay="1s")).key_by("sensor").window("10s").windowing
+
+
+def test_window_behind_a_step_that_dropped_the_time_names_the_step() -> None:
+    rows = read_readings().watermark("ts").select("sensor", "volts").filter("volts > 0")
+    with pytest.raises(FlowError, match=r"select sensor, volts leaves no 'ts' to follow; keep it"):
+        rows.key_by("sensor").window("10s")
+
+
+def test_window_behind_windows_of_own_time_is_told_their_last_instant() -> None:
+    windows = read_readings().watermark("ts", per="key").key_by("sensor").window("10s").agg(rows=count())
+    with pytest.raises(FlowError, match=r"say it anew, by the last instant of a window: .*window_end - INTERVAL '1us'"):
+        windows.key_by("sensor").window("1m")
+    again = windows.with_columns(at="window_end - INTERVAL '1us'").watermark("at")
+    assert again.key_by("sensor").window("1m").agg(rows=count()).schema["rows"] == pl.Int64()
+
+
 def test_window_without_a_key_asks_for_one() -> None:
     with pytest.raises(FlowError, match="window works per key"):
         read_readings().watermark("ts").window("10s")
