@@ -9,13 +9,12 @@ import os
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
-from polars.exceptions import PolarsError
 
 from anabranch.connectors.file_listing import FileEntry
 from anabranch.connectors.file_marks import mark_content
+from anabranch.connectors.file_places import is_out_of_reach, open_file
 from anabranch.connectors.line_ranges import CompressedDamage, compression_of, decompress
 from anabranch.model import Split
 
@@ -45,22 +44,25 @@ class FileMeasure:
 
 def measure_file(entry: FileEntry, format: str, *, counts_rows: bool = True, cut_text: bool = True) -> FileMeasure:
     """Measure a file from its metadata; text whose rows count, from a sample of its first 64 kB."""
-    with open(entry.path, "rb") as file:  # Gone files are found out here, before they are planned.
+    with open_file(entry.path) as file:  # Gone files are found out here, before they are planned.
         mark = mark_content(file, entry.size_bytes)
-        measure = _measure_text(file, entry, counts_rows, cut_text) if format in _TEXT_FORMATS else None
-    return replace(_measure_rows(entry, format) if measure is None else measure, mark=mark)
+        if format in _TEXT_FORMATS:
+            measure = _measure_text(file, entry, counts_rows, cut_text)
+        else:
+            measure = _measure_rows(file, entry, format)
+    return replace(measure, mark=mark)
 
 
-def _measure_rows(entry: FileEntry, format: str) -> FileMeasure:
+def _measure_rows(file: BinaryIO, entry: FileEntry, format: str) -> FileMeasure:
     try:
         if format == "parquet":
-            metadata = pq.read_metadata(entry.path)
+            metadata = pq.read_metadata(file)
             groups = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         else:
-            groups = [pl.scan_ipc(entry.path).select(pl.len()).collect().item()]
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, pa.ArrowException, PolarsError) as error:
+            groups = [pa.ipc.open_file(file).count_rows()]
+    except (OSError, ValueError, pa.ArrowException) as error:
+        if is_out_of_reach(error):
+            raise
         raise UnreadableFile(str(error).splitlines()[0]) from error
     ends = tuple(itertools.accumulate(groups))
     rows = ends[-1] if ends else 0

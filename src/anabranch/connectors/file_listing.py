@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from anabranch.connectors.file_places import list_objects
+from anabranch.connectors.staged_frames import is_url
 from anabranch.errors import SourceError
 
 _TEMPORARY_ENDINGS = (".tmp", ".temp", ".part", ".partial", ".inprogress", ".crdownload", "~")
@@ -28,6 +30,8 @@ def list_files(directory: str, pattern: str = "*", recursive: bool = False) -> l
     Hidden names (``.``), names that start with ``_``, temporary endings and empty files are left out: an empty file
     is one whose writer has not started yet.
     """
+    if is_url(directory):
+        return _list_objects(directory, pattern, recursive)
     entries: list[FileEntry] = []
     open_directories = [("", directory)]
     while open_directories:
@@ -58,11 +62,31 @@ def list_files(directory: str, pattern: str = "*", recursive: bool = False) -> l
     return sorted(entries)
 
 
+def _list_objects(place: str, pattern: str, recursive: bool) -> list[FileEntry]:
+    try:
+        return sorted(
+            FileEntry(mtime_ns, name, f"{place}/{name}", size_bytes)
+            for name, size_bytes, mtime_ns in list_objects(place, recursive)
+            if size_bytes
+            and not any(map(is_ignored, name.split("/")))
+            and fnmatchcase(name.rsplit("/", 1)[-1], pattern)
+        )
+    except OSError as error:
+        msg = (
+            f"cannot list {place}: {error.strerror or error}; credentials, region and endpoint come from the "
+            f"environment, as obstore reads them (AWS_…, GOOGLE_…, AZURE_…)"
+        )
+        raise SourceError(msg) from error
+
+
 def would_list(directory: str, pattern: str, recursive: bool, path: str) -> bool:
     """Say whether a file would be listed if it lay at this path, whatever links lead there."""
     name = os.path.basename(path)
     if is_ignored(name) or not fnmatchcase(name, pattern):
         return False
+    if is_url(directory) or is_url(path):
+        folder = path.rpartition("/")[0]
+        return folder == directory or (recursive and _is_below(folder, directory))
     folder = os.path.realpath(os.path.dirname(path))
     if not recursive:
         return folder == os.path.realpath(directory)
@@ -71,6 +95,11 @@ def would_list(directory: str, pattern: str, recursive: bool, path: str) -> bool
         if inside == "." or not any(is_ignored(part) for part in inside.split(os.sep)):
             return True
     return False
+
+
+def _is_below(folder: str, place: str) -> bool:
+    inside = folder.removeprefix(f"{place}/")
+    return inside != folder and not any(map(is_ignored, inside.split("/")))
 
 
 def _real_roots(directory: str) -> list[str]:
@@ -110,7 +139,10 @@ def missing_directory(directory: str) -> SourceError:
 
 
 def check_directory(directory: str) -> None:
-    """Raise ``SourceError`` unless the directory exists and can be listed."""
+    """Raise ``SourceError`` unless the directory exists and can be listed; object stores have no empty ones."""
+    if is_url(directory):
+        list_files(directory)
+        return
     if not os.path.exists(directory):
         raise missing_directory(directory)
     if not os.path.isdir(directory):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 import polars as pl
+import pyarrow as pa
 from polars.exceptions import PanicException, PolarsError
 
 from anabranch.connectors.bad_files import BadFile
@@ -16,6 +16,8 @@ from anabranch.connectors.column_fits import columns_to_read, find_misfit, fit_r
 from anabranch.connectors.csv_records import CsvDialect, find_last_record_end
 from anabranch.connectors.csv_rows import check_header, parse_csv_lines, read_header
 from anabranch.connectors.file_listing import check_directory, list_files
+from anabranch.connectors.file_places import is_out_of_reach, open_file, size_of
+from anabranch.connectors.file_rows import open_rows
 from anabranch.connectors.json_rows import parse_json_lines
 from anabranch.connectors.line_ranges import (
     CompressedDamage,
@@ -62,16 +64,17 @@ def _read_rows(
 ) -> ReadOutcome:
     path = split["path"]
     with open_planned(path, split["size"], split.get("mark")) as file:
-        now_bytes = os.fstat(file.fileno()).st_size
+        now_bytes = size_of(file)
     if now_bytes != split["size"]:
         raise changed_file(path, f"had {split['size']} bytes when it was planned and has {now_bytes} now")
     try:
-        scan = pl.scan_parquet(path, glob=False) if format == "parquet" else pl.scan_ipc(path, glob=False)
-        found = scan.collect_schema()
-        _check_columns(path, found, schema, required)
-        rows = scan.slice(split["from"], split["to"] - split["from"]).select(columns_to_read(found, schema, kept))
-        return fit_rows(rows.collect(), schema, kept)
-    except (PolarsError, PanicException, FileNotFoundError) as error:
+        with open_rows(path, format) as rows:
+            _check_columns(path, rows.schema, schema, required)
+            columns = columns_to_read(rows.schema, schema, kept)
+            return fit_rows(rows.read(split["from"], split["to"], columns), schema, kept)
+    except (PolarsError, PanicException, pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and is_out_of_reach(error) and not isinstance(error, FileNotFoundError):
+            raise
         said = str(error).splitlines()[0]
         remedy = "put an intact copy in its place and start the flow again"
         raise BadFile(path, f"cannot be read as {format}: {said}", remedy) from error
@@ -158,8 +161,9 @@ def check_against_file(
         _check_first_rows(path, format, schema, dialect, required)
         return
     try:
-        found = pl.read_parquet_schema(path) if format == "parquet" else pl.read_ipc_schema(path)
-    except (OSError, PolarsError) as error:
+        with open_rows(path, format) as rows:
+            found = rows.schema
+    except (OSError, PolarsError, pa.ArrowException) as error:
         msg = f"{path} cannot be read as {format}: {error}; replace it, or give a pattern that leaves it out"
         raise FlowError(msg) from error
     try:
@@ -171,8 +175,9 @@ def check_against_file(
 def _check_first_rows(
     path: str, format: str, schema: Mapping[str, pl.DataType], dialect: CsvDialect, required: Sequence[str]
 ) -> None:
-    split: Split = {"path": path, "size": os.path.getsize(path), "from": 0}
     try:
+        with open_file(path) as file:
+            split: Split = {"path": path, "size": size_of(file), "from": 0}
         parse = _parser_for(split, format, schema, dialect, required)
         head = _read_head(path, split["size"])
     except SourceError as error:
@@ -220,10 +225,9 @@ def infer_schema(
         raise FlowError(msg)
     path = entries[0].path
     try:
-        if format == "parquet":
-            return entries[0].name, dict(pl.read_parquet_schema(path))
-        if format == "arrow":
-            return entries[0].name, dict(pl.read_ipc_schema(path))
+        if format in ("parquet", "arrow"):
+            with open_rows(path, format) as rows:
+                return entries[0].name, dict(rows.schema)
         head = _read_head(path, entries[0].size_bytes)
         if format == "json":
             lines = head.split(b"\n")[:_SAMPLED_ROWS]
@@ -238,6 +242,6 @@ def infer_schema(
             try_parse_dates=True,
         )
         return entries[0].name, dict(frame.schema)
-    except (OSError, PolarsError) as error:
+    except (OSError, PolarsError, pa.ArrowException) as error:
         msg = f"no schema can be taken from {path} as {format}: {error}; declare it: schema={{'key': pl.Int64, …}}"
         raise FlowError(msg) from error

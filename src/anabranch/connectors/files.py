@@ -14,6 +14,7 @@ from anabranch.connectors.bad_files import BadFile, BadFilePolicy, OnBadFile, Se
 from anabranch.connectors.csv_records import CsvDialect
 from anabranch.connectors.csv_rows import check_csv_schema
 from anabranch.connectors.file_listing import FileEntry, check_directory, list_files, would_list
+from anabranch.connectors.file_places import name_place
 from anabranch.connectors.file_planner import FilePlanner
 from anabranch.connectors.file_reading import check_against_file, infer_schema, read_split
 from anabranch.connectors.json_rows import check_json_schema
@@ -188,7 +189,7 @@ def files(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all 
         if limit is not None and limit < 1:
             msg = f"{name} is {limit}, so no batch could read anything; use a positive number, or None for no limit"
             raise FlowError(msg)
-    directory = os.path.abspath(os.fspath(path))
+    directory = name_place(path, "read it through Spark: ab.from_spark(spark.readStream.format(…).load(…))")
     dialect = CsvDialect(separator, quote, header, tuple(null_values), quoted_newlines)
     taken_from = None
     if schema is None:

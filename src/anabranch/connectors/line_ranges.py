@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from anabranch.connectors.bad_files import BadFile
 from anabranch.connectors.file_marks import mark_content
+from anabranch.connectors.file_places import open_file, size_of
+from anabranch.connectors.staged_frames import is_url
 from anabranch.errors import SourceError
 
 PIECE_BYTES = 16 * 1024 * 1024
@@ -32,18 +34,18 @@ def open_planned(path: str, size_bytes: int, mark: str | None = None) -> BinaryI
     One that only grew is what it was, as far as it was planned.
     """
     try:
-        file = open(path, "rb")  # noqa: SIM115 - the caller closes it
+        file = open_file(path)
     except FileNotFoundError:
         folder = os.path.dirname(path)
-        if not os.path.isdir(folder):
+        if not is_url(path) and not os.path.isdir(folder):
             # A disk that is not there makes no file a bad one.
             msg = f"{path} was planned, and its directory {folder} is gone; bring it back and start the flow again"
             raise SourceError(msg) from None
         raise BadFile(path, "was planned but is gone", "put it back and start the flow again") from None
     except OSError as error:
-        msg = f"{path} cannot be read: {error.strerror}; make it readable and start the flow again"
+        msg = f"{path} cannot be read: {error.strerror or error}; make it readable and start the flow again"
         raise SourceError(msg) from error
-    now_bytes = os.fstat(file.fileno()).st_size
+    now_bytes = size_of(file)
     if now_bytes < size_bytes:
         file.close()
         raise changed_file(path, f"had {size_bytes} bytes when it was planned and has {now_bytes} now")

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from anabranch.connectors.encodings import encode_json_lines, encode_parquet
+from anabranch.connectors.file_places import name_place
 from anabranch.connectors.part_files import claim_shelf, example_part, publish_parts, retract_parts
 from anabranch.connectors.shelves import open_shelf
 from anabranch.connectors.staged_frames import is_url, real_place
@@ -87,10 +88,7 @@ def json_lines(path: str | os.PathLike[str]) -> PartFileSink:
 
 
 def _name_place(path: str | os.PathLike[str]) -> str:
-    place = os.fspath(path)
-    if place.startswith("file://"):
-        place = place.removeprefix("file://")
-    return place.rstrip("/") if is_url(place) else os.path.abspath(place)
+    return name_place(path, "write it through Spark: ab.foreach(callback) hands every batch to a writer of its own")
 
 
 def check_writable(directory: str) -> None:

@@ -229,7 +229,7 @@ class RemoteStore:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._handle: Any = _open_remote(url)
+        self._handle: Any = open_objects(url)
 
     def __reduce__(self) -> tuple[type[RemoteStore], tuple[str]]:
         return RemoteStore, (self._url,)
@@ -292,7 +292,8 @@ class RemoteStore:
 _memory_stores: dict[str, obstore_kinds.MemoryStore] = {}
 
 
-def _open_remote(url: str) -> Any:
+def open_objects(url: str) -> Any:
+    """Return ``obstore``'s handle on the objects below a URL; credentials come from the environment."""
     if url.startswith("memory:"):
         # One store a URL, so that a store opened twice has one content, as everywhere else.
         return _memory_stores.setdefault(url, obstore_kinds.MemoryStore())

@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from anabranch.connectors import files
-from anabranch.connectors.file_cuts import SPLIT_BYTES
+from anabranch.connectors.file_cuts import SPLIT_BYTES, measure_file
+from anabranch.connectors.file_listing import FileEntry
 from anabranch.connectors.files import FileSource
 from anabranch.errors import SourceError
 from anabranch.model import Source
@@ -332,3 +333,11 @@ def test_rewritten_parquet_file_is_refused_when_read(tmp_path: Path) -> None:
     pl.DataFrame({"k": range(5000)}).write_parquet(path)
     with pytest.raises(SourceError, match="was replaced after it was planned"):
         list(source.read(split))
+
+
+@pytest.mark.parametrize("format", ["json", "parquet", "arrow"])
+def test_disk_that_fails_does_not_make_a_file_unreadable_for_good(format: str) -> None:
+    # Address 0 of a process is never mapped: reading there fails as a broken disk does.
+    entry = FileEntry(0, "mem", "/proc/self/mem", 100)
+    with pytest.raises(OSError, match="Input/output error"):
+        measure_file(entry, format)
