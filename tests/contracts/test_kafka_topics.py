@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
@@ -172,3 +172,10 @@ def test_a_topic_that_the_flow_reads_is_refused_however_its_servers_are_named(su
     rows.write(kafka_topic(f"localhost:{port}", f"{subject.name}-results"))
     rows.write(kafka_topic("127.0.0.1:1", subject.name))
     other.check()
+
+
+def test_a_time_that_the_topic_does_not_take_is_said_at_once(subject: KafkaSubject, stage: Stage) -> None:
+    sink = subject.opened(timestamp="window_end")
+    rows = make_rows(1000, 1).with_columns(window_end=pl.lit(datetime(9999, 12, 31)).cast(SCHEMA["window_end"]))
+    with pytest.raises(SinkError, match=r"INVALID_TIMESTAMP.*raise the topic's message.timestamp.after.max.ms"):
+        sink.publish(0, stage(sink, rows), context())

@@ -237,6 +237,11 @@ _ADVICE = {
     "CLUSTER_AUTHORIZATION_FAILED": _RIGHTS,
     "SASL_AUTHENTICATION_FAILED": "correct user and password in options",
     "MSG_SIZE_TOO_LARGE": "raise message.max.bytes in options, and the topic's max.message.bytes",
+    "INVALID_TIMESTAMP": (
+        "a row's time is too far from the broker's clock: raise the topic's message.timestamp.after.max.ms or "
+        "message.timestamp.before.max.ms and start again, or leave timestamp= out"
+    ),
+    "INVALID_RECORD": "a compacted topic wants messages with keys: give key=…",
     "INVALID_TRANSACTION_TIMEOUT": "lower transaction.timeout.ms in options to what the brokers allow",
     "_INVALID_ARG": "correct options",
 }
