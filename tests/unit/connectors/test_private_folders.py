@@ -65,7 +65,7 @@ def test_results_in_memory_stay_readable_as_long_as_some_copy_of_the_sink_lives(
     sink = to_memory()
     staged = tmp_path / "staged.arrow"
     staged.write_bytes(sink.encode(FRAME))
-    sink.publish(0, [(StagedFile("staged", 2, 1, 0), str(staged))], {"flow": "test"})
+    sink.publish(0, [(StagedFile("staged", 2, 1, 0), str(staged))], {"flow": "test", "epoch": 1})
     for kept in (copy.copy(sink), copy.deepcopy(sink)):
         directory = Path(sink.directory)
         del sink
