@@ -19,7 +19,7 @@ from typing import Any
 import polars as pl
 
 from anabranch.connectors import foreach, json_lines, parquet, to_memory
-from anabranch.connectors.claims import claim_places, close_sinks
+from anabranch.connectors.claims import TakenOver, claim_places, close_sinks
 from anabranch.connectors.outages import ServerAway
 from contracts.database_sinks import (
     SCHEMA,
@@ -59,6 +59,8 @@ class Place:
     """How long a newer driver is given while the older one may hold a lock; None: nobody waits for anybody."""
     take_away: Callable[[], None] = lambda: None
     """Let a reader take away what it has seen, where readers do so."""
+    lease: int = 0
+    """The epoch of the newest driver."""
     staged: list[Any] = field(default_factory=list)
     """The batches' staged files, which all drivers share."""
 
@@ -72,6 +74,7 @@ class Driver:
     last_batch: int | None = None
 
     def __post_init__(self) -> None:
+        self.place.lease = max(self.place.lease, self.epoch)
         self.sink = self.place.make()
         if not self.place.staged:
             self.place.staged = [self.place.stage(self.sink, batch) for batch in range(BATCHES)]
@@ -81,7 +84,12 @@ class Driver:
         """Publish batches as the engine does."""
         for batch in batches:
             context = {"flow": FLOW, "epoch": 1, "driver_epoch": self.epoch, "spark": FakeSpark()}
-            self.sink.publish(batch, self.place.staged[batch], context)
+            try:
+                self.sink.publish(batch, self.place.staged[batch], context)
+            except TakenOver:
+                if self.epoch < self.place.lease:
+                    raise
+                self.sink.publish(batch, self.place.staged[batch], context)
 
     def close(self) -> None:
         """Let go of what a process that ends lets go of."""
@@ -108,6 +116,16 @@ def stepping(reach: Callable[[int, str], None]) -> Iterator[None]:
         yield
     finally:
         sys.settrace(before)
+
+
+def steps_of_start(place: Place) -> list[str]:
+    """Return the steps of a driver's start."""
+    first, steps = Driver(place, 1), []
+    first.publish(*range(DISTURBED))
+    first.close()
+    with stepping(lambda _, step: steps.append(step)):
+        Driver(place, 2, DISTURBED - 1).close()
+    return steps
 
 
 def run_undisturbed(place: Place) -> tuple[list[Any], list[str]]:
@@ -200,6 +218,39 @@ def run_paused(place: Place, at: int, *, broken: bool, restarted: bool) -> list[
         _go_on(Driver(place, 3, DISTURBED + 1), DISTURBED + 1)
     else:
         _go_on(newer[0], DISTURBED + 2)
+    return place.rows()
+
+
+def run_paused_start(place: Place, at: int) -> list[Any]:
+    """Return what a reader sees if a driver pauses at a step of its start, and another one takes over and goes on."""
+    first = Driver(place, 1)
+    first.publish(*range(DISTURBED))
+    first.close()
+    newer: list[Driver] = []
+    failures: list[BaseException] = []
+
+    def take_over() -> None:
+        try:
+            newer.append(Driver(place, 3, DISTURBED - 1))
+            newer[0].publish(DISTURBED)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=take_over)
+
+    def pause(number: int, step: str) -> None:
+        if number == at:
+            thread.start()
+            thread.join(LONGEST_SECONDS if place.locked_seconds is None else place.locked_seconds)
+
+    # Whatever it hears: its lease is gone, and it ends.
+    with contextlib.suppress(Exception), stepping(pause):
+        Driver(place, 2, DISTURBED - 1).close()
+    thread.join(LONGEST_SECONDS)
+    assert not thread.is_alive(), "the newer driver still waits for the older one"
+    if failures:
+        raise failures[0]
+    _go_on(newer[0], DISTURBED + 1)
     return place.rows()
 
 

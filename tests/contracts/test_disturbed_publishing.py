@@ -17,7 +17,9 @@ from contracts.disturbed_publishing import (
     run_failing,
     run_killed,
     run_paused,
+    run_paused_start,
     run_undisturbed,
+    steps_of_start,
 )
 
 MOMENTS = 2
@@ -52,3 +54,10 @@ def test_a_driver_that_dies_fails_or_pauses_leaves_what_an_undisturbed_one_does(
         assert run_failing(make_place(), at, OSError) == expected, f"failed at {steps[at - 1]}"
         found = run_paused(make_place(), at, broken=place == 0, restarted=place == 1)
         assert found == expected, f"paused at {steps[at - 1]}"
+
+
+def test_a_driver_that_pauses_in_its_start_does_not_disturb_a_newer_one(make_place: MakePlace) -> None:
+    expected, _ = run_undisturbed(make_place())
+    steps = steps_of_start(make_place())
+    for at in moments_of(steps):
+        assert run_paused_start(make_place(), at) == expected, f"paused at {steps[at - 1]}"

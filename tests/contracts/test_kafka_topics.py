@@ -12,6 +12,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.connectors import kafka_topic
+from anabranch.connectors.claims import TakenOver
 from anabranch.errors import SinkError
 from contracts.database_sinks import SCHEMA, KafkaSubject, Stage, context, make_rows, read_committed, rows_of
 from servers.kafka import KafkaBroker
@@ -179,3 +180,28 @@ def test_a_time_that_the_topic_does_not_take_is_said_at_once(subject: KafkaSubje
     rows = make_rows(1000, 1).with_columns(window_end=pl.lit(datetime(9999, 12, 31)).cast(SCHEMA["window_end"]))
     with pytest.raises(SinkError, match=r"INVALID_TIMESTAMP.*raise the topic's message.timestamp.after.max.ms"):
         sink.publish(0, stage(sink, rows), context())
+
+
+def test_a_driver_that_wakes_up_in_its_start_does_not_end_the_newer_one(subject: KafkaSubject, stage: Stage) -> None:
+    new, old = subject.opened(), subject.make()
+    new.publish(0, stage(new, make_rows(1000)), context(epoch=2))
+    old.check(SCHEMA)
+    old.claim("test", 0)
+    staged = stage(new, make_rows(1003))
+    with pytest.raises(TakenOver, match="took its transactions over"):
+        new.publish(1, staged, context(epoch=2))
+    # It still has the lease, and takes the topic back.
+    new.publish(1, staged, context(epoch=2))
+    assert subject.rows() == rows_of(make_rows(1000, 6))
+
+
+def test_a_topic_that_another_driver_wrote_to_is_not_taken_back(subject: KafkaSubject, stage: Stage) -> None:
+    one, other = subject.opened(), subject.opened()
+    other.publish(0, stage(other, make_rows(1000)), context())
+    staged = stage(one, make_rows(1003))
+    with pytest.raises(TakenOver):
+        one.publish(0, staged, context())
+    for _ in range(2):
+        with pytest.raises(SinkError, match="see who else runs the flow"):
+            one.publish(0, staged, context())
+    assert subject.rows() == rows_of(make_rows(1000))

@@ -17,7 +17,9 @@ from contracts.disturbed_publishing import (
     run_failing,
     run_killed,
     run_paused,
+    run_paused_start,
     run_undisturbed,
+    steps_of_start,
 )
 
 SEED = int(os.environ.get("ANABRANCH_SOAK_SEED", random.SystemRandom().randrange(2**32)))
@@ -42,18 +44,21 @@ def test_rows_are_as_undisturbed_wherever_a_driver_is_disturbed(
 
     expected, steps = run_undisturbed(make())
     assert len(expected) > 4
-    # Lines in loops are many, and should not be all that is tried.
-    lines = list(dict.fromkeys(steps))
+    steps_before = steps_of_start(make())
     deadline = time.monotonic() + SECONDS_A_KIND
     while time.monotonic() < deadline:
-        line = chance.choice(lines)
-        at = chance.choice([number for number, step in enumerate(steps, start=1) if step == line])
-        how = chance.choice(["killed", "failed", "away", "paused", "paused"])
+        how = chance.choice(["killed", "failed", "away", "paused", "paused", "paused in its start"])
+        taken = steps_before if how == "paused in its start" else steps
+        # Lines in loops are many, and should not be all that is tried.
+        line = chance.choice(list(dict.fromkeys(taken)))
+        at = chance.choice([number for number, step in enumerate(taken, start=1) if step == line])
         broken, restarted = chance.random() < 0.5, chance.random() < 0.5
         if how == "killed":
             found = run_killed(make(), at)
         elif how == "paused":
             found = run_paused(make(), at, broken=broken, restarted=restarted)
+        elif how == "paused in its start":
+            found = run_paused_start(make(), at)
         else:
             found = run_failing(make(), at, OSError if how == "failed" else ServerAway)
         assert found == expected, f"{how} at step {at}, {line}, {broken=}, {restarted=}"

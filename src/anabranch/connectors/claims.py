@@ -40,6 +40,13 @@ class ResultsLost(SinkError):
         self.since = since
 
 
+class TakenOver(SinkError):
+    """Another driver has taken a place over since this one did. Whoever holds the flow's lease may publish again.
+
+    An older driver that paused in its start, and wakes up, takes places over, too.
+    """
+
+
 def claim_places(sinks: Iterable[Sink], flow: str, last_batch: int | None) -> None:
     """Take the places of those sinks that have one."""
     for sink in sinks:

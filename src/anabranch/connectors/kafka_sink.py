@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import polars as pl
 
+from anabranch.connectors.claims import TakenOver
 from anabranch.connectors.databases.marks import NOTHING, Publication, refuse_newer
 from anabranch.connectors.kafka.connection import KafkaConnection, load_confluent_kafka, make_connection
 from anabranch.connectors.kafka.registries import Registry, make_registry
@@ -40,6 +41,8 @@ class _Session:
     """What keeps the number of the last batch."""
     published: Mark = field(default_factory=Mark)
     was_open: bool = False
+    taken_over: bool = False
+    """Whether another driver's producer has taken this one's place; it must not have published anything since."""
     header: bytes = b""
     """What a schema registry wants before every value."""
 
@@ -79,6 +82,8 @@ class KafkaSink:
 
     def claim(self, flow: str, last_batch: int | None) -> None:
         """Take the flow's transactions to this topic over, and refuse later batches than the checkpoint's."""
+
+        self._session.taken_over = False
 
         def look() -> None:
             self._ask(self._open, flow)
@@ -163,8 +168,10 @@ class KafkaSink:
             self._refuse_older_driver(session.group.peek(), flow, epoch)
         session.producer = TransactionalProducer(kafka, self.connection, name, self.topic, self._answer_seconds)
         session.producer.open()
-        session.published = session.group.read(session.published)
-        session.was_open = True
+        published = session.group.read(session.published)
+        if session.taken_over and session.published != published:
+            raise SinkError(self._overtaken())
+        session.published, session.was_open, session.taken_over = published, True, False
 
     def _publish(self, kafka: Any, flow: str, given: Publication, staged: Sequence[tuple[StagedFile, str]]) -> None:
         self._open(kafka, flow, given.epoch)
@@ -207,14 +214,18 @@ class KafkaSink:
     def _answer_seconds(self) -> float:
         return max(1.0, min(ANSWER_SECONDS, self.patience_seconds))
 
+    def _overtaken(self) -> str:
+        return (
+            f"{self.label}: another driver of the flow {self._session.flow!r} took its transactions over, or one was "
+            "open for longer than transaction.timeout.ms; see who else runs the flow, and start it again"
+        )
+
     def _explain(self, error: Any, refusal: str | None) -> Exception:
         """Return what to raise: waiting helps, or it does not."""
         name = error.name()
         if name in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"):
-            return SinkError(
-                f"{self.label}: another driver of the flow {self._session.flow!r} took its transactions over, or one "
-                "was open for longer than transaction.timeout.ms; see who else runs the flow, and start it again"
-            )
+            self._session.taken_over = True
+            return TakenOver(self._overtaken())
         if refusal is not None:
             text = f"the servers do not let the flow in: {refusal}"
             # Who was in before may hope that this passes.

@@ -118,7 +118,7 @@ class Driver:
         self._steps = StepRequests(self.control)
         self._log = SplitLog(self.store)
         context = {"spark": self.spark, "driver_epoch": self._lease.epoch}
-        publisher = Publisher(self.checkpoint, self.program.sinks, context)
+        publisher = Publisher(self.checkpoint, self.program.sinks, context, self._lease.check)
         self._steering: Steering = (
             BalancingSteering(self.program, resizes=settings.slots is not None)
             if make_steering is None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from anabranch.connectors.claims import ResultsLost
+from anabranch.connectors.claims import ResultsLost, TakenOver
 from anabranch.errors import SinkError
 from anabranch.model import Sink, StagedFile
 from anabranch.spark.faults import reach
@@ -19,8 +19,15 @@ logger = logging.getLogger("anabranch")
 class Publisher:
     """Publishes what a manifest names; sinks make a second time harmless."""
 
-    def __init__(self, checkpoint: Checkpoint, sinks: Mapping[int, Sink], context: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        sinks: Mapping[int, Sink],
+        context: Mapping[str, Any],
+        check_lease: Callable[[], None],
+    ) -> None:
         self._checkpoint = checkpoint
+        self._check_lease = check_lease
         self._sinks = sinks
         self._context = context
 
@@ -40,6 +47,10 @@ class Publisher:
             self._publish_to(index, sink, manifest)
         except ResultsLost as lost:
             self._rebuild(index, sink, manifest, lost)
+        except TakenOver:
+            # Whoever still has the lease is the newest: it was an older driver that woke up.
+            self._check_lease()
+            self._publish_to(index, sink, manifest)
 
     def _publish_to(self, index: int, sink: Sink, manifest: Manifest, *, rebuilding: bool = False) -> None:
         context = {**self._context, "epoch": manifest.epoch, "flow": manifest.flow, "rebuilding": rebuilding}

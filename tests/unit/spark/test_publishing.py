@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from anabranch.connectors import parquet
-from anabranch.connectors.claims import ResultsLost
-from anabranch.errors import SinkError
+from anabranch.connectors.claims import ResultsLost, TakenOver
+from anabranch.errors import Fenced, SinkError
 from anabranch.model import StagedFile
 from anabranch.spark.publishing import Publisher
 
@@ -47,9 +47,13 @@ class ForgetfulSink:
         self.heard.append((batch, staged[0][1], context["rebuilding"], context["driver_epoch"]))
 
 
-def publisher(sink: Any, *kept: int) -> tuple[Publisher, FewBatches]:
+def hold_lease() -> None:
+    """Say that no other driver has taken the flow over."""
+
+
+def publisher(sink: Any, *kept: int, check_lease: Any = hold_lease) -> tuple[Publisher, FewBatches]:
     checkpoint = FewBatches(*kept)
-    return Publisher(checkpoint, {0: sink}, {"driver_epoch": 9}), checkpoint  # type: ignore[arg-type]
+    return Publisher(checkpoint, {0: sink}, {"driver_epoch": 9}, check_lease), checkpoint  # type: ignore[arg-type]
 
 
 def test_a_batch_is_handed_on_with_its_files_and_the_drivers_epoch() -> None:
@@ -99,3 +103,38 @@ def test_a_place_that_cannot_be_rebuilt_leaves_the_batch_for_the_next_start() ->
     publishing, checkpoint = publisher(Lost(), 0, 1)
     with pytest.raises(SinkError, match="still out of reach; batch 1 is committed"):
         publishing.publish(checkpoint.load(1))
+
+
+class TakenSink:
+    """Was taken over by another driver, as often as is said."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self.heard: list[int] = []
+
+    def publish(self, batch: int, staged: Any, context: Any) -> None:
+        if self.times:
+            self.times -= 1
+            raise TakenOver("another driver took it over")
+        self.heard.append(batch)
+
+
+def test_a_place_is_taken_back_once_by_the_driver_that_has_the_lease() -> None:
+    sink = TakenSink(1)
+    publishing, checkpoint = publisher(sink, 1)
+    publishing.publish(checkpoint.load(1))
+    assert sink.heard == [1]
+    publishing, checkpoint = publisher(TakenSink(2), 1)
+    with pytest.raises(SinkError, match="took it over; batch 1 is committed"):
+        publishing.publish(checkpoint.load(1))
+
+
+def test_a_place_is_not_taken_back_by_a_driver_that_was_replaced() -> None:
+    def lose() -> None:
+        raise Fenced("another driver has the checkpoint")
+
+    sink = TakenSink(1)
+    publishing, checkpoint = publisher(sink, 1, check_lease=lose)
+    with pytest.raises(Fenced):
+        publishing.publish(checkpoint.load(1))
+    assert sink.heard == []

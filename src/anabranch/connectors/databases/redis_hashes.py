@@ -159,9 +159,8 @@ class RedisHashSink(StagedByTasks):
                 pipe.execute_command(*command)
             pipe.set(self.mark_key, _write(wanted))
             answers = pipe.execute(raise_on_error=False)
-        refused = [
-            (command[1], answer) for command, answer in zip(commands, answers, strict=False) if _is_error(answer)
-        ]
+        asked = zip(commands, answers, strict=False)
+        refused = [(command[1], answer) for command, answer in asked if isinstance(answer, Exception)]
         if refused:
             self._session.undone = (wanted, mark)
             self._undo(client)
@@ -280,10 +279,6 @@ def redis_hashes(
 
 def _connect(url: str) -> Any:
     return connect_redis(url, SinkError, answer_seconds=ANSWER_SECONDS, connect_seconds=CONNECT_SECONDS, decode=True)
-
-
-def _is_error(answer: Any) -> bool:
-    return isinstance(answer, import_redis(SinkError).RedisError)
 
 
 def _write(mark: Mark) -> str:
