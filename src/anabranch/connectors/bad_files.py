@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from typing import Literal
 
 from anabranch.errors import SourceError
+from anabranch.state.checksums import check_document, seal_document
 from anabranch.state.store import AlreadyExists, open_store
 
 OnBadFile = Literal["stop", "quarantine"]
@@ -41,15 +41,15 @@ class SetAsideFiles:
     checkpoint: str
 
     def load(self) -> dict[str, str]:
-        """Return path → reason of every file that is set aside."""
+        """Return path → reason of every file that is set aside; raise ``StateDamaged`` if that cannot be told."""
         store = open_store(self.checkpoint)
-        found = [json.loads(store.read(entry.name)) for entry in store.list(SET_ASIDE)]
+        found = [check_document(store.read(entry.name), f"{store.url}/{entry.name}") for entry in store.list(SET_ASIDE)]
         return {entry["path"]: entry["reason"] for entry in found}
 
     def add(self, path: str, reason: str) -> None:
         """Set a file aside for good; if it is already, the first reason counts."""
         name = hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
-        content = json.dumps({"path": path, "reason": reason}).encode()
+        content = seal_document({"path": path, "reason": reason})
         try:
             open_store(self.checkpoint).create(f"{SET_ASIDE}/{name}.json", content)
         except AlreadyExists:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from anabranch.connectors import files
 from anabranch.connectors.bad_files import SetAsideFiles
 from anabranch.connectors.files import FileSource
-from anabranch.errors import FlowError, SourceError
+from anabranch.errors import FlowError, SourceError, StateDamaged
 from anabranch.model import ReadOutcome
 
 from .conftest import write_frame
@@ -265,3 +265,21 @@ def test_unknown_choice_names_the_alternatives(tmp_path: Path) -> None:
 
 def test_source_outside_of_a_flow_passes_nothing_over(tmp_path: Path) -> None:
     assert replace(source_of(tmp_path)).bad_files.passed_over() == {}
+
+
+@settings(max_examples=40, deadline=None)
+@given(place=st.integers(0, 200), flipped=st.booleans())
+def test_damaged_record_of_a_set_aside_file_is_noticed(
+    tmp_path_factory: pytest.TempPathFactory, place: int, flipped: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("state")
+    set_aside = SetAsideFiles(str(folder))
+    set_aside.add("in/odd.parquet", "it is odd")
+    [record] = (folder / "set-aside").iterdir()
+    content = bytearray(record.read_bytes())
+    place %= len(content)
+    if flipped:
+        content[place] ^= 1
+    record.write_bytes(content if flipped else content[:place])
+    with pytest.raises(StateDamaged, match=record.name):
+        set_aside.load()
