@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import random
 
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from anabranch.connectors.kafka.cluster import TopicPart
 from anabranch.connectors.value_encoders import AvroEncoder, JsonEncoder
 from formats import avro, kafka_batches, properties, protobuf
 from formats.damage import damaged
 from formats.frames import frames
+from formats.topics import check_readers
+from servers.kafka import KafkaBroker
 
 long = settings(
     max_examples=int(os.environ.get("ANABRANCH_SOAK_MESSAGES", "20000")), suppress_health_check=list(HealthCheck)
@@ -72,3 +76,13 @@ def test_json_values_are_read_back_as_they_were(frame: pl.DataFrame) -> None:
 @given(frame=frames(pl.Binary))
 def test_avro_values_are_read_back_as_they_were(frame: pl.DataFrame) -> None:
     properties.check_round_trip(AvroEncoder(None, "t"), properties.avro_decoder(frame.schema), frame)
+
+
+@pytest.mark.parametrize("turn", range(int(os.environ.get("ANABRANCH_SOAK_TOPICS", "50"))))
+def test_every_reader_sees_the_same_messages(kafka: KafkaBroker, turn: int) -> None:
+    topic, seed = f"chance-{turn}", random.SystemRandom().randrange(2**32)
+    kafka.create_topic(topic)
+    try:
+        check_readers(kafka, TopicPart(topic, 0), random.Random(seed))
+    except AssertionError as error:
+        pytest.fail(f"with the seed {seed}: {error}")
