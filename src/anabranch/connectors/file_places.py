@@ -35,7 +35,7 @@ def name_place(path: str | os.PathLike[str], way_out: str) -> str:
         return os.path.abspath(unquote(parts.path))
     if scheme in REMOTE_SCHEMES:
         return place.rstrip("/")
-    known = ", ".join(f"{name}://" for name in ("file", *REMOTE_SCHEMES))
+    known = ", ".join(f"{name}://" for name in ("file", *REMOTE_SCHEMES) if name != "memory")
     msg = (
         f"{place} is out of reach: files are opened by Python, which knows local paths and {known}, but no "
         f"{scheme}://; give the path where it is mounted, or {way_out}"
