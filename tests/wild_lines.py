@@ -8,7 +8,7 @@ import io
 import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,14 @@ import pytest
 from hypothesis import strategies as st
 
 from anabranch.connectors import csv_rows, json_rows, rejects
+from anabranch.connectors.alike_lines import PlacedLines
 from anabranch.connectors.csv_records import CsvDialect, ExactCsv, split_records
 from anabranch.connectors.csv_rows import parse_csv_lines
 from anabranch.connectors.exact_json import DEEPEST_NESTING, read_exactly
 from anabranch.connectors.file_reading import read_split
 from anabranch.connectors.json_rows import parse_json_lines
 from anabranch.connectors.kafka.json_values import JsonValues
-from anabranch.connectors.kafka.messages import Messages, join_values
+from anabranch.connectors.kafka.messages import Messages, ScatteredValues, join_values
 from anabranch.model import ReadOutcome
 from oracle.text_values import (
     MALFORMED,
@@ -446,7 +447,31 @@ def read_json_in_every_way(wild: WildJson) -> dict[str, ReadOutcome]:
     decoded = JsonValues(schema).decode(Messages("t", 0, join_values(lines), np.arange(len(lines))))
     rejected = tuple((reason, rejects.shorten_raw(lines[place])) for place, reason in decoded.faults)
     outcomes["messages"] = ReadOutcome(decoded.frame, rejected)
+    if lines:
+        decoded = JsonValues(schema).decode(Messages("t", 0, scatter_values(lines), np.arange(len(lines))))
+        rejected = tuple((reason, rejects.shorten_raw(lines[place])) for place, reason in decoded.faults)
+        outcomes["scattered messages"] = ReadOutcome(decoded.frame, rejected)
     return outcomes
+
+
+def scatter_values(values: Sequence[bytes]) -> ScatteredValues:
+    """Return values as they lie in a broker's batches: in several pieces, with other bytes between them."""
+    pieces = []
+    middle = len(values) // 2
+    for some in (values[:middle], values[middle:]) if middle else (values,):
+        memory, starts, ends = b"\x00", [], []
+        for value in some:
+            starts.append(len(memory))
+            ends.append(len(memory) + len(value))
+            memory += value + b"\n\xfe\x00"
+        pieces.append(PlacedLines(np.frombuffer(bytearray(memory), np.uint8), np.array(starts), np.array(ends)))
+    return ScatteredValues(tuple(pieces))
+
+
+def repeat_lines(text: bytes, ending: bytes, least_bytes: int) -> bytes:
+    """Return a text so often that parsers cut it into blocks of their own."""
+    text = text if text.endswith(b"\n") else text + ending
+    return text * (least_bytes // max(1, len(text)) + 1)
 
 
 def read_csv_in_every_way(wild: WildCsv) -> dict[str, ReadOutcome]:
@@ -522,6 +547,12 @@ def assert_expected(outcome: ReadOutcome, expected: Sequence[Any]) -> None:
     assert all(reason for reason, _ in outcome.rejected)
 
 
-def with_header(wild: WildCsv) -> WildCsv:
-    """Return the same records for a file whose first line names the columns."""
-    return replace(wild, dialect=replace(wild.dialect, header=True))
+def assert_repeated(much: ReadOutcome, little: ReadOutcome, times: int) -> None:
+    """Check that a text which holds another so many times gives its rows and dead letters as often."""
+    assert much.frame.height == little.frame.height * times
+    assert much.rejected == little.rejected * times
+    if little.frame.height:
+        wanted = comparable_rows(little.frame)
+        ordinals = range(0, much.frame.height, max(1, much.frame.height // 1000))
+        found = comparable_rows(much.frame[list(ordinals)])
+        assert found == [wanted[row % little.frame.height] for row in ordinals]

@@ -94,9 +94,7 @@ class _UsualCsv:
             numbers = self._read_numbers(text)
             if numbers is not None:
                 return numbers
-        # The parser takes a return off any field's end, and quotes that stand oddly as it pleases; it does not look at
-        # columns that are not asked for.
-        if text.count(b"\r") != text.count(b"\r\n") or not (is_regularly_quoted(text, self._dialect) and is_utf8(text)):
+        if self._is_odd(text):
             return None
         # The parser reads numbers as they are meant here, but for blanks before them.
         if self._numbers and not (b" " in text or b"\t" in text):
@@ -106,6 +104,19 @@ class _UsualCsv:
                 return self._convert(frame)
         frame = self._scan(text, {})
         return None if frame is None else self._convert(frame)
+
+    def _is_odd(self, text: bytes) -> bool:
+        """Say whether the parser may cut the text in another way than it should.
+
+        It takes a return off any field's end, a byte order mark off the beginning, and quotes that stand oddly as it
+        pleases; and it does not look at columns that are not asked for.
+        """
+        return (
+            text.startswith(_BYTE_ORDER_MARK)
+            or text.count(b"\r") != text.count(b"\r\n")
+            or not is_regularly_quoted(text, self._dialect)
+            or not is_utf8(text)
+        )
 
     def _scan(self, text: bytes, numbers: Mapping[str, pl.DataType]) -> pl.DataFrame | None:
         """Return the declared columns, and the last, as text but for these; None if a record has no such fields."""

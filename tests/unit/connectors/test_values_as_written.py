@@ -256,3 +256,7 @@ def test_byte_order_mark_is_skipped_at_the_start_of_a_file_and_nowhere_else(
     outcome = read_file(path, format, schema, CsvDialect(header=False))
     expected = ["a"] if format == "json" else ["a", "\ufeffb"]
     assert outcome.frame.get_column("x").to_list() == expected
+    if not ending:
+        split = {"path": str(path), "size": path.stat().st_size, "unit": "bytes", "from": 5, "to": path.stat().st_size}
+        (second,) = read_split(split, format, schema, CsvDialect(header=False))
+        assert second.frame.get_column("x").to_list() == expected[1:]
