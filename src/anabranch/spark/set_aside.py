@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from anabranch.connectors.bad_files import SetAsideFiles, describe_set_aside
+from anabranch.errors import SourceError
 from anabranch.model import Split
 from anabranch.query.graph import FlowGraph
 from anabranch.query.nodes import Readable
@@ -52,6 +53,13 @@ class PassedOver:
 
     def set_aside(self, found: Mapping[str, str], given: BatchInput) -> BatchInput:
         """Set further files aside, durably first: whoever runs the batch again leaves them out, too."""
+        if not leave_out(given.packs, found)[1]:
+            # Running the batch again would only repeat it, without end.
+            msg = (
+                f"{', '.join(found)} cannot be used, and no split of batch {given.batch} that is not set aside yet has "
+                f"it as its path: sources that report bad files name them so, and pass over splits with 'set_aside'"
+            )
+            raise SourceError(msg)
         for path, reason in found.items():
             self._files.add(path, reason)
         self._known = {**found, **self._known}

@@ -11,9 +11,10 @@ import pytest
 
 from anabranch.connectors import files
 from anabranch.connectors.bad_files import SetAsideFiles
-from anabranch.errors import CheckpointError, Fenced
+from anabranch.errors import CheckpointError, Fenced, SourceError
 from anabranch.model import Split
-from anabranch.spark.set_aside import leave_out
+from anabranch.spark.batch_job import BatchInput
+from anabranch.spark.set_aside import PassedOver, leave_out
 from anabranch.spark.skipping import BY_COMMAND, skip_file
 from anabranch.spark.split_steps import SplitSteps, StepRequest
 from anabranch.state import Checkpoint, Manifest, open_store
@@ -113,3 +114,26 @@ def test_splits_of_the_log_stay_as_they_are() -> None:
     marked, _ = leave_out(([(0, 0, split)],), {"in/odd": "it is odd"})
     assert split == {"path": "in/odd"}
     assert marked[0][0][2] == {"path": "in/odd", "set_aside": "it is odd"}
+
+
+def input_of(*paths: str) -> BatchInput:
+    packs = tuple([(ordinal, 0, {"path": path})] for ordinal, path in enumerate(paths))
+    nobody: Any = None
+    return BatchInput(7, None, packs, None, None, 0.0, nobody)
+
+
+def test_bad_files_are_left_out_durably_and_told_of(tmp_path: Path) -> None:
+    given = PassedOver(str(tmp_path)).set_aside({"in/b": "it is odd"}, input_of("in/a", "in/b"))
+    assert given.problems == ("in/b is set aside, its rows are not read: it is odd",)
+    assert given.packs[1] == [(1, 0, {"path": "in/b", "set_aside": "it is odd"})]
+    again = PassedOver(str(tmp_path)).leave_out(input_of("in/a", "in/b"))
+    assert again == given
+
+
+def test_bad_file_that_no_split_has_does_not_run_a_batch_without_end(tmp_path: Path) -> None:
+    passed_over = PassedOver(str(tmp_path))
+    with pytest.raises(SourceError, match="in/c cannot be used, and no split of batch 7"):
+        passed_over.set_aside({"in/c": "it is odd"}, input_of("in/a"))
+    left_out = passed_over.set_aside({"in/a": "it is odd"}, input_of("in/a"))
+    with pytest.raises(SourceError, match="in/a cannot be used"):
+        passed_over.set_aside({"in/a": "it is odd"}, left_out)
