@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from anabranch.connectors.encodings import encode_parquet
-from anabranch.errors import SinkError
+from anabranch.errors import FlowError, SinkError
 from anabranch.model import StagedFile
 from anabranch.model.column_kinds import has_empty_struct, holds, with_leaves
 
@@ -87,12 +87,19 @@ def foreach(callback: Callable[[DataFrame, int], object], *, empty_batches: bool
     A batch may come twice, with the same id and the same rows, if the driver dies in between: write it under its id.
     ``empty_batches`` asks for batches without rows, too, as far as some slot wrote an empty result file.
     """
+    _check_callback(callback)
     return ForeachSink(callback, empty_batches)
 
 
 def _as_in_spark(kind: pl.DataType) -> pl.DataType:
     # Spark's times are microseconds, and it refuses files with others.
     return pl.Datetime("us", kind.time_zone) if isinstance(kind, pl.Datetime) else kind
+
+
+def _check_callback(found: object) -> None:
+    if not callable(found):
+        msg = f"foreach calls a function with each batch, found {found!r}; give def save(dataframe, batch_id): …"
+        raise FlowError(msg)
 
 
 def _refuse_to_run(frame: object, batch: int) -> None:

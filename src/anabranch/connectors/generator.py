@@ -191,8 +191,8 @@ def generate(  # noqa: PLR0913 - a generator is all knobs, by keyword, with defa
     number alone, whatever the batches. With ``rows_per_second=None``, every batch has ``max_rows`` rows.
     ``payload="json"`` writes and parses JSON on the way, to cost what a JSON source costs.
     """
-    if rows_per_second is not None and rows_per_second <= 0:
-        msg = f"rows_per_second is {rows_per_second}; use a positive rate, or None for as fast as possible"
+    if rows_per_second is not None and (not isinstance(rows_per_second, int | float) or rows_per_second <= 0):
+        msg = f"rows_per_second is {rows_per_second!r}; use a positive rate, or None for as fast as possible"
         raise FlowError(msg)
     if payload not in ("arrow", "json"):
         msg = f"the payload is {payload!r}; use 'arrow' or 'json'"

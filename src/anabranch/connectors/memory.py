@@ -14,6 +14,7 @@ from anabranch.connectors.encodings import encode_arrow
 from anabranch.connectors.file_listing import is_ignored, would_list
 from anabranch.connectors.file_planner import FilePlanner
 from anabranch.connectors.file_reading import read_split
+from anabranch.connectors.given_values import as_frame, as_path
 from anabranch.connectors.part_files import claim_shelf, example_part, list_parts, publish_parts, retract_parts
 from anabranch.connectors.private_folders import PrivateFolder
 from anabranch.connectors.schemas import normalise_schema
@@ -56,7 +57,7 @@ class MemorySource:
 
         ``partition`` names the part of the source that they are of, for watermarks that are kept per partition.
         """
-        given = _as_frame(frame, self.schema)
+        given = as_frame("memory", frame, self.schema)
         missing = [column for column in self.schema if column not in given.columns]
         if missing:
             msg = f"the frame has no column {', '.join(map(repr, missing))}; it has {given.columns}"
@@ -175,7 +176,7 @@ def memory(
     if schema is None and not frames:
         msg = 'memory() needs frames or a schema, such as memory(schema={"sensor": pl.Int64})'
         raise FlowError(msg)
-    kinds = dict(_as_frame(frames[0]).schema) if schema is None else normalise_schema(schema)
+    kinds = dict(as_frame("memory", frames[0]).schema) if schema is None else normalise_schema(schema)
     path, folder = _make_directory(directory, "memory")
     source = MemorySource(path, kinds, max_frames, folder)
     for frame in frames:
@@ -193,20 +194,10 @@ def to_memory(directory: str | os.PathLike[str] | None = None) -> MemorySink:
     return MemorySink(path, folder=folder)
 
 
-def _as_frame(given: FrameLike, schema: Mapping[str, pl.DataType] | None = None) -> pl.DataFrame:
-    if isinstance(given, pl.DataFrame):
-        return given
-    try:
-        return pl.DataFrame(given, schema=dict(schema) if schema and isinstance(given, Mapping) else None)
-    except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
-        msg = f"memory() takes Polars or pandas frames, or columns by name, found a {type(given).__name__}: {error}"
-        raise FlowError(msg) from error
-
-
 def _make_directory(directory: str | os.PathLike[str] | None, purpose: str) -> tuple[str, PrivateFolder | None]:
     if directory is None:
         folder = PrivateFolder(purpose)
         return folder.path, folder
-    path = os.path.abspath(os.fspath(directory))
+    path = os.path.abspath(as_path(purpose, directory))
     os.makedirs(path, exist_ok=True)
     return path, None

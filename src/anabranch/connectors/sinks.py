@@ -11,6 +11,7 @@ import polars as pl
 
 from anabranch.connectors.encodings import encode_json_lines, encode_parquet
 from anabranch.connectors.file_places import name_place
+from anabranch.connectors.given_values import as_path
 from anabranch.connectors.part_files import claim_shelf, example_part, publish_parts, retract_parts
 from anabranch.connectors.shelves import open_shelf
 from anabranch.connectors.staged_frames import is_url, real_place
@@ -76,7 +77,7 @@ def parquet(path: str | os.PathLike[str]) -> PartFileSink:
 
     The directory may also be a URL of an object store: ``s3://bucket/alerts``. Each sink needs a directory of its own.
     """
-    return PartFileSink(_name_place(path), ".parquet")
+    return PartFileSink(_name_place("parquet", path), ".parquet")
 
 
 def json_lines(path: str | os.PathLike[str]) -> PartFileSink:
@@ -84,11 +85,12 @@ def json_lines(path: str | os.PathLike[str]) -> PartFileSink:
 
     The directory may also be a URL of an object store: ``s3://bucket/alerts``. Each sink needs a directory of its own.
     """
-    return PartFileSink(_name_place(path), ".json")
+    return PartFileSink(_name_place("json_lines", path), ".json")
 
 
-def _name_place(path: str | os.PathLike[str]) -> str:
-    return name_place(path, "write it through Spark: ab.foreach(callback) hands every batch to a writer of its own")
+def _name_place(where: str, path: str | os.PathLike[str]) -> str:
+    advice = "write it through Spark: ab.foreach(callback) hands every batch to a writer of its own"
+    return name_place(as_path(where, path), advice)
 
 
 def check_writable(directory: str) -> None:

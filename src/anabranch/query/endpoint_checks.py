@@ -9,6 +9,7 @@ from anabranch.operators.registry import registry
 
 _SOURCE_MEMBERS = ("label", "schema", "check")
 _SINK_MEMBERS = ("label", "suffix", "check", "encode", "publish")
+_TABLE_MEMBERS = ("label", "known_columns", "check", "fetch")
 _AGGREGATE_MEMBERS = ("kind", "inputs", "partial", "merge", "finish")
 
 
@@ -24,7 +25,7 @@ def check_source(found: object) -> None:
         advice = "ab.from_spark(dataframe)"
     elif package in ("polars", "pandas"):
         advice = "ab.memory(frame)"
-    msg = f"read takes a source, found {_describe(found)}; give {advice}"
+    msg = f"read takes a source, found {describe_given(found)}; give {advice}"
     raise FlowError(msg)
 
 
@@ -37,7 +38,7 @@ def check_sink(found: object) -> None:
         advice = f"ab.parquet({found!r}) or ab.json_lines({found!r})"
     elif callable(found):
         advice = "ab.foreach(callback) for a function, or call it if it makes a sink: ab.console()"
-    msg = f"write takes a sink, found {_describe(found)}; give {advice}"
+    msg = f"write takes a sink, found {describe_given(found)}; give {advice}"
     raise FlowError(msg)
 
 
@@ -53,10 +54,35 @@ def check_endpoint_name(step: str, name: object, taken: Iterable[str | None]) ->
         raise FlowError(msg)
 
 
+def check_table(found: object) -> None:
+    """Raise ``FlowError`` unless rows can be looked up in it."""
+    if _has(found, _TABLE_MEMBERS):
+        return
+    advice = "ab.frame_table(frame), ab.parquet_table(path), ab.sql_table(…) or ab.redis_table(…)"
+    package = type(found).__module__.partition(".")[0]
+    if package in ("polars", "pandas"):
+        advice = "ab.frame_table(frame)"
+    elif package == "pyspark":
+        advice = "ab.frame_table(pl.from_arrow(dataframe.toArrow())), or write it as Parquet for ab.parquet_table(path)"
+    elif isinstance(found, str):
+        advice = f"ab.parquet_table({found!r})"
+    elif isinstance(found, Mapping):
+        advice = "ab.frame_table(pl.DataFrame(…)) with a row for each key"
+    msg = f"lookup takes a table, found {describe_given(found)}; give {advice}"
+    raise FlowError(msg)
+
+
+def check_function(where: str, found: object) -> None:
+    """Raise ``FlowError`` unless it can be called."""
+    if not callable(found):
+        msg = f"{where} takes a function, found {describe_given(found)}; give its name, or a lambda"
+        raise FlowError(msg)
+
+
 def check_aggregates(unnamed: tuple[object, ...], named: Mapping[str, object]) -> None:
     """Raise ``FlowError`` unless every value is an aggregate with a name for its column."""
     if unnamed:
-        msg = f"agg: {_describe(unnamed[0])} has no name for its column; write agg(rows=ab.count())"
+        msg = f"agg: {describe_given(unnamed[0])} has no name for its column; write agg(rows=ab.count())"
         raise FlowError(msg)
     if not named:
         msg = "agg needs at least one aggregate, such as agg(rows=ab.count())"
@@ -70,7 +96,7 @@ def check_aggregates(unnamed: tuple[object, ...], named: Mapping[str, object]) -
         else:
             known = ", ".join(sorted(registry))
             advice = f'there are {known}, as in ab.sum("volts"), or an object with {", ".join(_AGGREGATE_MEMBERS)}'
-        msg = f"agg: {name} is {_describe(found)}, which is no aggregate; {advice}"
+        msg = f"agg: {name} is {describe_given(found)}, which is no aggregate; {advice}"
         raise FlowError(msg)
 
 
@@ -79,7 +105,8 @@ def _has(found: object, members: tuple[str, ...]) -> bool:
     return not isinstance(found, type) and all(hasattr(found, member) for member in members)
 
 
-def _describe(found: object) -> str:
+def describe_given(found: object) -> str:
+    """Return what somebody gave, in the words of an error."""
     if isinstance(found, str):
         return f"the text {found!r}"
     if callable(found) and hasattr(found, "__name__"):

@@ -24,7 +24,7 @@ class FlowGraph:
     """A named flow. It grows as streams are written; it runs nothing by itself."""
 
     def __init__(self, name: str) -> None:
-        if not name or any(not (c.isalnum() or c in "-_.") for c in name):
+        if not isinstance(name, str) or not name or any(not (c.isalnum() or c in "-_.") for c in name):
             msg = f"a flow's name has letters, digits, '-', '_' and '.', got {name!r}: it names files and metrics"
             raise FlowError(msg)
         self.name = name
@@ -32,6 +32,12 @@ class FlowGraph:
         self.sources: list[Readable] = []
         self.sinks: list[Sink] = []
         self.dead_letter_sink: Sink | None = None
+
+    def __repr__(self) -> str:
+        reads = ", ".join(source.label for source in self.sources) or "nothing"
+        writes = ", ".join(sink.label for sink in self.sinks) or "nothing"
+        steps = [node for node in self.nodes.values() if not isinstance(node.operation, Spring | Output)]
+        return f"<Flow {self.name!r}: reads {reads}; {len(steps)} steps; writes {writes}>"
 
     def read(self, source: Readable, *, name: str | None = None, formerly: str | None = None) -> Stream:
         """Start a stream from a source.

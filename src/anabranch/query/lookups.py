@@ -13,6 +13,7 @@ from anabranch.eventtime import parse_duration
 from anabranch.eventtime.durations import describe_duration
 from anabranch.model.lookups import MISSING_POLICIES, LookupTable, MissingPolicy
 from anabranch.query.column_checks import ColumnTypes, find_column, read_schema
+from anabranch.query.endpoint_checks import check_table
 
 if TYPE_CHECKING:
     from anabranch.query.event_times import Duration
@@ -41,6 +42,7 @@ def lookup_stream(
     expires: Duration | None,
 ) -> Stream:
     """Return the stream with the table's columns behind its own."""
+    check_table(table)
     names = (on,) if isinstance(on, str) else tuple(on)
     if not names:
         msg = f"lookup: say by which columns, such as on={next(iter(stream.schema))!r}"

@@ -37,9 +37,15 @@ from anabranch.query.column_checks import (
     find_column,
     read_schema,
 )
-from anabranch.query.endpoint_checks import check_aggregates, check_endpoint_name, check_sink
+from anabranch.query.endpoint_checks import (
+    check_aggregates,
+    check_endpoint_name,
+    check_function,
+    check_sink,
+    describe_given,
+)
 from anabranch.query.event_times import Duration, Moment, describe_limits, make_clock, make_limits
-from anabranch.query.labels import describe_clock
+from anabranch.query.labels import describe_clock, describe_columns, describe_window
 from anabranch.query.lookups import Lookup, lookup_stream
 from anabranch.query.merging import LocalMerge, bind_sink, make_routing
 from anabranch.query.nodes import (
@@ -92,6 +98,13 @@ class Stream:
     """Windows in time, or by rows: at most one of them."""
     routing: Routing = field(default_factory=Routing)
 
+    def __repr__(self) -> str:
+        keyed = f"; keyed by {', '.join(self.keys)}" if self.keys else ""
+        window = self.windowing or self.counting
+        windowed = f"; in {describe_window(window)}" if window is not None else ""
+        columns = describe_columns(self.schema)
+        return f"<Stream of {self.graph.name!r} behind {self.node.label}: {columns}{keyed}{windowed}>"
+
     @property
     def schema(self) -> dict[str, pl.DataType]:
         """The columns and types at this point."""
@@ -119,6 +132,7 @@ class Stream:
 
         The same rows may come in other frames on a replay: the function must treat each row alike wherever it is cut.
         """
+        check_function("map_batches", function)
         label = f"map_batches {getattr(function, '__name__', 'function')}"
         if not schema:
             return self._step(MapBatches(function), label)
@@ -132,6 +146,7 @@ class Stream:
         schema: SchemaLike,
     ) -> Stream:
         """Turn each row into any number of rows of the given schema. Row by row: slower than ``map_batches``."""
+        check_function("flat_map", function)
         declared = read_schema("flat_map", schema)
         label = f"flat_map {getattr(function, '__name__', 'function')}"
         return self._add(FlatMap(function, declared), label, declared)
@@ -139,6 +154,7 @@ class Stream:
     def union(self, *others: Stream) -> Stream:
         """Put streams of the same columns together."""
         for other in others:
+            _check_stream(other)
             if other.graph is not self.graph:
                 msg = f"union joins streams of one flow; one is of {self.graph.name!r}, one of {other.graph.name!r}"
                 raise FlowError(msg)
@@ -273,8 +289,8 @@ class Stream:
         """Keep each key's k rows with the largest ``by`` (smallest if not descending), with a ``rank`` from 1."""
         self._needs_keys("top_k")
         self._refuse_ttl_of_windows("top_k", ttl)
-        if k < 1:
-            msg = f"top_k: k must be at least 1, got {k}"
+        if not isinstance(k, int) or k < 1:
+            msg = f"top_k: k must be a whole number, at least 1, got {k!r}"
             raise FlowError(msg)
         find_column("top_k", by, self.schema)
         kept = tuple(columns) if columns is not None else tuple(c for c in self.schema if c not in (*self.keys, by))
@@ -385,6 +401,12 @@ class Stream:
         if ttl is not None and (self.windowing is not None or self.counting is not None):
             msg = f"{where}: windows end by themselves; a ttl is for running aggregates, without window()"
             raise FlowError(msg)
+
+
+def _check_stream(found: object) -> None:
+    if not isinstance(found, Stream):
+        msg = f"union takes streams of the same flow, found {describe_given(found)}; give flow.read(…)"
+        raise FlowError(msg)
 
 
 def _optional(duration: Duration | None) -> int | None:

@@ -29,6 +29,10 @@ class SparkSource:
                 "use a classic session: SparkSession.builder.master(...)"
             )
             raise FlowError(msg)
+        if not hasattr(frame, "isStreaming"):
+            found = f"{type(frame).__module__.partition('.')[0]} {type(frame).__name__}"
+            msg = f"from_spark takes a PySpark DataFrame, found a {found}; give ab.memory(frame) for other frames"
+            raise FlowError(msg)
         self.frame: DataFrame | None = frame
         self.streaming = frame.isStreaming
         self._schema = _polars_schema(frame)

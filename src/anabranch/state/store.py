@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
@@ -14,11 +14,22 @@ from urllib.parse import unquote, urlsplit
 
 import obstore
 from obstore import store as obstore_kinds
-from obstore.exceptions import AlreadyExistsError
+from obstore.exceptions import AlreadyExistsError, BaseError
 
 from anabranch.errors import CheckpointError
 
 TEMPORARY_PREFIX = ".tmp-"
+_REFUSALS = (
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+)
+"""What a file system says of a place that is no good, whatever is written to it."""
 REMOTE_SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory")
 
 
@@ -28,6 +39,10 @@ class AlreadyExists(CheckpointError):
 
 class StoreFull(CheckpointError):
     """There is no room for another file; everything written before is intact."""
+
+
+class StoreUnusable(CheckpointError):
+    """A place does not take or give files as it is: no such folder, no permission, no credentials, no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +123,18 @@ def open_store(url_or_path: str | Path) -> Store:
     raise CheckpointError(msg)
 
 
+def check_usable(store: Store) -> None:
+    """Raise ``CheckpointError`` if it is plain that no files can be kept there; changes nothing."""
+    path = store.local_path("any")
+    if path is None:
+        # Whoever may not even list files has no credentials, or those of somebody else.
+        store.list("epochs")
+        return
+    there = _nearest(path.parent)
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise _explain_refusal(path.parent, OSError())
+
+
 @dataclass(frozen=True, slots=True)
 class LocalStore:
     """Files below a directory, made visible by link or rename after an fsync."""
@@ -175,9 +202,11 @@ class LocalStore:
                     "free some space and start again"
                 )
                 raise StoreFull(msg) from error
+            if error.errno in _REFUSALS:
+                raise _explain_refusal(self.root, error) from error
             raise
         finally:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 os.unlink(temporary)
 
     @staticmethod
@@ -221,7 +250,26 @@ class LocalStore:
                             found.append(Entry(name, facts.st_size, facts.st_mtime))
             except (FileNotFoundError, NotADirectoryError):
                 continue
+            except PermissionError as error:
+                raise _explain_refusal(self.root, error) from error
         return sorted(found, key=lambda entry: entry.name)
+
+
+def _nearest(path: Path) -> Path:
+    """Return the path, or the nearest folder above it that is there."""
+    return next((place for place in (path, *path.parents) if os.path.lexists(place)), path)
+
+
+def _explain_refusal(root: Path, error: OSError) -> StoreUnusable:
+    """Return what is wrong with a folder that refuses a file."""
+    there = _nearest(root)
+    if not there.is_dir():
+        found = f"{there} is a file, not a folder"
+    elif isinstance(error, PermissionError) or not os.access(there, os.W_OK | os.X_OK):
+        found = f"{there} may not be written by this user"
+    else:
+        found = str(error)
+    return StoreUnusable(f"no files can be kept at {root}: {found}; name a folder that can be made and written")
 
 
 class RemoteStore:
@@ -229,7 +277,8 @@ class RemoteStore:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._handle: Any = open_objects(url)
+        with self._explained():
+            self._handle: Any = open_objects(url)
 
     def __reduce__(self) -> tuple[type[RemoteStore], tuple[str]]:
         return RemoteStore, (self._url,)
@@ -239,54 +288,77 @@ class RemoteStore:
         return self._url
 
     def read(self, name: str) -> bytes:
-        return obstore.get(self._handle, _checked(name)).bytes().to_bytes()
+        with self._explained():
+            return obstore.get(self._handle, _checked(name)).bytes().to_bytes()
 
     def exists(self, name: str) -> bool:
         try:
-            obstore.head(self._handle, _checked(name))
+            with self._explained():
+                obstore.head(self._handle, _checked(name))
         except FileNotFoundError:
             return False
         return True
 
     def create(self, name: str, content: bytes) -> None:
         try:
-            obstore.put(self._handle, _checked(name), content, mode="create")
+            with self._explained():
+                obstore.put(self._handle, _checked(name), content, mode="create")
         except AlreadyExistsError as error:
             msg = f"{self._url}/{name} exists already"
             raise AlreadyExists(msg) from error
 
     def write(self, name: str, *pieces: bytes | memoryview) -> None:
-        obstore.put(self._handle, _checked(name), pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        with self._explained():
+            obstore.put(self._handle, _checked(name), pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def list(self, prefix: str) -> Sequence[Entry]:
         folder = prefix.strip("/")
-        return sorted(
-            (
-                Entry(item["path"], item["size"], item["last_modified"].timestamp())
-                for page in obstore.list(self._handle, folder or None)
-                for item in page
-            ),
-            key=lambda entry: entry.name,
-        )
+        with self._explained():
+            return sorted(
+                (
+                    Entry(item["path"], item["size"], item["last_modified"].timestamp())
+                    for page in obstore.list(self._handle, folder or None)
+                    for item in page
+                ),
+                key=lambda entry: entry.name,
+            )
 
     def delete(self, names: Iterable[str]) -> None:
         doomed = [_checked(name) for name in names]
         try:
-            obstore.delete(self._handle, doomed)
+            with self._explained():
+                obstore.delete(self._handle, doomed)
         except FileNotFoundError:
             # Some stores stop at the first file that is gone; then the rest are deleted one by one.
             for name in doomed:
-                with contextlib.suppress(FileNotFoundError):
+                with contextlib.suppress(FileNotFoundError), self._explained():
                     obstore.delete(self._handle, name)
 
     def rename(self, source: str, target: str) -> None:
-        obstore.rename(self._handle, _checked(source), _checked(target))
+        with self._explained():
+            obstore.rename(self._handle, _checked(source), _checked(target))
 
     def local_path(self, name: str) -> Path | None:
         return None
 
     def abandoned(self, prefix: str) -> Sequence[Entry]:
         return []
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say what a store refuses in words of ours; that a file is there, or is not, is for the caller."""
+        try:
+            yield
+        except (FileNotFoundError, AlreadyExistsError):
+            raise
+        except BaseError as error:
+            # What follows the first line is for those who wrote the library.
+            reason = str(error).strip().splitlines()[0]
+            msg = (
+                f"{self._url} cannot be used: {reason}; see that bucket and region are right, and that credentials are "
+                "in the environment: AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS or AZURE_STORAGE_ACCOUNT_NAME …"
+            )
+            raise StoreUnusable(msg) from error
 
 
 _memory_stores: dict[str, obstore_kinds.MemoryStore] = {}

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
+from anabranch.connectors.given_values import as_frame
 from anabranch.connectors.lookups.keys import as_keys, check_key_types, refuse_repeated
 from anabranch.errors import FlowError, SourceError
+
+FrameLike = Any
+"""A Polars or pandas frame, or columns by name."""
 
 LARGEST_FRAME_BYTES = 256 * 1024 * 1024
 """A frame is pickled to every worker; a larger one belongs into files or a database."""
@@ -78,15 +83,16 @@ class ParquetTable:
         return f"{self.path}/*.parquet" if "://" not in self.path and Path(self.path).is_dir() else self.path
 
 
-def frame_table(frame: pl.DataFrame) -> FrameTable:
-    """Look rows up in a Polars frame, which travels with the flow."""
-    if frame.estimated_size() > LARGEST_FRAME_BYTES:
+def frame_table(frame: FrameLike) -> FrameTable:
+    """Look rows up in a Polars or pandas frame, which travels with the flow."""
+    table = as_frame("frame_table", frame)
+    if table.estimated_size() > LARGEST_FRAME_BYTES:
         msg = (
-            f"a frame of {frame.estimated_size() / 1e6:.0f} MB would go to every worker; at most "
+            f"a frame of {table.estimated_size() / 1e6:.0f} MB would go to every worker; at most "
             f"{LARGEST_FRAME_BYTES / 1e6:.0f} MB do: write it as Parquet and use ab.parquet_table(path)"
         )
         raise FlowError(msg)
-    return FrameTable(frame)
+    return FrameTable(table)
 
 
 def parquet_table(path: str | Path) -> ParquetTable:
