@@ -250,7 +250,7 @@ def test_a_failing_function_stops_the_flow_with_its_own_words(bench: FlowBench) 
             raise ValueError("this value is cursed")
         return frame
 
-    with pytest.raises(EngineError, match="this value is cursed"):
+    with pytest.raises(FlowError, match="this value is cursed"):
         bench.run([[reading(1, 0)]], lambda stream: stream.map_batches(refuse), job_attempts=1)
 
 

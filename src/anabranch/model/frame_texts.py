@@ -1,11 +1,15 @@
-"""Small frames as text, for ledgers and manifests, which are JSON."""
+"""Small frames and rows as text: for ledgers and manifests, which are JSON, and for errors."""
 
 from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Mapping
+from typing import Any
 
 import polars as pl
+
+_LONGEST_ROW = 500
 
 
 def frame_to_text(frame: pl.DataFrame) -> str:
@@ -27,3 +31,9 @@ def key_as_text(key: str, dtype: pl.DataType) -> pl.Expr:
     if isinstance(dtype, pl.Duration):
         return pl.col(key).dt.to_string("iso")
     return pl.col(key).cast(pl.String, strict=False)
+
+
+def describe_row(row: Mapping[str, Any]) -> str:
+    """Return a row as an error shows it."""
+    text = str(dict(row))
+    return text if len(text) <= _LONGEST_ROW else f"{text[:_LONGEST_ROW]}…"

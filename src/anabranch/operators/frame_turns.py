@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from anabranch.errors import FlowError
 from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME
+from anabranch.model.frame_texts import describe_row
 from anabranch.operators.clocked_keys import align_by_key
 from anabranch.operators.declared_state import StateField, ValueField
 from anabranch.operators.frame_timers import FrameTimers
@@ -105,7 +106,10 @@ class FrameRunner:
         except FAILURES as error:
             frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name == "process"]
             where = f" (line {frames[-1].lineno} of {frames[-1].filename.rsplit('/', 1)[-1]})" if frames else ""
-            raise self._complain(f"{type(error).__name__}: {error}{where}") from error
+            complaint = self._complain(f"{type(error).__name__}: {error}{where}")
+            for row in rows.head(1).iter_rows(named=True):
+                complaint.add_note(f"with rows such as: {describe_row(row)}")
+            raise complaint from error
         parts = (*outcome, None) if isinstance(outcome, tuple) and len(outcome) == 2 else outcome
         if not (
             isinstance(parts, tuple)

@@ -14,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.model import END_OF_TIME
+from anabranch.model.frame_texts import describe_row
 from anabranch.operators.checked_values import describe_value, make_check
 from anabranch.operators.clocked_keys import align_by_key
 from anabranch.operators.declared_state import KeyState, changes_of
@@ -80,7 +81,7 @@ class RowRunner:
                 time = RowTime(from_us(times_us[number]), watermarks[place], slot_watermark, now)
                 late[number] = bool(self._processor.is_late(row, time))
             except FAILURES as error:
-                raise self._failed("is_late", batch, place, error) from error
+                raise self._failed("is_late", batch, place, error, row) from error
         return late
 
     def run(self, turns: Turns) -> Outcome:
@@ -103,7 +104,7 @@ class RowRunner:
                 for field, kept in changes_of(state).items():
                     changed[field][place] = kept
             except FAILURES as error:
-                raise self._failed(calls.method, batch, place, error) from error
+                raise self._failed(calls.method, batch, place, error, calls.row) from error
             for domain, waiting in timers.changes().items():
                 changed[TIMER_COLUMNS[domain]][place] = waiting
         return Outcome(
@@ -179,13 +180,16 @@ class RowRunner:
             raise complain(self._processor, f"state.{name}", key, text)
         return align_by_key(column, np.fromiter(values, np.int64), len(batch.touched), dtype, old)
 
-    def _failed(self, method: str, batch: KeyBatch, place: int, error: BaseException) -> Exception:
+    def _failed(self, method: str, batch: KeyBatch, place: int, error: BaseException, row: Row | None) -> Exception:
         key = describe_key(batch.touched.keys, self._keys, place)
         frames = traceback.extract_tb(error.__traceback__)
         # The last line of the user's own method: what lies below it is ours or a library's.
         own = [frame for frame in frames if frame.name == method and frame.filename != __file__]
         where = f" (line {own[-1].lineno} of {own[-1].filename.rsplit('/', 1)[-1]})" if own else ""
-        return complain(self._processor, method, key, f"{type(error).__name__}: {error}{where}")
+        complaint = complain(self._processor, method, key, f"{type(error).__name__}: {error}{where}")
+        if row is not None:
+            complaint.add_note(f"with the row: {describe_row(row)}")
+        return complaint
 
 
 class _Calls:
@@ -195,6 +199,8 @@ class _Calls:
         self._processor = processor
         self._output = output
         self.method = ""
+        self.row: Row | None = None
+        """The row that is being handled; None for a timer."""
 
     def begin(self, place: int, key: Mapping[str, Any], state: KeyState, timers: Timers) -> None:
         self._place, self._key, self._state, self._timers = place, key, state, timers
@@ -202,11 +208,11 @@ class _Calls:
         self._without_progress = 0
 
     def on_time(self, row: Row) -> None:
-        self.method = "on_time"
+        self.method, self.row = "on_time", row
         self._output.add(self._processor.on_time(row, self._state, self._timers), self._key, self._place, "on_time")
 
     def on_late(self, row: Row) -> None:
-        self.method = "on_late"
+        self.method, self.row = "on_late", row
         self._output.add(self._processor.on_late(row, self._state, self._timers), self._key, self._place, "on_late")
 
     def fire(self, domain: TimerDomain, limit_us: int) -> bool:
@@ -215,7 +221,7 @@ class _Calls:
         while (due := self._timers.pop_due(domain, limit_us)) is not None:
             any_fired = True
             at_us, timer = due
-            self.method = "on_timer"
+            self.method, self.row = "on_timer", None
             self._count_timer(at_us, timer)
             emitted = self._processor.on_timer(timer, self._state, self._timers)
             self._output.add(emitted, self._key, self._place, "on_timer")

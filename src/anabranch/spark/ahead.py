@@ -27,6 +27,7 @@ from anabranch.spark.promises import EVERY_KEY, KeySightings, PromiseMemory, des
 from anabranch.spark.reports import BatchReport
 from anabranch.spark.settings import MOST_SLOTS
 from anabranch.spark.spec import BatchSpec, FlowProgram, load_program
+from anabranch.spark.task_errors import told_as_rows
 from anabranch.spark.tasks import ReadTask, SlotTask, Stayed, task_partition
 from anabranch.state.manifest import Manifest
 from anabranch.state.split_log import LogEntry
@@ -183,12 +184,15 @@ class AheadTask:
     packs: Packs
     below: Mapping[int, int]
     """Stateful node → marks of the keys that are looked at."""
+    receivers: int
+    """How many tasks get what the slots send on."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # The rows say nothing, but Spark wants them to be taken.
         for _ in batches:
             pass
-        yield from to_arrow(self._blocks(task_partition()))
+        slot = task_partition()
+        yield from to_arrow(told_as_rows(self._blocks(slot), 1, slot, self.receivers))
 
     def _blocks(self, slot: int) -> Iterator[Block]:
         program = load_program(self.digest, self.program)
@@ -226,7 +230,7 @@ class AheadLevel:
     def task(self, digest: str, pickled: bytes, spec: BatchSpec, packs: Packs) -> AheadTask:
         """Return the task that is both a reader and a slot."""
         below = {head: memory.below for head, memory in self._memories.items()}
-        return AheadTask(digest, pickled, spec, packs, below)
+        return AheadTask(digest, pickled, spec, packs, below, spec.receivers_behind(1, self._plan.levels[0]))
 
     def check(self, report: BatchReport, times: Mapping[int, OperatorTime]) -> dict[str, dict[str, Any]]:
         """Return what the manifest remembers of the partitions' keys; raise ``SourceError`` if a key is in two."""

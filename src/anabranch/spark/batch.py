@@ -13,7 +13,7 @@ import polars as pl
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from anabranch.errors import EngineError, SinkError, StateDamaged
+from anabranch.errors import AnabranchError, EngineError, FlowError, SinkError, StateDamaged
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import BatchProgress, OperatorTime
 from anabranch.query.plan import Plan
@@ -59,7 +59,7 @@ from anabranch.spark.set_aside import PassedOver
 from anabranch.spark.settings import RunSettings
 from anabranch.spark.spec import BatchSpec, FlowProgram, RisingTime
 from anabranch.spark.states import write_initial_state
-from anabranch.spark.task_errors import find_task_error
+from anabranch.spark.task_errors import TaskFailure, TaskTrace, find_reason, find_task_failure, first_failure
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.epochs import Lease
 from anabranch.state.manifest import INITIAL_BATCH, LevelState, Manifest
@@ -116,9 +116,7 @@ class BatchRunner:
         self._lease.check()
         committed = self._checkpoint.find_replay(given.batch, given.start_offset, given.end_offset)
         if committed is not None:
-            if given.frame is not None:
-                # Spark's own state, if the sources have any, wants every batch to be evaluated once.
-                given.frame.write.format("noop").mode("overwrite").save()
+            self._jobs.read_again(given)
             self._publish(committed)
             seconds = time.perf_counter() - began
             return committed, describe_batch(self._plan, committed, None, seconds, {}, drained=given.drain)
@@ -193,6 +191,7 @@ class BatchRunner:
     def _publish(self, manifest: Manifest) -> None:
         """Publish, unless another driver has taken over: then it does that, and may move the files meanwhile."""
         self._lease.check()
+        self._jobs.name(manifest.batch, "publish")
         try:
             self._publisher.publish(manifest)
         except SinkError:
@@ -258,25 +257,44 @@ class BatchRunner:
                 rising=rising if self._fires_at_once else None,
             )
             try:
-                rows = self._jobs.make(given, spec).collect()
+                rows = self._jobs.run(given, spec)
             except PySparkException as error:
-                found = find_task_error(str(error))
-                if isinstance(found, StateDamaged):
-                    raise explain_damage(self._checkpoint, str(found)) from error
-                if found is not None:
-                    raise found from error
+                failure = find_task_failure(str(error))
+                reason = find_reason(str(error)) if failure is None else failure.message
+                if failure is not None and failure.is_final:
+                    # It says itself what is wrong, and Spark has tried it wherever it could.
+                    raise self._explain(failure, given.batch) from self._shown(error)
                 if attempt + 1 == self._settings.job_attempts:
-                    msg = f"batch {given.batch} failed {attempt + 1} times and is not committed: {_short(error)}"
-                    raise EngineError(msg) from error
-                logger.warning("batch %d failed and is run again (%d): %s", given.batch, attempt + 1, _short(error))
+                    msg = f"{reason}\n  batch {given.batch} failed {attempt + 1} times and is not committed"
+                    raise EngineError(msg) from self._shown(error)
+                logger.warning("batch %d failed and is run again (%d): %s", given.batch, attempt + 1, reason)
+                logger.debug("what Spark said of it", exc_info=error)
                 self._lease.check()
                 continue
+            failure = first_failure((row["head"], row["seq"], bytes(row["block"])) for row in rows)
+            if failure is not None:
+                logger.debug("a task of batch %d failed: %s", given.batch, failure.trace)
+                raise self._explain(failure, given.batch) from self._shown(TaskTrace(failure.trace))
             slots_of = {node.id: slots[self._plan.level_of(node.id) - 1] for node in self._plan.stateful}
             ledgers = (bytes(row["block"]) for row in rows if row["head"] == LEDGER)
             report = merge_ledgers(ledgers, slots_of, held)
             self._merging.observe(report.merged)
             return report
         raise AssertionError
+
+    def _explain(self, failure: TaskFailure, batch: int) -> AnabranchError:
+        error = failure.to_error()
+        if isinstance(error, StateDamaged):
+            return explain_damage(self._checkpoint, str(error))
+        if isinstance(error, FlowError):
+            return FlowError(
+                f"{error}\n  batch {batch} is not committed; correct the flow or its input, and start again"
+            )
+        return error
+
+    def _shown(self, cause: BaseException) -> BaseException | None:
+        """Return what stands behind an error where the engine itself is looked into; for all others its words do."""
+        return cause if self._settings.debug else None
 
     def _manifest(
         self,
@@ -318,8 +336,3 @@ class BatchRunner:
                 FOLLOWED: store_followed(self._plan),
             },
         )
-
-
-def _short(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:500] if lines else type(error).__name__

@@ -9,9 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from anabranch.model import Split
+from anabranch.query.nodes import Node, Stateful
+from anabranch.query.plan import Plan
 from anabranch.spark.ahead import AheadLevel
 from anabranch.spark.anchors import anchor_frame, executor_locations
 from anabranch.spark.blocks import EXCHANGE_SCHEMA
@@ -55,8 +57,23 @@ class BatchJobs:
         self._pickled: bytes = cloudpickle.dumps(program)  # type: ignore[no-untyped-call]
         self._digest = hashlib.blake2b(self._pickled, digest_size=16).hexdigest()
 
-    def make(self, given: BatchInput, spec: BatchSpec) -> DataFrame:
-        """Return the job of one attempt at a batch; it runs when its rows are asked for."""
+    def run(self, given: BatchInput, spec: BatchSpec) -> list[Row]:
+        """Run the job of one attempt at a batch and return its rows."""
+        again = f", try {spec.attempt + 1}" if spec.attempt else ""
+        self.name(spec.batch, f"{describe_levels(self._plan)}{again}")
+        return self._make(given, spec).collect()
+
+    def read_again(self, given: BatchInput) -> None:
+        """Evaluate once the rows that Spark's own sources read: their state, if they have any, wants it every batch."""
+        if given.frame is not None:
+            self.name(given.batch, "read again, for Spark's own state")
+            given.frame.write.format("noop").mode("overwrite").save()
+
+    def name(self, batch: int, doing: str) -> None:
+        """Say in Spark's UI what the jobs are that follow on this thread."""
+        self._spark.sparkContext.setJobDescription(f"{self._plan.flow}, batch {batch}: {doing}")
+
+    def _make(self, given: BatchInput, spec: BatchSpec) -> DataFrame:
         # One partition a task: what it reads is in its task, found by the partition's number. Each has a row,
         # which says nothing, because Spark does not run tasks for a range that is empty.
         tasks = spec.slots[0] if self._ahead.active else max(1, len(given.packs))
@@ -75,7 +92,8 @@ class BatchJobs:
             for level, slots in enumerate(spec.slots, start=1):
                 if level == 1 and self._ahead.active:
                     continue
-                task = SlotTask(self._digest, self._pickled, spec, level)
+                receivers = spec.receivers_behind(level, self._plan.levels[level - 1])
+                task = SlotTask(self._digest, self._pickled, spec, level, receivers)
                 exchanged = blocks.repartitionById(slots, "slot")
                 if locations:
                     anchors = self._anchor_frame(slots, locations)
@@ -110,6 +128,18 @@ class BatchJobs:
             return ()
         locations = tuple(executor_locations(self._spark))
         return locations if self._wants_anchors or len(locations) > 1 else ()
+
+
+def describe_levels(plan: Plan) -> str:
+    """Return what a batch does, level by level: all are one job."""
+    levels = ["level 0 reads"]
+    for number, heads in enumerate(plan.levels, start=1):
+        levels.append(f"level {number} {', '.join(_name(plan.nodes[head]) for head in heads)}")
+    return ", ".join(levels)
+
+
+def _name(node: Node) -> str:
+    return node.operation.name if isinstance(node.operation, Stateful) else node.label
 
 
 def _anchored(task: SlotTask, waits: TaskWaits) -> Callable[[pa.Table, pa.Table], pa.Table]:

@@ -35,6 +35,8 @@ _ARROW_SCHEMA = pa.schema(
 )
 LEDGER = -1
 """The head of rows that carry a ledger, plain JSON for the driver."""
+FAILURE = 1 << 22
+"""The head of rows that say why a task failed: whoever gets one does nothing but pass it on."""
 _HELD = 1 << 20
 _TIMES = 1 << 21
 

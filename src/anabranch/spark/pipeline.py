@@ -24,6 +24,7 @@ from anabranch.routing.routes import Routes
 from anabranch.spark.blocks import Block, cut, encode, held_of, ledger, meeting_of, times_of, write_json
 from anabranch.spark.content_order import order_by_content
 from anabranch.spark.dead_letters import bury_rows, bury_texts
+from anabranch.spark.failing_steps import failing_step
 from anabranch.spark.lanes import ReadLane
 from anabranch.spark.phases import divide_by_phase, keys_of, window_of
 from anabranch.spark.rising_times import last_level_told
@@ -108,9 +109,11 @@ class Pipeline:
         """Return what leaves a node that keeps no state."""
         operation = node.operation
         if isinstance(operation, Lookup):
-            return self._look_up(node, operation, frame)
+            with failing_step(node.label, frame):
+                return self._look_up(node, operation, frame)
         assert not isinstance(operation, Spring | Stateful | Output)
-        return operation.apply(frame)
+        with failing_step(node.label, frame, operation.apply):
+            return operation.apply(frame)
 
     def drain_blocks(self) -> list[Block]:
         """Return the blocks that are ready, once."""
@@ -214,7 +217,8 @@ class Pipeline:
             return
         frame = frame.with_columns(self._engine_columns(node, frame, ordinal))
         kernel, time = self._program.kernels[node.id], self._spec.times[node.id]
-        prepared = kernel.prepare(frame, time)
+        with failing_step(node.label, frame, lambda part: kernel.prepare(part, time)):
+            prepared = kernel.prepare(frame, time)
         self.counters["late_rows"] += prepared.late_rows
         if window_of(node.operation.spec) is not None and node.id in self._spec.routes:
             routes = self._spec.routes[node.id].routes
@@ -261,7 +265,8 @@ class Pipeline:
         waits = self._lane is not None and self._lane.keeps(head)
         combined = waits or (self._program.merges(head) and head not in self._spec.plain)
         if combined:
-            frame = self._program.kernels[head].combine(frame)
+            with failing_step(self._plan.nodes[head].label):
+                frame = self._program.kernels[head].combine(frame)
         frame = frame.with_columns(hash_keys(frame, operation.spec.keys).alias(HASH))
         self._merged[head][0] += read_rows
         if waits:
@@ -354,7 +359,8 @@ class Pipeline:
     def _stage(self, sink: int, frames: list[pl.DataFrame]) -> dict[str, Any]:
         frame = pl.concat(frames) if len(frames) > 1 else frames[0]
         encoder = self._program.sinks[sink]
-        content = encoder.encode(frame)
+        with failing_step(f"writing {encoder.label}", frame, encoder.encode):
+            content = encoder.encode(frame)
         folder = f"results/{'dead' if sink == DEAD_LETTER else sink}"
         name = WriteName(self._spec.epoch, self._spec.batch, self._spec.attempt, self._spec.job)
         file = name.file(folder, (self._level << 20) + self._origin, encoder.suffix)

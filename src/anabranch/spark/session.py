@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import psutil
 from pyspark.sql import SparkSession
 
-from anabranch.errors import EngineError
+from anabranch.errors import AnabranchError, EngineError, FlowError
 
 _SQL_SETTINGS = {
     # A slot is a partition: nothing may merge or split them behind our back.
@@ -32,6 +35,9 @@ _TASK_ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
 }
 
+_OURS = "spark.anabranch.local"
+"""Marks a Spark that this library started."""
+
 
 def local_session(
     master: str | None = None, memory: str | None = None, config: Mapping[str, str] | None = None
@@ -49,6 +55,7 @@ def local_session(
         .config("spark.shuffle.reduceLocality.enabled", "false")
         .config("spark.locality.wait", "3s")
         .config("spark.log.level", "ERROR")
+        .config(_OURS, "true")
     )
     for key, value in (config or {}).items():
         builder = builder.config(key, value)
@@ -65,7 +72,11 @@ def flow_session(spark: SparkSession) -> SparkSession:
 
 
 def refuse_connect(spark: object) -> None:
-    """Raise ``EngineError`` for a Spark Connect session."""
+    """Raise ``EngineError`` for a Spark Connect session, ``FlowError`` for what is no session at all."""
+    if type(spark).__name__ != "SparkSession":
+        advice = f"spark=ab.local_session({spark!r})" if isinstance(spark, str) else "spark=SparkSession.builder…"
+        msg = f"spark= takes a SparkSession, found {spark!r}; give {advice}, or leave it out for a local one"
+        raise FlowError(msg)
     if type(spark).__module__.startswith("pyspark.sql.connect") or not hasattr(spark, "_jsparkSession"):
         msg = (
             "this is a Spark Connect session: its driver is another process, and the driver commits the batches; "
@@ -87,6 +98,41 @@ def active_session(spark: SparkSession) -> Iterator[None]:
             sessions.setActiveSession(before._jsparkSession)
         else:
             sessions.clearActiveSession()
+
+
+def spare_traces(spark: SparkSession, query_name: str) -> Callable[[], None]:
+    """Keep Spark from printing the stack of a query's end, and return what lets it again.
+
+    Whoever runs the flow gets the reason as an error. Of a user's Spark, only what is said of this query is kept back;
+    of one that we started, also what is said of failing tasks. And only where Spark logs with what it brings along.
+    """
+    jvm: Any = spark._jvm
+    said = [rf"Query {re.escape(query_name)} \[.*terminated with error.*"]
+    if spark.sparkContext.getConf().get(_OURS) is not None:
+        said += [r"Exception in task .*", r".*Task \d+ in stage .* failed \d+ times; aborting job"]
+    pattern = f"(?s)(?:{'|'.join(said)})"
+    from_proxies = logging.getLogger("py4j.clientserver")
+    from_proxies.addFilter(_is_not_ours)
+    kept_back: Any = None
+    # Another library may log for Spark; then its words are shown.
+    with contextlib.suppress(Exception):
+        log4j, results = jvm.org.apache.logging.log4j, jvm.org.apache.logging.log4j.core.Filter.Result
+        kept_back = log4j.core.filter.RegexFilter.createFilter(pattern, None, False, results.DENY, results.NEUTRAL)
+        root = log4j.LogManager.getContext(False).getConfiguration().getRootLogger()
+        root.addFilter(kept_back)
+
+    def show_again() -> None:
+        from_proxies.removeFilter(_is_not_ours)
+        # The JVM may be gone by then.
+        with contextlib.suppress(Exception):
+            if kept_back is not None:
+                root.removeFilter(kept_back)
+
+    return show_again
+
+
+def _is_not_ours(record: logging.LogRecord) -> bool:
+    return record.exc_info is None or not isinstance(record.exc_info[1], AnabranchError)
 
 
 @contextlib.contextmanager

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TypedDict
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from anabranch.errors import FlowError
+from anabranch.errors import FlowError, name_alternatives
 from anabranch.model.routes import DEFAULT_BUCKETS
 from anabranch.query.plan import STRATEGIES, Strategy
 
@@ -46,6 +46,7 @@ class RunSettings(BaseModel):
     control: str | None = Field(
         None, description="a Redis URL through which commands come, too; those in the checkpoint are always heard"
     )
+    debug: bool = Field(False, description="show Spark's own traces, and where in the engine an error arose")
 
     @field_validator("trigger")
     @classmethod
@@ -72,6 +73,24 @@ class RunSettings(BaseModel):
         return control
 
 
+class RunKeywords(TypedDict, total=False):
+    """The settings as keywords, which type checkers and editors see: those of ``RunSettings`` but the checkpoint."""
+
+    trigger: str
+    drain: bool
+    slots: int | None
+    strategy: Strategy
+    local_merge: bool
+    buckets: int
+    read_tasks: int | None
+    job_attempts: int
+    kept_batches: int
+    takeover: bool
+    anchors: bool | None
+    control: str | None
+    debug: bool
+
+
 def make_settings(**given: Any) -> RunSettings:
     """Return checked settings, or raise ``FlowError`` that names the allowed ones."""
     try:
@@ -81,7 +100,7 @@ def make_settings(**given: Any) -> RunSettings:
         for item in error.errors():
             name = ".".join(str(part) for part in item["loc"])
             if item["type"] == "extra_forbidden":
-                problems.append(f"unknown setting {name!r}; there are {', '.join(RunSettings.model_fields)}")
+                problems.append(f"unknown setting {name!r}; {name_alternatives(name, RunSettings.model_fields)}")
             else:
                 # Ours come as "Value error, …"; pydantic's own say what is allowed, but not what was found.
                 ours = item["type"] == "value_error"

@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from pyspark import cloudpickle
 
 from anabranch.connectors.lookups import TableCache
+from anabranch.errors import FlowError
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import Kernel, OperatorTime, RunRef, Sink
 from anabranch.model.exchanges import HeldLane
@@ -142,6 +143,12 @@ class BatchSpec:
         """Say whether slots of a level share keys, so that what they fire must meet."""
         return any(head in self.routes and self.routes[head].splits for head in heads)
 
+    def receivers_behind(self, level: int, heads: tuple[int, ...] = ()) -> int:
+        """Return how many tasks get what a level sends on: where keys of its heads meet, the next level, the driver."""
+        if self.meets(heads):
+            return self.slots[level - 1]
+        return self.slots[level] if level < len(self.slots) else 1
+
     def runs_of(self, head: int, slot: int) -> tuple[RunRef, ...]:
         """Return the runs of a slot; one that is new has none."""
         return self.runs[head][slot] if slot < len(self.runs[head]) else ()
@@ -159,7 +166,14 @@ def load_program(digest: str, pickled: bytes) -> FlowProgram:
     """Return the flow's program, unpickled once a worker process."""
     if digest not in _programs:
         _programs.clear()
-        _programs[digest] = cloudpickle.loads(pickled)
+        try:
+            _programs[digest] = cloudpickle.loads(pickled)
+        except ModuleNotFoundError as error:
+            msg = (
+                f"workers cannot import {error.name!r}, which the flow uses: install it there, send it along by "
+                f'spark.sparkContext.addPyFile("{error.name}.py"), or define what the flow needs in the script'
+            )
+            raise FlowError(msg) from error
     freeze_imports(len(sys.modules))
     return _programs[digest]
 

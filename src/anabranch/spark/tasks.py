@@ -23,6 +23,7 @@ from anabranch.model import (
     OrderSpec,
     PartedClocks,
     ProcessSpec,
+    ReadOutcome,
     RunRef,
     Source,
     Split,
@@ -43,12 +44,14 @@ from anabranch.spark.blocks import (
     to_table,
 )
 from anabranch.spark.dataframes import decode_rows
+from anabranch.spark.failing_steps import failing_step
 from anabranch.spark.faults import reach
 from anabranch.spark.phases import moving_to
 from anabranch.spark.pipeline import BEHIND_A_HOP, Pipeline
 from anabranch.spark.rising_times import heads_told, last_level_told, times_in_slot
 from anabranch.spark.spec import BatchSpec, FlowProgram, load_program
 from anabranch.spark.split_format import BLOCK
+from anabranch.spark.task_errors import pass_on, told_as_rows
 from anabranch.spark.watching import watch_rows
 from anabranch.state.repair import advance_on_intact_runs
 from anabranch.state.runs import RunFiles, WriteName
@@ -66,7 +69,9 @@ class ReadTask:
     """What each of the first partitions reads, as (ordinal, source, split)."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from to_arrow(self._blocks(task_partition(), batches))
+        origin = task_partition()
+        blocks = self._blocks(origin, batches)
+        yield from to_arrow(told_as_rows(blocks, 0, origin, self.spec.receivers_behind(0)))
 
     def _blocks(self, origin: int, batches: Iterable[pa.RecordBatch]) -> Iterator[Block]:
         program = load_program(self.digest, self.program)
@@ -80,7 +85,7 @@ class ReadTask:
         for ordinal, index, split in self.packs[origin] if origin < len(self.packs) else ():
             reader = program.sources[index]
             pipeline.read_from(_name_partition(index, split.get("partition", "")))
-            for outcome in _source(reader).read(split):
+            for outcome in _outcomes(reader, split):
                 pipeline.counters["rows_in"] += outcome.frame.height + len(outcome.rejected)
                 pipeline.reject(reader.label, outcome.rejected)
                 if outcome.bad_file is not None:
@@ -113,6 +118,8 @@ class SlotTask:
     program: bytes
     spec: BatchSpec
     level: int
+    receivers: int = 1
+    """How many tasks get what slots of this level send on."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from to_arrow(self._blocks(task_partition(), batches))
@@ -123,7 +130,12 @@ class SlotTask:
         return to_table(self._blocks(slot, blocks.to_batches()))
 
     def _blocks(self, slot: int, batches: Iterable[pa.RecordBatch]) -> Iterator[Block]:
-        yield from self.run(slot, from_arrow(batches), {})
+        received = from_arrow(batches)
+        failed = pass_on(received, slot, self.spec.slots[self.level - 1], self.receivers)
+        if failed is not None:
+            yield from failed
+            return
+        yield from told_as_rows(self.run(slot, received, {}), self.level, slot, self.receivers)
 
     def run(self, slot: int, received: list[Block], stayed: Mapping[int, Stayed]) -> Iterator[Block]:
         """Be the slot for blocks that came through an exchange, in order, and frames that did not have to."""
@@ -207,7 +219,8 @@ class SlotTask:
             clocks = self._clocks_to_split(kernel, head, state)
             return fired, clocks, self._hand_off(program, head, slot, state, files, time_of_batch)
 
-        recovered = advance_on_intact_runs(self.spec.runs_of(head, slot), files, advance)
+        with failing_step(program.plan.nodes[head].label):
+            recovered = advance_on_intact_runs(self.spec.runs_of(head, slot), files, advance)
         (fired, clocks, handing), state = recovered.outcome, recovered.state
         reach("in-slot-after-state", self.spec.batch)
         pipeline.counters["late_rows"] += fired.late_rows
@@ -281,6 +294,14 @@ class MeetTask:
 
     def _blocks(self, part: int, batches: Iterable[pa.RecordBatch]) -> Iterator[Block]:
         received = from_arrow(batches)
+        receivers = self.spec.receivers_behind(self.level)
+        failed = pass_on(received, part, self.spec.slots[self.level - 1], receivers)
+        if failed is not None:
+            yield from failed
+            return
+        yield from told_as_rows(self._meet(part, received), self.level, part, receivers)
+
+    def _meet(self, part: int, received: list[Block]) -> Iterator[Block]:
         program = load_program(self.digest, self.program)
         # Slots of the level have the numbers below: names and sequences must differ from theirs.
         pipeline = Pipeline(program, self.spec, self.level, self.spec.slots[self.level - 1] + part)
@@ -292,11 +313,12 @@ class MeetTask:
             shared = [decode(block.payload) for block in received if block.head == meeting]
             if shared:
                 kernel = program.kernels[head]
-                if isinstance(kernel, MeetsInTime):
-                    results, found = _meet_in_time(kernel, shared, times[head])
-                    met[str(head)] = found | _fired_by(program, self.spec, head, times[head])
-                else:
-                    results = kernel.meet(shared)
+                with failing_step(program.plan.nodes[head].label):
+                    if isinstance(kernel, MeetsInTime):
+                        results, found = _meet_in_time(kernel, shared, times[head])
+                        met[str(head)] = found | _fired_by(program, self.spec, head, times[head])
+                    else:
+                        results = kernel.meet(shared)
                 pipeline.push(head, results, BEHIND_A_HOP)
                 yield from pipeline.drain_blocks()
         yield from (block for block in received if block.head not in (*meetings, times_of(self.level)))
@@ -368,9 +390,16 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, str, bytes]]
         )
 
 
-def _source(reader: Any) -> Source:
+def _outcomes(reader: Any, split: Split) -> Iterator[ReadOutcome]:
+    """Yield what a source reads of a split; what fails is its doing, not that of the steps behind it."""
     source: Source = reader
-    return source
+    outcomes = iter(source.read(split))
+    while True:
+        with failing_step(f"reading {source.label}"):
+            outcome = next(outcomes, None)
+        if outcome is None:
+            return
+        yield outcome
 
 
 def task_partition() -> int:

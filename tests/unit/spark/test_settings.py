@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import get_type_hints
+
 import polars as pl
 import pytest
 
 import anabranch as ab
 from anabranch.errors import FlowError
-from anabranch.spark.settings import make_settings
+from anabranch.spark.settings import RunKeywords, RunSettings, make_settings
 
 
 @pytest.mark.parametrize(
@@ -16,12 +18,18 @@ from anabranch.spark.settings import make_settings
         ({"trigger": "now"}, r"^trigger: 'now' is no trigger; use 'continuous'"),
         ({"slots": 0}, r"^slots: input should be greater than or equal to 1, found 0$"),
         ({"strategy": "best"}, r"^strategy: input should be 'operator-set', 'operator' or 'query', found 'best'$"),
-        ({"slot": 2}, r"^unknown setting 'slot'; there are checkpoint, trigger, drain, slots"),
+        ({"slot": 2}, r"^unknown setting 'slot'; did you mean 'slots'\? there are checkpoint, trigger, drain, slots"),
     ],
 )
 def test_a_wrong_setting_is_named_with_what_was_found(given: dict[str, object], words: str) -> None:
     with pytest.raises(FlowError, match=words):
         make_settings(checkpoint="state", **given)
+
+
+def test_the_keywords_that_type_checkers_see_are_the_settings_that_there_are() -> None:
+    keywords, settings = get_type_hints(RunKeywords), get_type_hints(RunSettings)
+    assert set(keywords) == set(RunSettings.model_fields) - {"checkpoint"}
+    assert keywords == {name: settings[name] for name in keywords}
 
 
 def test_an_unknown_planner_is_refused_before_the_first_batch() -> None:

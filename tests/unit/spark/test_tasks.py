@@ -22,9 +22,9 @@ from anabranch.routing.phases import PhasedRoutes
 from anabranch.spark.blocks import LEDGER, Block, decode, encode, from_arrow, meeting_of, to_table
 from anabranch.spark.reports import BatchReport, merge_ledgers
 from anabranch.spark.spec import BatchSpec, FlowProgram, freeze_imports
+from anabranch.spark.task_errors import TaskFailed
 from anabranch.spark.tasks import SlotTask
 from anabranch.state import runs as run_module
-from anabranch.state.runs import RunDamaged
 from unit.spark.programs import make_program
 
 START = datetime(2026, 1, 1)
@@ -165,7 +165,8 @@ def test_a_handoff_that_is_missing_stops_the_batch(program: FlowProgram) -> None
     slots.run(KEYS, following=TWO)
     (handoff,) = slots.handoffs[1]
     program.store.delete([handoff.file])
-    with pytest.raises(RunDamaged, match="is missing"):
+    # Another host may see the file: Spark's retries are to find out.
+    with pytest.raises(TaskFailed, match=r"RunDamaged.*is missing"):
         slots.run(KEYS)
 
 
