@@ -61,7 +61,8 @@ if TYPE_CHECKING:
     from anabranch.query import Stream
     from anabranch.query.merging import LocalMerge
     from anabranch.spark.dataframes import from_spark
-    from anabranch.spark.flow import Flow, Handle
+    from anabranch.spark.flow import Flow
+    from anabranch.spark.handles import Handle, active
     from anabranch.spark.session import local_session
 
 __version__ = "0.1.0"
@@ -93,6 +94,7 @@ __all__ = [
     "Timer",
     "Timers",
     "Trigger",
+    "active",
     "approx_distinct",
     "console",
     "count",
@@ -186,7 +188,8 @@ _NAMES_BY_MODULE = {
     "anabranch.query": ("Stream",),
     "anabranch.query.merging": ("LocalMerge",),
     "anabranch.spark.dataframes": ("from_spark",),
-    "anabranch.spark.flow": ("Flow", "Handle"),
+    "anabranch.spark.flow": ("Flow",),
+    "anabranch.spark.handles": ("Handle", "active"),
     "anabranch.spark.session": ("local_session",),
 }
 _ROOMS_FOR_USERS = ("connectors", "errors", "model")
@@ -195,7 +198,8 @@ _MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for nam
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    # What this module imports for itself is nobody else's.
+    return sorted({*__all__, *_ROOMS_FOR_USERS, *(name for name in globals() if name.startswith("__"))})
 
 
 # Type checkers see the imports above, and say so if a name is none of them.

@@ -144,7 +144,8 @@ def run_wild(
 
     rows = [{"key": key, "group": key % 5} for key in range(30)]
     checked = make_settings(**settings)
-    driver = Driver(flow, checked, session, on_progress, lambda program: WildSteering(seed, program, rows, MOST_SLOTS))
+    steer = lambda program: WildSteering(seed, program, rows, MOST_SLOTS)  # noqa: E731
+    driver = Driver(flow, checked, lambda: session, on_progress, steer)
     driver.start()
     driver.wait()
 

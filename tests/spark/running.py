@@ -134,7 +134,7 @@ class FlowBench:
         self, flow: ab.Flow, sinks: Sequence[Any], steer: Callable[[FlowProgram], Steering], **settings: Any
     ) -> Outcome:
         """Run a flow to its end, with a steering of the test's own."""
-        driver = Driver(flow, make_settings(**self._complete(settings)), self.spark, make_steering=steer)
+        driver = Driver(flow, make_settings(**self._complete(settings)), lambda: self.spark, make_steering=steer)
         driver.start()
         driver.wait()
         return Outcome(list(sinks), driver.progress)

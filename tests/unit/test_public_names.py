@@ -32,6 +32,10 @@ def test_every_public_name_can_be_used_and_is_listed() -> None:
     assert ab.sum("x").kind == "sum"
 
 
+def test_only_public_names_and_rooms_for_users_are_listed() -> None:
+    assert {name for name in dir(ab) if not name.startswith("_")} == {*ab.__all__, "connectors", "errors", "model"}
+
+
 def test_names_and_where_they_come_from_agree() -> None:
     listed = {name for names in ab._NAMES_BY_MODULE.values() for name in names}
     assert listed == set(ab.__all__)

@@ -16,16 +16,16 @@ from anabranch.cli.demo_scale import DemoScale
 from anabranch.cli.demo_sensors import WorstSensors
 from anabranch.cli.display import Display
 from anabranch.cli.formats import format_count
-from anabranch.cli.interrupts import Interrupts
 from anabranch.cli.run import POLL_SECONDS
 from anabranch.cli.sessions import SessionOptions, open_session
 from anabranch.errors import EngineError
+from anabranch.spark.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from anabranch.connectors.generator import GeneratorSource
-    from anabranch.spark.flow import Handle
+    from anabranch.spark.handles import Handle
 
 GRACE_SECONDS = 40
 """How much longer than the stream a slow machine may take before the demo gives up."""

@@ -34,6 +34,9 @@ def explain(
     ] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Slots of each subquery.", show_default=False)] = None,
     strategy: Annotated[Strategy | None, typer.Option(metavar="NAME", help=STRATEGY_HELP, show_default=False)] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Look at its sources, sinks and tables, too; fail if it could not run.")
+    ] = False,
     debug: DebugOption = False,
 ) -> None:
     """Draw a flow: springs, processors, subqueries, exchanges, hops and fan-out. Starts no Spark.
@@ -56,6 +59,8 @@ def explain(
             slots=slots or loaded.run.get("slots", DEFAULT_SLOTS),
             strategy=strategy or loaded.run.get("strategy", "operator-set"),
         )
+        if check:
+            loaded.graph.check()
         text = drawing if drawing.endswith("\n") else f"{drawing}\n"
         if out is None:
             is_read_here = chosen == "text" and sys.stdout.isatty()

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from anabranch.cli.choices import STRATEGY_HELP, Strategy
-from anabranch.cli.interrupts import Interrupts
 from anabranch.cli.loading import FLOW_HELP, load, name_checkpoint
 from anabranch.cli.reporting import INTERRUPTED, DebugOption, explained_errors, open_console, print_note
 from anabranch.cli.sessions import SessionOptions, open_session, read_config
 from anabranch.errors import FlowError
+from anabranch.spark.interrupts import Interrupts
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from rich.console import Console
 
     from anabranch.cli.display import Display
-    from anabranch.spark.flow import Flow, Handle
+    from anabranch.spark.flow import Flow
+    from anabranch.spark.handles import Handle
 
 POLL_SECONDS = 0.2
 _SETTINGS = "Settings of the run"
@@ -137,21 +140,20 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
         "drop_sources": drop_source or None,
         "anchors": anchors,
         "control": control,
+        "debug": debug or None,
     }
     try:
         session = SessionOptions(master, memory, read_config(conf or []), verbose)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--conf") from error
     with explained_errors(debug):
-        from anabranch.spark.settings import make_settings
-
         loaded = load(flow)
         settings = {**loaded.run, **{name: value for name, value in given.items() if value is not None}}
         if "checkpoint" not in settings:
             settings["checkpoint"] = name_checkpoint(loaded.graph.name)
             print_note(f"checkpoint: {settings['checkpoint']}, as nobody named one; --checkpoint names another")
         check_settings(settings)
-        loaded.graph.check_run(make_settings(**settings))
+        loaded.graph.check(**settings)
         console = open_console()
         follow_flow(loaded.graph, settings, session, console, live=console.is_terminal and not plain and not verbose)
 
@@ -170,14 +172,21 @@ def follow_flow(flow: Flow, settings: dict[str, Any], session: SessionOptions, c
     """Run a flow to its end and show how it goes; raise what made it fail."""
     from anabranch.cli.display import Display
 
-    display = Display(flow.name, console, live=live)
+    display, interrupts = Display(flow.name, console, live=live), Interrupts()
     try:
-        with display, open_session(session) as spark:
-            display.begin()
-            # Spark's own handler of Ctrl-C, which cancels jobs, is in place by now and is replaced.
-            with Interrupts() as interrupts:
-                handle = flow.start(spark=spark, on_progress=display.take, **settings)
-                watch(handle, interrupts, settings, display)
+        with ExitStack() as opened:
+
+            def open_spark() -> SparkSession:
+                # Not before nothing speaks against running the flow: Spark takes some seconds to start.
+                opened.enter_context(display)
+                spark = opened.enter_context(open_session(session))
+                display.begin()
+                # Spark's own handler of Ctrl-C, which cancels jobs, is in place by now and is replaced.
+                opened.enter_context(interrupts)
+                return spark
+
+            handle = flow.start_on(open_spark, on_progress=display.take, **settings)
+            watch(handle, interrupts, settings, display)
     except KeyboardInterrupt:
         print_note("ended at once: the running batch was not committed; the next run does it again")
         sys.stdout.flush()

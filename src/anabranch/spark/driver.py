@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import polars as pl
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -20,7 +21,8 @@ from anabranch.control.commands import Submits
 from anabranch.errors import AnabranchError, CheckpointError, EngineError, Fenced
 from anabranch.model import BatchProgress, Sink, Split
 from anabranch.query.graph import FlowGraph
-from anabranch.query.plan import Plan, make_plan
+from anabranch.query.nodes import Readable
+from anabranch.query.plan import DEFAULT_SLOTS, Plan, make_plan
 from anabranch.spark.ahead import check_ahead, heads_ahead, pack_by_partition
 from anabranch.spark.anchors import warn_of_missing_settings
 from anabranch.spark.batch import BatchRunner, FlowIdentity
@@ -35,7 +37,7 @@ from anabranch.spark.lanes import check_lanes
 from anabranch.spark.listening import CommandListener, open_channels
 from anabranch.spark.offsets import read_offset, read_trigger_time
 from anabranch.spark.publishing import Publisher
-from anabranch.spark.session import flow_session, runs_locally
+from anabranch.spark.session import flow_session, runs_locally, spare_traces
 from anabranch.spark.set_aside import tell_sources
 from anabranch.spark.settings import AVAILABLE_NOW, ONCE, RunSettings
 from anabranch.spark.spec import DEAD_LETTER, FlowProgram
@@ -44,6 +46,7 @@ from anabranch.spark.split_steps import pack
 from anabranch.spark.steering import BalancingSteering
 from anabranch.spark.step_requests import StepRequests
 from anabranch.spark.structure import describe_flow, refuse_changed_flow
+from anabranch.spark.task_errors import find_our_error, find_reason
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.epochs import Lease, Owner, take_epoch
 from anabranch.state.manifest import INITIAL_BATCH, Manifest
@@ -54,6 +57,8 @@ from anabranch.state.store import Store, open_store
 
 DRAIN_SECONDS = 300.0
 SPARE_ENTRIES = 10
+BOUNDARY_SECONDS = 5.0
+"""So long a stop waits for Spark to be done with a batch, and a batch for the stop that it is not to run for."""
 
 
 class Driver:
@@ -63,41 +68,36 @@ class Driver:
         self,
         graph: FlowGraph,
         settings: RunSettings,
-        spark: SparkSession,
+        open_spark: Callable[[], SparkSession],
         on_progress: Callable[[BatchProgress], None] | None = None,
         make_steering: Callable[[FlowProgram], Steering] | None = None,
     ) -> None:
+        """Take the checkpoint and the sinks' places, then open the session: a refusal does not wait for Spark."""
         sources = tell_sources(graph, settings.checkpoint)
         graph.check(sources)
         self.graph = graph
         self.settings = settings
-        self.spark = flow_session(spark)
+        self._open_spark = open_spark
         self.store: Store = open_store(settings.checkpoint)
         self.progress: list[BatchProgress] = []
         self.error: BaseException | None = None
         self._on_progress = on_progress
         self._batch_lock = threading.Lock()
         self._stopping = False
+        self._next_began = threading.Event()
         self._started_at = time.time()
         self._finished = threading.Event()
         self._last_entry = BEFORE_FIRST
         self._listeners: list[CommandListener] = []
         self._query: StreamingQuery | None = None
+        self._show_traces: Callable[[], None] = lambda: None
         self.checkpoint = Checkpoint(self.store, settings.kept_batches)
         latest = self.checkpoint.latest()
         if latest is not None and latest.end_offset is not None:
             self._entries_between(latest.end_offset["entry"] - 1, latest.end_offset["entry"])
         self._endpoints = find_endpoints(graph, self.store, latest, settings.drop_sources)
-        self.plan: Plan = self._endpoints.number(make_plan(graph, self._slots(latest), settings.strategy))
-        check_lanes(self.plan, settings.local_merge)
-        check_ahead(self.plan, graph.sources, latest)
-        self.program = FlowProgram(
-            plan=self.plan,
-            sources=dict(zip(self._endpoints.sources, sources, strict=True)),
-            sinks=self._sinks(),
-            checkpoint=self.store.url,
-            local_merge=settings.local_merge,
-        )
+        slots = self._known_slots(latest)
+        self._make_program(sources, slots or DEFAULT_SLOTS, latest)
         structure = describe_flow(self.program, settings.buckets, settings.strategy)
         if latest is not None:
             refuse_changed_flow(latest, graph.name, structure)
@@ -106,13 +106,20 @@ class Driver:
         self.checkpoint = Checkpoint(self.store, settings.kept_batches)
         self._control_folder = PrivateFolder("control")
         self.control = ControlFolder(self._control_folder.path)
+        self.waits = FlowWaits(self.control)
+        with self._released_on_error():
+            with self.waits.noted():
+                self._endpoints.settle(self.store, self._lease.epoch)
+                self._claim_sinks()
+                self._lease.check()
+                Retention(self.checkpoint).sweep(self._lease.epoch, time.time())
+            self.spark = flow_session(self._open_spark())
+            # Spark took its time to start, and drivers on other hosts listen for signs of life.
+            self._lease.beat()
+            if slots is None:
+                self._make_program(sources, max(2, self.spark.sparkContext.defaultParallelism), latest)
+        self.waits.open(self.spark.sparkContext)
         self._flow_query = FlowQuery(self.spark, self.program.sources, settings, self.store, self.control)
-        self.waits = FlowWaits(self.spark.sparkContext, self.control)
-        with self._released_on_error(), self.waits.noted():
-            self._endpoints.settle(self.store, self._lease.epoch)
-            self._claim_sinks()
-            self._lease.check()
-            Retention(self.checkpoint).sweep(self._lease.epoch, time.time())
         if settings.anchors is not False and not runs_locally(self.spark):
             warn_of_missing_settings(self.spark)
         self._steps = StepRequests(self.control)
@@ -168,19 +175,29 @@ class Driver:
             return
         if drain:
             self._drain_now(timeout_seconds or DRAIN_SECONDS)
-        # Spark's stop() interrupts a running job: wait for the boundary, so that no work is thrown away.
+        # In a thread of its own: a second Ctrl-C must not break into what is said to Spark.
+        threading.Thread(target=self._end_query, daemon=True, name="anabranch-stop").start()
+        self._finished.wait()
+
+    def _end_query(self) -> None:
+        # Spark's stop() interrupts whatever is going on: wait for the boundary, so that no work is thrown away.
         with self._batch_lock:
             self._stopping = True
         assert self._query is not None
+        deadline = time.monotonic() + BOUNDARY_SECONDS
+        with contextlib.suppress(Exception):
+            # The batch is done, and Spark may still be writing that down: until it waits, or begins the next one.
+            while self._query.status["isTriggerActive"] and not self._next_began.wait(0.01):
+                if time.monotonic() > deadline:
+                    break
         self._query.stop()
-        self._finished.wait()
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
         """Wait until the flow ends; say whether it did. Raises what made it fail."""
         ended = self._finished.wait(timeout_seconds)
         if ended and self.error is not None:
-            ours = isinstance(self.error, AnabranchError)
-            raise self.error if ours else EngineError(str(self.error)) from self.error
+            # How the error came through Spark's threads says nothing to those who wait for the flow.
+            raise self.error if self.settings.debug else self.error.with_traceback(None)
         return ended
 
     @property
@@ -192,6 +209,8 @@ class Driver:
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         with self._batch_lock:
             if self._stopping:
+                self._next_began.set()
+                self._wait_for_stop()
                 # Returning would tell Spark that the batch was done.
                 msg = "the flow is stopping; this batch runs at the next start"
                 raise EngineError(msg)
@@ -253,6 +272,9 @@ class Driver:
 
     def _start_query(self, only_drain: bool = False) -> StreamingQuery:
         name = f"anabranch-{self.graph.name}-{self._lease.epoch}"
+        if not self.settings.debug:
+            self._show_traces()
+            self._show_traces = spare_traces(self.spark, name)
         return self._flow_query.start(name, self._on_batch, only_drain=only_drain)
 
     def _see_through(self) -> None:
@@ -276,6 +298,7 @@ class Driver:
                 self.error = None
             elif self.error is not None:
                 self.error = self._find_cause(self.error)
+            self._show_traces()
             self._steps.close()
             for listener in self._listeners:
                 listener.stop()
@@ -284,6 +307,12 @@ class Driver:
                 self._lease.release()
             self._control_folder.remove()
             self._finished.set()
+
+    def _wait_for_stop(self) -> None:
+        """Wait until Spark knows that the query is to end: what happens from then on is no failure of it."""
+        deadline = time.monotonic() + BOUNDARY_SECONDS
+        while self._query is not None and self._query.isActive and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     def _make_listeners(self) -> list[CommandListener]:
         if not isinstance(self._steering, Submits):
@@ -299,16 +328,25 @@ class Driver:
         return None if self.settings.trigger in (AVAILABLE_NOW, ONCE) else manifest.engine.get("wake_us")
 
     def _find_cause(self, error: BaseException) -> BaseException:
-        """Return ``Fenced`` if another driver took over: whatever went wrong then, that is why."""
-        try:
-            self._lease.check()
-        except Fenced as fenced:
-            fenced.__cause__ = error
-            return fenced
-        except Exception:
-            # A store that cannot be asked is likely what went wrong in the first place.
+        """Return the error that the flow ends with, always one of ours.
+
+        It is ``Fenced`` if another driver took over: whatever went wrong then, that is why.
+        """
+        # A store that cannot be asked is likely what went wrong in the first place.
+        with contextlib.suppress(Exception):
+            try:
+                self._lease.check()
+            except Fenced as fenced:
+                fenced.__cause__ = error
+                return fenced
+        if isinstance(error, AnabranchError):
             return error
-        return error
+        ours = find_our_error(str(error)) if isinstance(error, PySparkException) else None
+        reason = find_reason(str(error)) if isinstance(error, PySparkException) else f"{type(error).__name__}: {error}"
+        found = ours or EngineError(f"{reason}\n  the flow has ended; what was committed is intact: start it again")
+        # Spark's own words are long, and say the same; whatever else failed shows where.
+        found.__cause__ = error if self.settings.debug or not isinstance(error, PySparkException) else None
+        return found
 
     def _triggered_at(self, batch: int) -> float:
         # A batch that an earlier driver began counts from the start of this one.
@@ -328,11 +366,21 @@ class Driver:
         """Whether a drain will follow anyway, so that windows which are due need no batch of their own."""
         return self.settings.drain and self.settings.trigger in (AVAILABLE_NOW, ONCE)
 
-    def _slots(self, latest: Manifest | None) -> int:
-        wanted = self.settings.slots or max(2, self.spark.sparkContext.defaultParallelism)
-        if latest is None:
-            return wanted
-        return self.settings.slots or int(latest.engine["slots"])
+    def _make_program(self, sources: tuple[Readable, ...], slots: int, latest: Manifest | None) -> None:
+        self.plan: Plan = self._endpoints.number(make_plan(self.graph, slots, self.settings.strategy))
+        check_lanes(self.plan, self.settings.local_merge)
+        check_ahead(self.plan, self.graph.sources, latest)
+        self.program = FlowProgram(
+            plan=self.plan,
+            sources=dict(zip(self._endpoints.sources, sources, strict=True)),
+            sinks=self._sinks(),
+            checkpoint=self.store.url,
+            local_merge=self.settings.local_merge,
+        )
+
+    def _known_slots(self, latest: Manifest | None) -> int | None:
+        """Return the slots that settings or checkpoint name; else they depend on the cores, which only Spark knows."""
+        return self.settings.slots or (None if latest is None else int(latest.engine["slots"]))
 
     def _sinks(self) -> dict[int, Sink]:
         dead = self.graph.dead_letter_sink or json_lines(f"{self.store.url}/dead-letter")

@@ -69,12 +69,17 @@ class TaskWaits:
 class FlowWaits:
     """The waits of one run of a flow, as its driver knows them."""
 
-    def __init__(self, context: SparkContext, control: ControlFolder) -> None:
+    in_tasks: TaskWaits
+
+    def __init__(self, control: ControlFolder) -> None:
         self._control = control
         self._board = WaitBoard()
         self._lock = threading.Lock()
         self._told: dict[str, Wait] = {}
-        self.in_tasks = TaskWaits(control.path, context.accumulator((), _Collecting()))
+
+    def open(self, context: SparkContext) -> None:
+        """Hear of the waits of tasks, too, from now on."""
+        self.in_tasks = TaskWaits(self._control.path, context.accumulator((), _Collecting()))
 
     @property
     def current(self) -> tuple[Wait, ...]:

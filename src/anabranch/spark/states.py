@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.errors import CheckpointError, FlowError
-from anabranch.model import BEGINNING_OF_TIME, HASH, WINDOW, MeetsInTime, RunRef
+from anabranch.model import (
+    BEGINNING_OF_TIME,
+    EMISSION,
+    HASH,
+    WINDOW,
+    DistinctSpec,
+    MeetsInTime,
+    ProcessSpec,
+    RunRef,
+)
+from anabranch.operators.processors import FrameProcessor, Processor
 from anabranch.query.nodes import Node, Stateful
 from anabranch.routing import hash_keys
 from anabranch.routing.phases import PhasedRoutes
@@ -49,12 +60,38 @@ def read_state(
         for lane in manifest.lanes.get(_name(node), ())
     ]
     if not held:
-        return pl.DataFrame()
+        return empty_state(program, operator, raw=raw)
     stored = kernel.unite(held)
     clocks = load_clocks(program.plan, manifest)[node.id].parted
     if clocks is not None and isinstance(kernel, MeetsInTime):
         stored = kernel.settle(stored, clocks)
-    return stored if raw else kernel.values(stored)
+    shown = stored if raw else kernel.values(stored)
+    return shown if shown.width else empty_state(program, operator)
+
+
+def empty_state(program: FlowProgram, operator: str | None = None, *, raw: bool = False) -> pl.DataFrame:
+    """Return what ``read_state`` returns of an operator that holds nothing; of what is stored, only keys are known."""
+    node = _find_operator(program, operator)
+    assert isinstance(node.operation, Stateful)
+    spec = node.operation.spec
+    given = program.plan.nodes[node.inputs[0]].schema
+    keys = {key: given[key] for key in spec.keys}
+    if raw:
+        return pl.DataFrame(schema={**keys, HASH: pl.UInt64()})
+    match spec:
+        case DistinctSpec():
+            return pl.DataFrame(schema={**keys, "seen": pl.Datetime("us")})
+        case ProcessSpec():
+            return pl.DataFrame(schema={**keys, **_fields_of(spec)})
+    window = window_of(spec)
+    marks = window is not None and window.marks_emissions
+    return pl.DataFrame(schema={name: dtype for name, dtype in node.schema.items() if not (marks and name == EMISSION)})
+
+
+def _fields_of(spec: ProcessSpec) -> dict[str, pl.DataType]:
+    declared = cast("Processor | FrameProcessor", spec.processor).state_fields
+    counts = ("event_timers", "processing_timers", *(("waiting_rows",) if spec.ordered else ()))
+    return {**{name: field.stored_type for name, field in declared.items()}, **dict.fromkeys(counts, pl.Int64())}
 
 
 def write_initial_state(

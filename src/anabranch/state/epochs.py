@@ -124,6 +124,13 @@ def check_epoch(store: Store, epoch: int) -> None:
         raise Fenced(msg)
 
 
+def refuse_if_in_use(store: Store, observer: Owner, moment: float) -> None:
+    """Raise ``Fenced`` if another driver is alive, as ``take_epoch`` would; changes nothing."""
+    newest = newest_epoch(store)
+    if newest is not None:
+        _refuse_if_alive(store, newest, observer, moment, over_stopped=True)
+
+
 def find_holder(store: Store, observer: Owner, moment: float) -> Holder | None:
     """Return the driver that has the newest epoch and has not given it back, or None; it may be dead all the same."""
     epoch = newest_epoch(store)

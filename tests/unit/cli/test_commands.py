@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -245,13 +246,14 @@ def follow(
     def no_session(options: SessionOptions) -> Iterator[None]:
         yield None
 
-    def start(self: Flow, *, on_progress: Any, **settings: Any) -> FakeHandle:
+    def start(self: Flow, open_spark: Callable[[], Any], *, on_progress: Any, **settings: Any) -> FakeHandle:
+        open_spark()
         for progress in batches:
             on_progress(progress)
         return FakeHandle(polls=1, error=error)
 
     monkeypatch.setattr(run_command, "open_session", no_session)
-    monkeypatch.setattr(Flow, "start", start)
+    monkeypatch.setattr(Flow, "start_on", start)
     return invoke("run", write_flow(tmp_path), "-c", tmp_path / "state")
 
 
@@ -305,6 +307,15 @@ def test_explain_draws_text_mermaid_and_svg(tmp_path: Path) -> None:
     assert "operator parallelism" in invoke("explain", flow, "--strategy", "operator").stdout
     assert invoke("explain", flow, "--format", "svg").stdout.startswith("<svg")
     assert "flowchart" in invoke("explain", flow, "--format", "mermaid").stdout
+
+
+def test_explain_checks_a_flow_only_if_asked(tmp_path: Path) -> None:
+    flow = write_flow(tmp_path)
+    assert invoke("explain", flow, "--check").exit_code == 0
+    shutil.rmtree(tmp_path / "readings")
+    assert invoke("explain", flow).exit_code == 0
+    outcome = invoke("explain", flow, "--check")
+    assert outcome.exit_code == 1 and "readings" in outcome.stderr and outcome.stdout == ""
 
 
 def test_explain_takes_the_format_from_the_files_ending(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.cli.interrupts import Interrupts
 from anabranch.cli.sessions import read_config
+from anabranch.spark.interrupts import Interrupts
 
 REDIRECTING = """
 import subprocess, sys

@@ -38,7 +38,9 @@ def folder(tmp_path: Path) -> ControlFolder:
 
 @pytest.fixture
 def waits(folder: ControlFolder) -> FlowWaits:
-    return FlowWaits(FakeContext(), folder)  # type: ignore[arg-type]
+    waits = FlowWaits(folder)
+    waits.open(FakeContext())  # type: ignore[arg-type]
+    return waits
 
 
 def test_waits_of_all_processes_are_seen_each_place_once_and_the_longest_first(

@@ -48,7 +48,7 @@ def run_case(
     settings = make_settings(
         checkpoint=str(checkpoint), trigger="available-now", drain=True, slots=slots, local_merge=False
     )
-    driver = Driver(flow, settings, spark, make_steering=steer)
+    driver = Driver(flow, settings, lambda: spark, make_steering=steer)
     driver.start()
     driver.wait()
     shutil.rmtree(checkpoint, ignore_errors=True)

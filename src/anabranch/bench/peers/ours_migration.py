@@ -81,7 +81,7 @@ def move(spark: SparkSession, arguments: argparse.Namespace) -> dict[str, Any]:
         local_merge=False,
     )
     flow = build_flow(Path(arguments.input), Path(arguments.output), arguments.window)
-    driver = Driver(flow, settings, spark, on_progress=log.note, make_steering=steer)
+    driver = Driver(flow, settings, lambda: spark, on_progress=log.note, make_steering=steer)
     driver.start()
     driver.wait()
     moved = {
@@ -122,7 +122,7 @@ def _start(spark: SparkSession, arguments: argparse.Namespace, watched: Path, sl
     driver = Driver(
         flow,
         settings,
-        spark,
+        lambda: spark,
         on_progress=log.note,
         make_steering=lambda program: BalancingSteering(program, resizes=True),
     )
