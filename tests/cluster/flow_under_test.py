@@ -68,7 +68,8 @@ class Trap:
         if deed == "raise":
             (folder / f"go-{number}").touch()
             msg = f"trap {number} sprang"
-            raise RuntimeError(msg)
+            # What a host may be to blame for is what Spark tries again.
+            raise OSError(msg)
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not (folder / f"go-{number}").exists() and time.monotonic() < deadline:
             time.sleep(0.02)

@@ -68,6 +68,10 @@ def reading(number: int) -> dict[str, object]:
     return {"sensor": number % 7, "ts": moment.isoformat(timespec="milliseconds"), "volts": 230 - number % 31 / 4}
 
 
+def first_moment() -> object:
+    return pl.select(pl.from_epoch(pl.lit(1_760_000_000_000), "ms")).item()
+
+
 def expected() -> pl.DataFrame:
     rows = pl.DataFrame([reading(number) for number in range(FILES * ROWS_A_FILE)])
     return (
@@ -140,15 +144,19 @@ def test_ctrl_c_ends_after_the_batch_and_the_next_run_goes_on_from_there(folder:
     assert list(folder.glob("anabranch-spark-*.log")) == []
 
 
-def test_a_flow_that_fails_ends_with_1_in_one_sentence_and_keeps_sparks_log(folder: Path) -> None:
+def test_a_flow_that_fails_ends_with_1_and_says_reason_step_row_and_line(folder: Path) -> None:
     (folder / "checks.py").write_text(HARMFUL, encoding="utf-8")
-    with command(folder, "--job-attempts", "1") as process:
+    with command(folder) as process:
         output, errors = process.communicate(timeout=ENDS_WITHIN_SECONDS)
     assert process.returncode == 1
     assert output == ""
-    sentence, *notes = errors.splitlines()
-    assert sentence.startswith("error: ") and "the meter [7] is broken" in sentence
-    (log,) = folder.glob("anabranch-spark-*.log")
-    assert notes == [f"Spark's own output: {log}"]
-    assert "the meter [7] is broken" in log.read_text(encoding="utf-8")
+    assert [line.strip() for line in errors.splitlines()] == [
+        "error: ValueError: the meter [7] is broken",
+        "in the step: map_batches check",
+        f"with the row: {reading(0) | {'ts': first_moment()}}",
+        f'File "{folder}/checks.py", line 3, in check',
+        'raise ValueError("the meter [7] is broken")',
+        "batch 0 is not committed; correct the flow or its input, and start again",
+    ]
+    assert list(folder.glob("anabranch-spark-*.log")) == []
     assert Checkpoint(open_store(folder / "state")).batches() == []

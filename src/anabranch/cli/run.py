@@ -143,7 +143,7 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
         "debug": debug or None,
     }
     try:
-        session = SessionOptions(master, memory, read_config(conf or []), verbose)
+        session = SessionOptions(master, memory, read_config(conf or []), verbose, debug)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--conf") from error
     with explained_errors(debug):

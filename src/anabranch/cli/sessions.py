@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anabranch.errors import EngineError
+from anabranch.errors import AnabranchError, EngineError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,13 +26,16 @@ class SessionOptions:
     config: Mapping[str, str] = field(default_factory=dict)
     verbose: bool = False
     """Let Spark's own output through to the terminal."""
+    debug: bool = False
+    """Keep it in any case of an error, also of one that has nothing to do with Spark."""
 
 
 @contextlib.contextmanager
 def open_session(options: SessionOptions) -> Iterator[SparkSession]:
     """Start Spark and stop it at the end.
 
-    What the JVM and the Python workers print goes into a file, which is kept and named when something fails.
+    What the JVM and the Python workers print goes into a file, which is kept and named when the engine fails: an error
+    that is the flow's own says itself what is wrong.
     """
     _stay_on_loopback(options.master)
     log: Path | None = None
@@ -52,7 +55,8 @@ def open_session(options: SessionOptions) -> Iterator[SparkSession]:
             raise
         spark.stop()
     except Exception as error:
-        if log is not None and log.stat().st_size > 0:
+        of_the_flow = isinstance(error, AnabranchError) and not isinstance(error, EngineError)
+        if log is not None and log.stat().st_size > 0 and (options.debug or not of_the_flow):
             error.add_note(f"Spark's own output: {log}")
             log = None
         raise

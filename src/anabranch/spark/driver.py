@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -77,7 +78,6 @@ class Driver:
         graph.check(sources)
         self.graph = graph
         self.settings = settings
-        self._open_spark = open_spark
         self.store: Store = open_store(settings.checkpoint)
         self.progress: list[BatchProgress] = []
         self.error: BaseException | None = None
@@ -108,20 +108,11 @@ class Driver:
         self.control = ControlFolder(self._control_folder.path)
         self.waits = FlowWaits(self.control)
         with self._released_on_error():
-            with self.waits.noted():
-                self._endpoints.settle(self.store, self._lease.epoch)
-                self._claim_sinks()
-                self._lease.check()
-                Retention(self.checkpoint).sweep(self._lease.epoch, time.time())
-            self.spark = flow_session(self._open_spark())
-            # Spark took its time to start, and drivers on other hosts listen for signs of life.
-            self._lease.beat()
+            self._take_places()
+            self._open_session(open_spark)
             if slots is None:
                 self._make_program(sources, max(2, self.spark.sparkContext.defaultParallelism), latest)
-        self.waits.open(self.spark.sparkContext)
         self._flow_query = FlowQuery(self.spark, self.program.sources, settings, self.store, self.control)
-        if settings.anchors is not False and not runs_locally(self.spark):
-            warn_of_missing_settings(self.spark)
         self._steps = StepRequests(self.control)
         self._log = SplitLog(self.store)
         context = {"spark": self.spark, "driver_epoch": self._lease.epoch}
@@ -366,6 +357,21 @@ class Driver:
         """Whether a drain will follow anyway, so that windows which are due need no batch of their own."""
         return self.settings.drain and self.settings.trigger in (AVAILABLE_NOW, ONCE)
 
+    def _take_places(self) -> None:
+        with self.waits.noted():
+            self._endpoints.settle(self.store, self._lease.epoch)
+            self._claim_sinks()
+            self._lease.check()
+            Retention(self.checkpoint).sweep(self._lease.epoch, time.time())
+
+    def _open_session(self, open_spark: Callable[[], SparkSession]) -> None:
+        self.spark = flow_session(open_spark())
+        # Spark took its time to start, and drivers on other hosts listen for signs of life.
+        self._lease.beat()
+        self.waits.open(self.spark.sparkContext)
+        if self.settings.anchors is not False and not runs_locally(self.spark):
+            warn_of_missing_settings(self.spark)
+
     def _make_program(self, sources: tuple[Readable, ...], slots: int, latest: Manifest | None) -> None:
         self.plan: Plan = self._endpoints.number(make_plan(self.graph, slots, self.settings.strategy))
         check_lanes(self.plan, self.settings.local_merge)
@@ -373,7 +379,7 @@ class Driver:
         self.program = FlowProgram(
             plan=self.plan,
             sources=dict(zip(self._endpoints.sources, sources, strict=True)),
-            sinks=self._sinks(),
+            sinks=self._sinks,
             checkpoint=self.store.url,
             local_merge=self.settings.local_merge,
         )
@@ -382,6 +388,7 @@ class Driver:
         """Return the slots that settings or checkpoint name; else they depend on the cores, which only Spark knows."""
         return self.settings.slots or (None if latest is None else int(latest.engine["slots"]))
 
+    @cached_property
     def _sinks(self) -> dict[int, Sink]:
         dead = self.graph.dead_letter_sink or json_lines(f"{self.store.url}/dead-letter")
         dead.check(DEAD_LETTER_SCHEMA)

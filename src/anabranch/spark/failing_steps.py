@@ -15,9 +15,7 @@ import polars as pl
 
 from anabranch.errors import AnabranchError, FlowError
 from anabranch.model.frame_texts import describe_row
-
-FAILURES = (Exception, pl.exceptions.PanicException)
-"""What a step may fail with: a panic of Polars is no ``Exception``."""
+from anabranch.operators.turns import FAILURES
 
 SEARCH_SECONDS = 5.0
 """So long a failing step is tried on ever fewer rows, to find one that it fails on."""

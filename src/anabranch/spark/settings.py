@@ -88,6 +88,7 @@ class RunKeywords(TypedDict, total=False):
     takeover: bool
     anchors: bool | None
     control: str | None
+    drop_sources: tuple[str, ...]
     debug: bool
 
 

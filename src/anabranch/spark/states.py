@@ -83,7 +83,7 @@ def empty_state(program: FlowProgram, operator: str | None = None, *, raw: bool 
             return pl.DataFrame(schema={**keys, "seen": pl.Datetime("us")})
         case ProcessSpec():
             return pl.DataFrame(schema={**keys, **_fields_of(spec)})
-    window = window_of(spec)
+    window = getattr(spec, "window", None)
     marks = window is not None and window.marks_emissions
     return pl.DataFrame(schema={name: dtype for name, dtype in node.schema.items() if not (marks and name == EMISSION)})
 

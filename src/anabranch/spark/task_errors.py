@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass
 
 from anabranch import errors
 from anabranch.errors import AnabranchError, FlowError
+from anabranch.operators.turns import FAILURES
 from anabranch.spark.blocks import FAILURE, Block, write_json
-from anabranch.spark.failing_steps import FAILURES, StepFailed, describe_failure
+from anabranch.spark.failing_steps import StepFailed, describe_failure
 from anabranch.state.store import StoreUnusable
 
 _LONGEST_TRACE = 20_000

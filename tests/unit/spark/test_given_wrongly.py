@@ -45,7 +45,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "no function": (lambda: rows().map_batches("f"), r"map_batches takes a function, found the text 'f'"),  # type: ignore[arg-type]
     "no function for rows": (lambda: rows().flat_map(7, schema={"a": pl.Int64}), r"flat_map takes a function"),  # type: ignore[arg-type]
     "no stream": (lambda: rows().union("other"), r"union takes streams of the same flow, found the text 'other'"),  # type: ignore[arg-type]
-    "no aggregate's column": (lambda: ab.sum(5), r"found 5; write ab\.sum"),  # type: ignore[arg-type]
+    "no aggregate's column": (lambda: ab.sum(5), r"column's name or a Polars expression, found 5"),  # type: ignore[arg-type]
     "no k": (lambda: rows().key_by("key").top_k("3", "key"), r"k must be a whole number, at least 1, got '3'"),  # type: ignore[arg-type]
     "no rate": (lambda: ab.generate("fast"), r"rows_per_second is 'fast'; use a positive rate"),  # type: ignore[arg-type]
     "no name": (lambda: ab.Flow(5), r"a flow's name has letters, .* got 5"),  # type: ignore[arg-type]
@@ -111,3 +111,16 @@ def test_flows_and_streams_say_what_they_are() -> None:
     assert repr(stream) == (
         "<Stream of 'test' behind filter key > 1: key Int64, name String; keyed by key; in windows of 3 rows>"
     )
+
+
+def test_a_session_that_cannot_be_opened_gives_checkpoint_and_places_back(tmp_path: Path) -> None:
+    def fail() -> Any:
+        raise ab.EngineError("no Java")
+
+    flow = ab.Flow("test")
+    flow.read(ab.memory(FRAME)).key_by("key").agg(rows=ab.count()).write(ab.parquet(tmp_path / "out"))
+    for _ in range(2):
+        with pytest.raises(ab.EngineError, match="no Java"):
+            flow.start_on(fail, tmp_path / "state")
+    flow.check(checkpoint=tmp_path / "state")
+    assert ab.active() == ()
