@@ -121,8 +121,13 @@ class HeldList(MutableSequence[Any]):
 
     def append(self, value: Any) -> None:
         """Put a value at the end."""
-        self._items.append(self._check(value))
-        self._note()
+        # In as few calls as can be: this is what most processors do most.
+        note = self._note
+        try:
+            self._items.append(self._part.check(value))
+        except TypeError as error:
+            raise note.complain(error) from error
+        note.changed.add(note.field)
 
     def extend(self, values: Iterable[Any]) -> None:
         """Put values at the end: all of them, or none if one does not fit."""
@@ -320,9 +325,12 @@ class HeldMap(_HeldEntries):
         return key in self._entries or self._find(key) in self._entries
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        check = self._note.check
-        self._entries[check(self._check_key, key)] = check(self._part.check, value)
-        self._note()
+        note = self._note
+        try:
+            self._entries[self._check_key(key)] = self._part.check(value)
+        except TypeError as error:
+            raise note.complain(error) from error
+        note.changed.add(note.field)
 
     def __delitem__(self, key: Any) -> None:
         del self._entries[key if key in self._entries else self._find(key)]
