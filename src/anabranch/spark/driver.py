@@ -328,16 +328,19 @@ class Driver:
             try:
                 self._lease.check()
             except Fenced as fenced:
-                fenced.__cause__ = error
+                fenced.__cause__ = self._behind(error)
                 return fenced
         if isinstance(error, AnabranchError):
             return error
         ours = find_our_error(str(error)) if isinstance(error, PySparkException) else None
         reason = find_reason(str(error)) if isinstance(error, PySparkException) else f"{type(error).__name__}: {error}"
         found = ours or EngineError(f"{reason}\n  the flow has ended; what was committed is intact: start it again")
-        # Spark's own words are long, and say the same; whatever else failed shows where.
-        found.__cause__ = error if self.settings.debug or not isinstance(error, PySparkException) else None
+        found.__cause__ = self._behind(error)
         return found
+
+    def _behind(self, error: BaseException) -> BaseException | None:
+        """Return the cause to show: Spark's own words are long and say the same, whatever else failed shows where."""
+        return error if self.settings.debug or not isinstance(error, PySparkException) else None
 
     def _triggered_at(self, batch: int) -> float:
         # A batch that an earlier driver began counts from the start of this one.
