@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from google.protobuf import descriptor_pb2, timestamp_pb2
@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from formats.damage import damaged
 
 _KINDS = descriptor_pb2.FieldDescriptorProto
+_FOLDER = TemporaryDirectory(prefix="anabranch-protobuf-")
+"""Gone when the process ends."""
 _SCALARS: dict[str, tuple[int, st.SearchStrategy[Any]]] = {
     "i32": (_KINDS.TYPE_INT32, st.integers(-(2**31), 2**31 - 1)),
     "i64": (_KINDS.TYPE_SINT64, st.integers(-(2**63), 2**63 - 1)),
@@ -63,7 +65,7 @@ def describe(syntax: str) -> str:
     )
     stamp = descriptor_pb2.FileDescriptorProto()
     timestamp_pb2.DESCRIPTOR.CopyToProto(stamp)
-    path = Path(mkdtemp(prefix="anabranch-protobuf-")) / "row.desc"
+    path = Path(_FOLDER.name) / f"{syntax}.desc"
     path.write_bytes(descriptor_pb2.FileDescriptorSet(file=[stamp, file]).SerializeToString())
     return f"{path}:{syntax}.Row"
 
