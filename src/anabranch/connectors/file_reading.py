@@ -85,9 +85,7 @@ def _check_columns(
 ) -> None:
     misfit = find_misfit(found, schema, required)
     if misfit is not None:
-        remedy = (
-            "correct the schema if it is wrong for all files, or write the rows of this one anew as they are declared"
-        )
+        remedy = "correct the schema if it is wrong for all files, or write its rows into a new file that fits"
         raise BadFile(path, misfit, remedy)
 
 
