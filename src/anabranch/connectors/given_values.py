@@ -15,8 +15,6 @@ def as_frame(where: str, given: Any, schema: Mapping[str, pl.DataType] | None = 
     """Return a Polars or pandas frame, columns by name or rows as a Polars frame."""
     if isinstance(given, pl.DataFrame):
         return given
-    if isinstance(given, pl.LazyFrame):
-        return given.collect()
     try:
         return pl.DataFrame(given, schema=dict(schema) if schema and isinstance(given, Mapping) else None)
     except (TypeError, ValueError, pl.exceptions.PolarsError) as error:

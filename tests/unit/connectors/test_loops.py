@@ -15,7 +15,6 @@ from anabranch.connectors.claims import name_sinks
 from anabranch.connectors.file_listing import list_files, would_list
 from anabranch.connectors.loops import refuse_loops
 from anabranch.errors import SinkError, SourceError
-from anabranch.spark.settings import make_settings
 
 SCHEMA = {"sensor": pl.Int64}
 
@@ -34,7 +33,7 @@ def flow(read: Any, write: Any, dead_letter: Any = None) -> ab.Flow:
 
 
 def check_run(made: ab.Flow, checkpoint: Path | str) -> None:
-    made.check_run(make_settings(checkpoint=str(checkpoint), trigger="available-now"))
+    made.check(checkpoint=checkpoint, trigger="available-now")
 
 
 SINKS = {
