@@ -11,11 +11,16 @@ from cluster.disturbing import put_to_sleep, snapshot
 from cluster.drivers import assert_same_results, driver, finish, results
 
 
-@pytest.mark.parametrize("moment", ["in-commit", "after-manifest"])
+@pytest.mark.parametrize(
+    ("moment", "kept"),
+    # The last would remove batches that its successor, which keeps more, can be asked to go back to.
+    [("in-commit", 10), ("after-manifest", 10), ("after-publish", 2)],
+)
 def test_a_driver_that_wakes_up_after_another_one_took_over_is_fenced(
-    folder: Path, undisturbed: dict[str, Any], moment: str
+    folder: Path, undisturbed: dict[str, Any], moment: str, kept: int
 ) -> None:
-    with driver(folder, environment={"UNDER_TEST_STOP": f"{moment}:3"}, log="sleeper") as sleeper:
+    environment = {"UNDER_TEST_STOP": f"{moment}:3", "UNDER_TEST_KEPT": str(kept)}
+    with driver(folder, environment=environment, log="sleeper") as sleeper:
         assert sleeper.wait_for("stopping")
         family = put_to_sleep(sleeper)
         finish(folder)

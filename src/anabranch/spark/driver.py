@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -51,10 +52,13 @@ from anabranch.spark.task_errors import find_our_error, find_reason
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.epochs import Lease, Owner, take_epoch
 from anabranch.state.manifest import INITIAL_BATCH, Manifest
-from anabranch.state.repair import explain_damage
+from anabranch.state.repair import explain_damage, refuse_lost_logs
 from anabranch.state.retention import Retention
+from anabranch.state.spark_logs import mend_metadata
 from anabranch.state.split_log import BEFORE_FIRST, LogEntry, SplitLog, digest_of
 from anabranch.state.store import Store, open_store
+
+logger = logging.getLogger("anabranch")
 
 DRAIN_SECONDS = 300.0
 SPARE_ENTRIES = 10
@@ -93,8 +97,8 @@ class Driver:
         self._show_traces: Callable[[], None] = lambda: None
         self.checkpoint = Checkpoint(self.store, settings.kept_batches)
         latest = self.checkpoint.latest()
-        if latest is not None and latest.end_offset is not None:
-            self._entries_between(latest.end_offset["entry"] - 1, latest.end_offset["entry"])
+        if latest is not None:
+            refuse_lost_logs(self.checkpoint, latest)
         self._endpoints = find_endpoints(graph, self.store, latest, settings.drop_sources)
         slots = self._known_slots(latest)
         self._make_program(sources, slots or DEFAULT_SLOTS, latest)
@@ -252,7 +256,7 @@ class Driver:
     def _entries_between(self, after: int, to: int) -> list[LogEntry]:
         """Return entries of the split log; raise ``StateDamaged`` that names the batch to return to if one is lost."""
         try:
-            return SplitLog(self.store).between(max(after, BEFORE_FIRST), to)
+            return self._log.between(after, to)
         except CheckpointError as error:
             raise explain_damage(self.checkpoint, str(error)) from error
 
@@ -363,6 +367,9 @@ class Driver:
     def _take_places(self) -> None:
         with self.waits.noted():
             self._endpoints.settle(self.store, self._lease.epoch)
+            latest = self.checkpoint.latest()
+            if latest is not None and mend_metadata(self.store, latest.query_id):
+                logger.warning("%s/spark/metadata was lost, and is written anew from the manifest", self.store.url)
             self._claim_sinks()
             self._lease.check()
             Retention(self.checkpoint).sweep(self._lease.epoch, time.time())

@@ -9,9 +9,11 @@ from typing import Generic, Literal, TypeVar
 from anabranch.errors import CheckpointError, StateDamaged
 from anabranch.model import RunRef
 from anabranch.state.checkpoint import Checkpoint, commit_file
+from anabranch.state.manifest import Manifest
 from anabranch.state.runs import RunDamaged, RunFiles, check_content, open_content
 from anabranch.state.slots import RunsOfSlot, join_ranges
-from anabranch.state.split_log import BEFORE_FIRST, SplitLog
+from anabranch.state.spark_logs import OFFSETS, SPARK_LOGS, find_problem, problem_with_log
+from anabranch.state.split_log import SplitLog
 from anabranch.state.store import Store
 
 Outcome = TypeVar("Outcome")
@@ -52,8 +54,8 @@ class _Use:
 def verify(checkpoint: Checkpoint, batches: Sequence[int] | None = None) -> list[Problem]:
     """Read every file of the batches (all that are kept, unless said) and return what is wrong, by file name.
 
-    That is their manifests, what the split log says of them, and their runs. Files that only serve to rebuild others
-    are looked at when those are damaged.
+    That is their manifests, what the split log and Spark's own logs say of them, and their runs. Files that only serve
+    to rebuild others are looked at when those are damaged.
     """
     problems: list[Problem] = []
     uses: dict[str, list[_Use]] = {}
@@ -63,7 +65,7 @@ def verify(checkpoint: Checkpoint, batches: Sequence[int] | None = None) -> list
                 uses.setdefault(use.ref.file, []).append(use)
         except CheckpointError as error:
             problems.append(Problem(commit_file(batch), "manifest", str(error), None, None, (batch,)))
-    problems += _unread_entries(checkpoint, batches)
+    problems += _unread_logs(checkpoint, batches)
     for file, found in sorted(uses.items()):
         damage = _damage_of(checkpoint.store, found[0].ref)
         if damage is None:
@@ -82,6 +84,16 @@ def newest_intact_batch(checkpoint: Checkpoint) -> int | None:
         if all(problem.rebuildable for problem in verify(checkpoint, [batch])):
             return batch
     return None
+
+
+def refuse_lost_logs(checkpoint: Checkpoint, latest: Manifest) -> None:
+    """Raise ``StateDamaged`` if nobody knows what was read up to the latest batch, or Spark cannot go on behind it."""
+    if latest.end_offset is None:
+        return
+    problem = SplitLog(checkpoint.store).problem_with(latest.end_offset["entry"])
+    problem = problem or find_problem(checkpoint.store, latest.batch)
+    if problem is not None:
+        raise explain_damage(checkpoint, problem)
 
 
 def explain_damage(checkpoint: Checkpoint, damage: str) -> StateDamaged:
@@ -139,20 +151,25 @@ def _fall_back(runs: Sequence[RunRef], damage: RunDamaged, files: RunFiles) -> t
     return (*runs[:position], *sources.runs(), *runs[position + 1 :])
 
 
-def _unread_entries(checkpoint: Checkpoint, batches: Sequence[int] | None) -> Iterator[Problem]:
-    """Yield what is wrong with the entries of the split log that the batch behind each of these is planned from."""
-    log = SplitLog(checkpoint.store)
+def _unread_logs(checkpoint: Checkpoint, batches: Sequence[int] | None) -> Iterator[Problem]:
+    """Yield what keeps the batch behind each of these from being asked for, in the split log or in Spark's own logs."""
+    store, latest = checkpoint.store, checkpoint.batches()[-1:]
     for batch in checkpoint.batches() if batches is None else batches:
         try:
             offset = checkpoint.load(batch).end_offset
         except CheckpointError:
             continue  # That is a problem of its own.
-        entry = BEFORE_FIRST if offset is None else offset["entry"]
-        detail = None if entry == BEFORE_FIRST else log.problem_with(entry)
-        if detail is not None:
-            file = log.file_of(entry)
-            kind: Literal["missing", "damaged"] = "damaged" if checkpoint.store.exists(file) else "missing"
-            yield Problem(file, kind, detail, None, None, (batch,))
+        if offset is None:
+            continue
+        details = {SplitLog.file_of(offset["entry"]): SplitLog(store).problem_with(offset["entry"])}
+        for log in SPARK_LOGS:
+            # Spark may have died before it wrote down that the last batch was done: then it asks for it again.
+            if log == OFFSETS or [batch] != latest or store.exists(f"{log}/{batch}"):
+                details[f"{log}/{batch}"] = problem_with_log(store, log, batch)
+        for file, detail in details.items():
+            if detail is not None:
+                kind: Literal["missing", "damaged"] = "damaged" if store.exists(file) else "missing"
+                yield Problem(file, kind, detail, None, None, (batch,))
 
 
 def _uses_of(checkpoint: Checkpoint, batch: int) -> Iterator[_Use]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -12,12 +11,8 @@ from anabranch.state.checkpoint import COMMITS, Checkpoint, commit_file
 from anabranch.state.epochs import Owner, take_epoch
 from anabranch.state.manifest import Manifest
 from anabranch.state.repair import newest_intact_batch, verify
+from anabranch.state.spark_logs import SPARK_LOGS, list_log
 from anabranch.state.split_log import SplitLog
-
-SPARK_LOGS = ("spark/offsets", "spark/commits")
-"""Spark names the entries of its logs by batch number, with a checksum file ``.<number>.crc`` beside each."""
-
-_LOG_ENTRY = re.compile(r"(\d+)|\.(\d+)\.crc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +66,7 @@ def _check_target(checkpoint: Checkpoint, to_batch: int) -> Manifest:
         advice = f"the newest intact batch is {intact}" if intact is not None else "no kept batch is intact"
         msg = f"cannot return to batch {to_batch}: {problems[0].detail}; {advice}"
         raise StateDamaged(msg)
-    _check_spark_logs(checkpoint, to_batch)
     return checkpoint.load(to_batch)
-
-
-def _check_spark_logs(checkpoint: Checkpoint, to_batch: int) -> None:
-    """Raise ``CheckpointError`` if Spark does not know the batch any more: it would begin again with batch 0."""
-    if to_batch < 0:
-        return
-    missing = [log for log in SPARK_LOGS if not _knows(checkpoint, to_batch, log)]
-    # A batch that was committed here and not yet by Spark is the latest: Spark runs it again, and its manifest stands.
-    if missing and (missing != ["spark/commits"] or to_batch != checkpoint.batches()[-1]):
-        kept = [batch for batch in checkpoint.batches() if all(_knows(checkpoint, batch, log) for log in SPARK_LOGS)]
-        advice = f"it knows batches {kept[0]} to {kept[-1]}" if kept else "restore the checkpoint from a copy"
-        msg = (
-            f"cannot return to batch {to_batch} of {checkpoint.store.url}: {missing[0]}/{to_batch} is gone, so Spark "
-            f"does not know this batch any more; {advice}"
-        )
-        raise CheckpointError(msg)
-
-
-def _knows(checkpoint: Checkpoint, batch: int, log: str) -> bool:
-    return checkpoint.store.exists(f"{log}/{batch}")
 
 
 def _results_of(checkpoint: Checkpoint, batch: int) -> Mapping[int, tuple[StagedFile, ...]] | None:
@@ -103,10 +77,5 @@ def _results_of(checkpoint: Checkpoint, batch: int) -> Mapping[int, tuple[Staged
 
 
 def _cut_spark_logs(checkpoint: Checkpoint, to_batch: int) -> None:
-    for folder in reversed(SPARK_LOGS):
-        later = []
-        for entry in checkpoint.store.list(folder):
-            match = _LOG_ENTRY.fullmatch(entry.name.removeprefix(f"{folder}/"))
-            if match and int(match[1] or match[2]) > to_batch:
-                later.append(entry.name)
-        checkpoint.store.delete(later)
+    for log in reversed(SPARK_LOGS):
+        checkpoint.store.delete([file for batch, file in list_log(checkpoint.store, log) if batch > to_batch])

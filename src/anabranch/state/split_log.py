@@ -116,7 +116,9 @@ class SplitLog:
         self._store.delete([_file(number) for number in later if number > whole])
 
     def problem_with(self, number: int) -> str | None:
-        """Return what is wrong with an entry, or None if it is there and whole."""
+        """Return what is wrong with an entry, or None if it is there and whole, or none is needed."""
+        if number == BEFORE_FIRST:
+            return None
         try:
             self.load(number)
         except CheckpointError as error:

@@ -47,7 +47,7 @@ def state(tmp_path: Path) -> Path:
     checkpoint = Checkpoint(open_store(folder))
     sink = parquet(tmp_path / "alerts")
     runs: list[RunRef] = []
-    write_logs(checkpoint.store, 4)
+    write_logs(checkpoint.store, range(4))
     for batch in range(4):
         runs.append(RunFiles(checkpoint.store, "state/0/0", WriteName(1, batch, 0, "cafe")).write(rows_of(batch)))
         result = sink.encode(pl.DataFrame({"batch": [batch]}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -93,12 +93,12 @@ class Clock:
         return self.seconds
 
 
-def write_logs(store: Store, count: int) -> None:
-    """Write what Spark and the process that plans splits leave of so many batches."""
-    for batch in range(count):
+def write_logs(store: Store, batches: Iterable[int]) -> None:
+    """Write what Spark and the process that plans splits leave of these batches."""
+    for batch in batches:
         SplitLog(store).append(LogEntry(batch))
         for log in ("offsets", "commits"):
-            store.write(f"spark/{log}/{batch}", b"v1")
+            store.write(f"spark/{log}/{batch}", f'v1\n{{}}\n{{"entry": {batch}}}'.encode())
             store.write(f"spark/{log}/.{batch}.crc", b"crc")
     store.write("spark/metadata", b"{}")
     store.write("spark/sources/0/9", b"v1")

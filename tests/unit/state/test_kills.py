@@ -20,8 +20,7 @@ from anabranch.state import (
     verify,
 )
 from anabranch.state.inspect import read_rows
-from anabranch.state.split_log import LogEntry, SplitLog
-from unit.state.builders import PROCESSES, manifest, unwindowed
+from unit.state.builders import PROCESSES, manifest, unwindowed, write_logs
 
 KEPT_BATCHES = 3
 
@@ -41,7 +40,7 @@ def _run_driver(root: str, seed: int) -> None:
         if len(state.runs()) >= 5:
             merged = pl.concat(state.newest(3)).group_by(HASH, maintain_order=True).agg(pl.col("value").sum())
             state.replace_newest(3, merged)
-        SplitLog(store).append(LogEntry(batch))
+        write_logs(store, [batch])
         latest = checkpoint.commit(manifest(batch, state.runs(), lease.epoch))
         retention.advance(latest)
 

@@ -1,0 +1,79 @@
+"""Spark's own part of a checkpoint: one file a batch in each of two logs, and the query's id."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterator
+
+from anabranch.state.store import Store
+
+OFFSETS, COMMITS = "spark/offsets", "spark/commits"
+SPARK_LOGS = (OFFSETS, COMMITS)
+"""Spark names the entries of its logs by batch number, with a checksum file ``.<number>.crc`` beside each."""
+METADATA = "spark/metadata"
+
+_LOG_ENTRY = re.compile(r"(\d+)|\.(\d+)\.crc")
+_VERSION = re.compile(r"v\d+")
+
+
+def list_log(store: Store, log: str) -> Iterator[tuple[int, str]]:
+    """Yield (batch, file) of all that a log holds, checksum files included."""
+    for entry in store.list(log):
+        match = _LOG_ENTRY.fullmatch(entry.name.removeprefix(f"{log}/"))
+        if match:
+            yield int(match[1] or match[2]), entry.name
+
+
+def problem_with_log(store: Store, log: str, batch: int) -> str | None:
+    """Return what is wrong with a batch's entry, or None if Spark can read it."""
+    file = f"{log}/{batch}"
+    if not store.exists(file):
+        return f"{store.url}/{file} is missing"
+    try:
+        version, first, *sources = store.read(file).decode().splitlines()
+        whole = bool(_VERSION.fullmatch(version)) and isinstance(json.loads(first), dict)
+    except ValueError:
+        whole = False
+    if not whole or (log == OFFSETS and not sources):
+        return f"{store.url}/{file} is damaged"
+    return None
+
+
+def find_problem(store: Store, latest: int) -> str | None:
+    """Return what keeps Spark from going on behind a batch, the latest that is committed; None if nothing does."""
+    planned, done = (_last_batch(store, log) for log in SPARK_LOGS)
+    if planned < 0:
+        # All of it is gone: Spark asks for every batch again, and manifests and split log answer.
+        return None
+    for batch in range(max(latest - 1, 0), max(latest, planned) + 1):
+        problem = problem_with_log(store, OFFSETS, batch)
+        if problem is not None:
+            return problem
+    # Spark may have died before it wrote down that the last batch was done: then it asks for it again.
+    for batch in range(max(latest - 1, 0), max(planned, done + 1)):
+        problem = problem_with_log(store, COMMITS, batch)
+        if problem is not None:
+            return problem
+    return None
+
+
+def _last_batch(store: Store, log: str) -> int:
+    return max((batch for batch, file in list_log(store, log) if not file.endswith(".crc")), default=-1)
+
+
+def mend_metadata(store: Store, query_id: str) -> bool:
+    """Write the query's id anew if it alone is lost; say whether it was. Spark refuses logs without it."""
+    if _last_batch(store, OFFSETS) < 0 or _has_id(store):
+        return False
+    store.delete([f"{METADATA.replace('/', '/.')}.crc"])
+    store.write(METADATA, json.dumps({"id": query_id}, separators=(",", ":")).encode())
+    return True
+
+
+def _has_id(store: Store) -> bool:
+    try:
+        return bool(uuid.UUID(json.loads(store.read(METADATA))["id"]))
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        return False

@@ -1,0 +1,32 @@
+"""Every file of a checkpoint removed, cut, flipped and emptied, one after the other."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark.damaging import DAMAGES, DamagedFlow
+
+
+@pytest.mark.soak
+def test_no_damaged_file_makes_a_wrong_answer(spark: SparkSession, tmp_path: Path) -> None:
+    begun = DamagedFlow(tmp_path / "begun", spark)
+    begun.begin()
+    plain = begun.copy(tmp_path / "plain")
+    plain.finish()
+    undisturbed = plain.results()
+    outcomes: Counter[str] = Counter()
+    for file in begun.files():
+        for how in DAMAGES:
+            flow = begun.copy(tmp_path / "damaged")
+            held = flow.damage(file, how)
+            outcome = flow.finish_by_advice(file, held)
+            outcomes[f"{Path(file).parts[0]}: {how}: {outcome}"] += 1
+            assert flow.results() == undisturbed, f"{file} {how}: {outcome}"
+            shutil.rmtree(flow.folder)
+    for line, count in sorted(outcomes.items()):
+        print(f"{line}: {count}")

@@ -1,0 +1,70 @@
+"""Spark's own logs are looked at before Spark is started upon them."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.errors import StateDamaged
+from anabranch.state import Checkpoint, Store
+from anabranch.state.repair import refuse_lost_logs
+from anabranch.state.spark_logs import METADATA, find_problem, mend_metadata
+from unit.state.builders import commit_batches
+
+QUERY = "2b4f91fd-8ea7-4c00-ae82-8857c9471184"
+
+
+@pytest.fixture
+def stopped(checkpoint: Checkpoint) -> Checkpoint:
+    """A flow that was stopped after batch 4; batch 5 is planned, and not committed."""
+    commit_batches(checkpoint, 5)
+    store = checkpoint.store
+    store.delete([f"spark/offsets/{batch}" for batch in range(6, 20)])
+    store.delete([f"spark/commits/{batch}" for batch in range(5, 20)])
+    return checkpoint
+
+
+def test_whole_logs_are_left_alone(stopped: Checkpoint) -> None:
+    assert find_problem(stopped.store, 4) is None
+    # Spark may have died before it wrote down that the last batch was done.
+    stopped.store.delete(["spark/offsets/5", "spark/commits/4"])
+    assert find_problem(stopped.store, 4) is None
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "to"),
+    [
+        ("spark/offsets/4", None, 3),
+        ("spark/offsets/4", b"v1\n{", 3),
+        ("spark/offsets/4", b"v1\n{}", 3),
+        ("spark/offsets/5", b"", 4),
+        ("spark/commits/4", None, 4),
+        ("spark/commits/4", b"v1", 3),
+        ("spark/commits/3", b"\xff\xfe", 4),
+    ],
+)
+def test_a_lost_entry_is_named_with_the_batch_to_return_to(
+    stopped: Checkpoint, file: str, content: bytes | None, to: int
+) -> None:
+    stopped.store.delete([file])
+    if content is not None:
+        stopped.store.write(file, content)
+    latest = stopped.latest()
+    assert latest is not None
+    with pytest.raises(StateDamaged, match=rf"{file} is (missing|damaged).*rollback --to {to}"):
+        refuse_lost_logs(stopped, latest)
+
+
+def test_logs_that_are_all_gone_are_asked_for_again(stopped: Checkpoint) -> None:
+    stopped.store.delete([entry.name for entry in stopped.store.list("spark")])
+    assert find_problem(stopped.store, 4) is None
+    assert not mend_metadata(stopped.store, QUERY)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b'{"id":"2b4f', b'{"id":7}'])
+def test_a_lost_id_of_the_query_is_written_anew(store: Store, content: bytes | None) -> None:
+    store.delete([METADATA])
+    if content is not None:
+        store.write(METADATA, content)
+    assert mend_metadata(store, QUERY)
+    assert QUERY.encode() in store.read(METADATA)
+    assert not mend_metadata(store, "another")
