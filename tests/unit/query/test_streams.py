@@ -329,7 +329,7 @@ def test_distinct_in_windows_is_refused() -> None:
 
 
 def test_top_k_needs_a_positive_k_and_an_existing_column() -> None:
-    with pytest.raises(FlowError, match="k must be at least 1, got 0"):
+    with pytest.raises(FlowError, match="k must be a whole number, at least 1, got 0"):
         read_readings().key_by("sensor").top_k(0, "volts")
     with pytest.raises(FlowError, match=r"top_k: no column 'volt'; did you mean 'volts'\?"):
         read_readings().key_by("sensor").top_k(3, "volt")
