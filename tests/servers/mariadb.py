@@ -30,6 +30,8 @@ class MariadbServer(UnprivilegedServer):
             f"--datadir={self.folder / 'data'}",
             f"--socket={self.folder / 'socket'}",
             f"--pid-file={self.folder / 'pid'}",
+            # Two that start at once must not meet in the common one.
+            f"--tmpdir={self.folder}",
             f"--port={self.port}",
             "--bind-address=127.0.0.1",
             "--innodb-buffer-pool-size=32M",
@@ -44,7 +46,7 @@ class MariadbServer(UnprivilegedServer):
         self.run(
             find_program(["mariadb-install-db", "mysql_install_db"], FOLDERS, "mariadb-server"),
             *("--no-defaults", f"--datadir={self.folder / 'data'}", "--auth-root-authentication-method=normal"),
-            *("--skip-test-db", "--skip-name-resolve"),
+            *("--skip-test-db", "--skip-name-resolve", f"--tmpdir={self.folder}"),
         )
         Path(self.folder / "first.sql").write_text(
             f"CREATE DATABASE IF NOT EXISTS {DATABASE} CHARACTER SET utf8mb4;\n"

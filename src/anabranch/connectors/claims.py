@@ -9,6 +9,8 @@ from typing import Protocol, runtime_checkable
 from anabranch.errors import SinkError
 from anabranch.model import Sink
 
+_WRONG_CHECKPOINT = "use the checkpoint they were made with, or write somewhere else"
+
 
 @runtime_checkable
 class ExclusiveSink(Sink, Protocol):
@@ -45,6 +47,20 @@ class TakenOver(SinkError):
 
     An older driver that paused in its start, and wakes up, takes places over, too.
     """
+
+
+def refuse_newer(place: str, batch: int, last_batch: int | None) -> None:
+    """Raise ``SinkError`` if a place holds a later batch than the last one of the checkpoint, None if it is new."""
+    if last_batch is None and batch >= 0:
+        msg = f"{place} holds results up to batch {batch}, but the checkpoint is new; {_WRONG_CHECKPOINT}"
+        raise SinkError(msg)
+    if last_batch is not None and batch > last_batch:
+        msg = (
+            f"{place} holds results up to batch {batch}, but the checkpoint ends with batch {last_batch}; "
+            f"{_WRONG_CHECKPOINT}; if batch {batch} was lost from this one, restore it from a copy, or let `anabranch "
+            f"state rollback --to {last_batch} CHECKPOINT --flow FLOW` take the later results back"
+        )
+        raise SinkError(msg)
 
 
 def claim_places(sinks: Iterable[Sink], flow: str, last_batch: int | None) -> None:

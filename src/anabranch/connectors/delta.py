@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import polars as pl
 
-from anabranch.connectors.databases.marks import NOTHING, refuse_newer
+from anabranch.connectors.claims import refuse_newer
+from anabranch.connectors.databases.marks import NOTHING
 from anabranch.connectors.databases.staged_rows import SUFFIX, StagedByTasks, check_columns, last_of_each_key
 from anabranch.connectors.extras import import_extra
 from anabranch.connectors.outages import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist

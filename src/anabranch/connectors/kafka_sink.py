@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from anabranch.connectors.claims import TakenOver
-from anabranch.connectors.databases.marks import NOTHING, Publication, refuse_newer
+from anabranch.connectors.claims import TakenOver, refuse_newer
+from anabranch.connectors.databases.marks import NOTHING, Publication
 from anabranch.connectors.kafka.connection import KafkaConnection, load_confluent_kafka, make_connection
 from anabranch.connectors.kafka.registries import Registry, make_registry
 from anabranch.connectors.kafka.topics import Topic

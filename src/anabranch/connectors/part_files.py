@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from anabranch.connectors.claims import refuse_newer
 from anabranch.connectors.databases.marks import Publication
 from anabranch.connectors.shelves import Shelf, open_shelf
 from anabranch.connectors.staged_frames import drop_staged, fetch_staged, is_url
@@ -72,14 +73,7 @@ def claim_shelf(shelf: Shelf, place: str, flow: str, last_batch: int | None) -> 
             f"write somewhere else, or delete them if they are not wanted"
         )
         raise SinkError(msg)
-    latest = max(batches, default=-1)
-    if latest > (-1 if last_batch is None else last_batch):
-        known = "is new" if last_batch is None else f"ends with batch {last_batch}"
-        msg = (
-            f"{place} holds results up to batch {latest}, but the checkpoint {known}; "
-            f"use the checkpoint they were made with, or write somewhere else"
-        )
-        raise SinkError(msg)
+    refuse_newer(place, max(batches, default=-1), last_batch)
     if marker is None or marker["flow"] != flow:
         _write_marker(shelf, flow, -1)
     for name in names:

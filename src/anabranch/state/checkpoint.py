@@ -63,8 +63,14 @@ class Checkpoint:
             raise CheckpointError(msg) from error
         except StateDamaged as error:
             earlier = [known for known in self.batches() if known < batch]
-            advice = f"anabranch state rollback --to {earlier[-1]}" if earlier else "start a new checkpoint"
-            msg = f"{error}; to go on: {advice}"
+            later = [known for known in self.batches() if known > batch]
+            if later:
+                advice = "later batches do not need it"
+            elif earlier:
+                advice = f"to go on: anabranch state rollback --to {earlier[-1]}"
+            else:
+                advice = "restore it from a copy, or start a new checkpoint"
+            msg = f"{error}; {advice}"
             raise StateDamaged(msg) from error
 
     def find_replay(self, batch: int, start_offset: Any, end_offset: Any) -> Manifest | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 from anabranch.errors import CheckpointError
 from anabranch.state.checkpoint import Checkpoint, commit_file
 from anabranch.state.manifest import Manifest
+
+logger = logging.getLogger("anabranch")
 
 DEFAULT_FOLDERS = ("state", "results")
 HALF_WRITTEN_FOR_SECONDS = 3600.0
@@ -39,18 +42,17 @@ class Retention:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
-        self._named: dict[int, frozenset[str]] = {}
+        self._named: dict[int, frozenset[str] | None] = {}
 
     def advance(self, committed: Manifest) -> Swept:
         """Remove what only batches beyond the retention named; lists no folder, so it is cheap after every batch."""
         self._named[committed.batch] = named_files(committed)
         expired, kept = self._divide()
-        names: set[str] = set()
-        for batch in expired:
-            names |= self._names_of(batch)
-        for batch in kept:
-            names -= self._names_of(batch)
-        return self._remove(sorted(names), expired)
+        needed = self._needed_by(kept)
+        if needed is None:
+            return self._remove((), expired)
+        names = frozenset[str]().union(*(self._names_of(batch) or () for batch in expired))
+        return self._remove(sorted(names - needed), expired)
 
     def sweep(self, epoch: int, now_seconds: float, folders: Sequence[str] = DEFAULT_FOLDERS) -> Swept:
         """List the folders and remove every file that no kept batch names and no running task may still write.
@@ -59,16 +61,16 @@ class Retention:
         commit them in the last moment.
         """
         expired, kept = self._divide()
-        named: set[str] = set()
-        for batch in kept:
-            named |= self._names_of(batch)
+        needed = self._needed_by(kept)
+        if needed is None:
+            return self._remove((), expired)
         last_committed = kept[-1] if kept else None
         store = self._checkpoint.store
         doomed = [
             entry.name
             for folder in folders
             for entry in store.list(folder)
-            if entry.name not in named and _is_over(entry.name, epoch, last_committed)
+            if entry.name not in needed and _is_over(entry.name, epoch, last_committed)
         ]
         doomed += [
             entry.name
@@ -83,15 +85,21 @@ class Retention:
         cut = max(len(batches) - self._checkpoint.kept_batches, 0)
         return batches[:cut], batches[cut:]
 
-    def _names_of(self, batch: int) -> frozenset[str]:
+    def _needed_by(self, kept: Sequence[int]) -> frozenset[str] | None:
+        """Return the files that batches name; None if the manifest of one of them cannot be read.
+
+        Then no file is removed until that batch has expired: the next sweep finds what is left.
+        """
+        named = [self._names_of(batch) for batch in kept]
+        return None if None in named else frozenset[str]().union(*(names or () for names in named))
+
+    def _names_of(self, batch: int) -> frozenset[str] | None:
         if batch not in self._named:
             try:
                 self._named[batch] = named_files(self._checkpoint.load(batch))
-            except CheckpointError:
-                if batch in self._divide()[1]:
-                    raise
-                # An old manifest that cannot be read names nothing any more; a sweep finds its files.
-                self._named[batch] = frozenset()
+            except CheckpointError as error:
+                logger.warning("batch %d cannot be gone back to, and no old file is removed: %s", batch, error)
+                self._named[batch] = None
         return self._named[batch]
 
     def _remove(self, files: Sequence[str], expired: Sequence[int]) -> Swept:

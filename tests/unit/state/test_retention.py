@@ -120,3 +120,22 @@ def test_an_old_manifest_that_is_broken_does_not_stop_retention(store: Store) ->
     Retention(reopened).sweep(1, 0.0)
     assert reopened.batches() == [1]
     assert verify(reopened) == []
+
+
+def test_a_kept_manifest_that_cannot_be_read_stops_no_flow_and_its_files_stay_until_it_has_expired(
+    store: Store,
+) -> None:
+    checkpoint = Checkpoint(store, kept_batches=3)
+    commit_batches(checkpoint, 5)
+    store.write("commits/000000000003.json", b"{")
+    reopened = Checkpoint(store, kept_batches=3)
+    retention = Retention(reopened)
+    before = {entry.name for entry in store.list("state")}
+    assert retention.sweep(epoch=1, now_seconds=0.0).files == ()
+    assert {entry.name for entry in store.list("state")} == before
+    assert reopened.batches() == [2, 3, 4]
+    for batch in range(5, 8):
+        retention.advance(reopened.commit(manifest(batch)))
+    assert reopened.batches() == [5, 6, 7]
+    Retention(Checkpoint(store, kept_batches=3)).sweep(epoch=1, now_seconds=0.0)
+    assert list(store.list("state")) == []

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from anabranch.connectors.claims import ResultsLost
+from anabranch.connectors.claims import ResultsLost, refuse_newer
 from anabranch.errors import SinkError
 
 OnLoss = Literal["stop", "republish", "ignore"]
@@ -99,17 +99,6 @@ def claim(mark: Mark | None, place: Place, last_batch: int | None, *, absence_is
             return Mark(place.flow, NOTHING, mark.epoch, mark.store)
         _refuse_loss(place, f"ends with batch {mark.batch}, though batches up to {known} were committed")
     return None
-
-
-def refuse_newer(place: str, batch: int, last_batch: int | None) -> None:
-    """Raise ``SinkError`` if a place holds a later batch than the last one of the checkpoint."""
-    if batch > (NOTHING if last_batch is None else last_batch):
-        known = "is new" if last_batch is None else f"ends with batch {last_batch}"
-        msg = (
-            f"{place} holds results up to batch {batch}, but the checkpoint {known}; "
-            f"use the checkpoint they were made with, or write somewhere else"
-        )
-        raise SinkError(msg)
 
 
 def is_due(mark: Mark | None, place: Place, given: Publication, store: str | None) -> bool:
