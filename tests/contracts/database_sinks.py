@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -235,19 +236,23 @@ class KafkaSubject(Subject):
 
 
 def read_committed(servers: str, topic: str, patience_seconds: float = 30.0) -> list[Any]:
-    """Return all committed messages of a topic."""
+    """Return all committed messages of a topic.
+
+    A commit is answered before the partitions hear of it: until then readers stop short of its messages. So the end
+    counts once it is that of the log, or after two seconds, for there may be transactions that are still open.
+    """
     import confluent_kafka
 
-    consumer = confluent_kafka.Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": f"reader-{uuid.uuid4().hex}",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-        }
-    )
+    settings = {
+        "bootstrap.servers": servers,
+        "group.id": f"reader-{uuid.uuid4().hex}",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+    }
+    consumer = confluent_kafka.Consumer(settings | {"isolation.level": "read_committed"})
+    onlooker = confluent_kafka.Consumer(settings | {"isolation.level": "read_uncommitted"})
+    settled_by = time.monotonic() + 2.0
     try:
         partitions = consumer.list_topics(topic, patience_seconds).topics[topic].partitions
         consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in partitions])
@@ -259,10 +264,18 @@ def read_committed(servers: str, topic: str, patience_seconds: float = 30.0) -> 
                 found.append(message)
                 continue
             assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
-            waiting.discard(message.partition())
+            part = confluent_kafka.TopicPartition(topic, message.partition())
+            _, end = onlooker.get_watermark_offsets(part, patience_seconds)
+            if message.offset() >= end or time.monotonic() > settled_by:
+                waiting.discard(message.partition())
+            else:
+                # Asked for from here again, the consumer says anew where the end is.
+                part.offset = message.offset()
+                consumer.seek(part)
         return found
     finally:
         consumer.close()
+        onlooker.close()
 
 
 def rows_of(*frames: pl.DataFrame) -> list[Row]:
