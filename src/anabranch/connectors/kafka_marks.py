@@ -13,6 +13,8 @@ from anabranch.connectors.outages import ServerAway
 
 MARKED_PARTITION = 0
 CONFIRM_PAUSE_SECONDS = 0.005
+PEEK_SECONDS = 5.0
+"""A look that waits for nobody's transaction is answered at once: after so long, the brokers are out of reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class MarkedGroup:
         """Return the mark of the last transaction that has ended; one that is open is not waited for."""
         impatient = self._make_consumer("read_uncommitted")
         try:
-            return self._ask(impatient)
+            return self._ask(impatient, min(self._answer_seconds, PEEK_SECONDS))
         finally:
             impatient.close()
 
@@ -101,9 +103,9 @@ class MarkedGroup:
         settings = self._connection.client(group_id=self._name, enable_auto_commit=False, retry_backoff_ms=3)
         return self._kafka.Consumer(settings | {"isolation.level": isolation})
 
-    def _ask(self, consumer: Any) -> Mark:
+    def _ask(self, consumer: Any, answer_seconds: float | None = None) -> Mark:
         wanted = self._kafka.TopicPartition(self._topic, MARKED_PARTITION)
-        (held,) = consumer.committed([wanted], self._answer_seconds)
+        (held,) = consumer.committed([wanted], answer_seconds or self._answer_seconds)
         if held.error is not None:
             raise self._kafka.KafkaException(held.error)
         if held.offset < 0:
