@@ -54,7 +54,7 @@ from anabranch.state.epochs import Lease, Owner, take_epoch
 from anabranch.state.manifest import INITIAL_BATCH, Manifest
 from anabranch.state.repair import explain_damage, refuse_lost_logs
 from anabranch.state.retention import Retention
-from anabranch.state.spark_logs import mend_metadata
+from anabranch.state.spark_logs import drop_orphans, mend_metadata
 from anabranch.state.split_log import BEFORE_FIRST, LogEntry, SplitLog, digest_of
 from anabranch.state.store import Store, open_store
 
@@ -367,6 +367,7 @@ class Driver:
     def _take_places(self) -> None:
         with self.waits.noted():
             self._endpoints.settle(self.store, self._lease.epoch)
+            drop_orphans(self.store)
             latest = self.checkpoint.latest()
             if latest is not None and mend_metadata(self.store, latest.query_id):
                 logger.warning("%s/spark/metadata was lost, and is written anew from the manifest", self.store.url)

@@ -12,7 +12,7 @@ from anabranch.state.checkpoint import Checkpoint, commit_file
 from anabranch.state.manifest import Manifest
 from anabranch.state.runs import RunDamaged, RunFiles, check_content, open_content
 from anabranch.state.slots import RunsOfSlot, join_ranges
-from anabranch.state.spark_logs import OFFSETS, SPARK_LOGS, find_problem, problem_with_log
+from anabranch.state.spark_logs import COMMITS, OFFSETS, find_problem, problem_with_log
 from anabranch.state.split_log import SplitLog
 from anabranch.state.store import Store
 
@@ -162,10 +162,13 @@ def _unread_logs(checkpoint: Checkpoint, batches: Sequence[int] | None) -> Itera
         if offset is None:
             continue
         details = {SplitLog.file_of(offset["entry"]): SplitLog(store).problem_with(offset["entry"])}
-        for log in SPARK_LOGS:
+        # Spark asks for the offsets before the last ones, too.
+        needed = [(OFFSETS, wanted) for wanted in range(max(batch - 1, 0), batch + 1)]
+        if [batch] != latest or store.exists(f"{COMMITS}/{batch}"):
             # Spark may have died before it wrote down that the last batch was done: then it asks for it again.
-            if log == OFFSETS or [batch] != latest or store.exists(f"{log}/{batch}"):
-                details[f"{log}/{batch}"] = problem_with_log(store, log, batch)
+            needed.append((COMMITS, batch))
+        for log, wanted in needed:
+            details[f"{log}/{wanted}"] = problem_with_log(store, log, wanted)
         for file, detail in details.items():
             if detail is not None:
                 kind: Literal["missing", "damaged"] = "damaged" if store.exists(file) else "missing"

@@ -146,7 +146,13 @@ class RunFiles:
             _check_once(self.store.url, ref, content)
             if self.hot is not None and self.store.local_path(ref.file) is None:
                 self.hot.put(ref.file, _octets(content))
-        return without_gone(decode_run(content).slice(ref.first_live), ref.gone)
+        try:
+            rows = decode_run(content)
+        except (pa.ArrowException, OSError):
+            # It was whole when it was first read: say what is wrong with it now.
+            check_content(ref, content)
+            raise
+        return without_gone(rows.slice(ref.first_live), ref.gone)
 
     def write(self, frame: pl.DataFrame, made_from: Sequence[RunRef] = ()) -> RunRef:
         """Write a sorted frame as a new run; an unsorted one is a kernel's mistake and raises ``ValueError``."""

@@ -47,16 +47,20 @@ def find_problem(store: Store, latest: int) -> str | None:
     if planned < 0:
         # All of it is gone: Spark asks for every batch again, and manifests and split log answer.
         return None
-    for batch in range(max(latest - 1, 0), max(latest, planned) + 1):
-        problem = problem_with_log(store, OFFSETS, batch)
-        if problem is not None:
-            return problem
-    # Spark may have died before it wrote down that the last batch was done: then it asks for it again.
-    for batch in range(max(latest - 1, 0), max(planned, done + 1)):
-        problem = problem_with_log(store, COMMITS, batch)
-        if problem is not None:
-            return problem
-    return None
+    # Spark reads the last two offsets; and it may have died before it wrote down that the last batch was done: then it
+    # asks for it again.
+    wanted = [(OFFSETS, batch) for batch in range(max(min(latest, planned) - 1, 0), max(latest, planned) + 1)]
+    wanted += [(COMMITS, batch) for batch in range(max(planned - 1, done, 0), max(planned, done + 1))]
+    problems = (problem_with_log(store, log, batch) for log, batch in wanted)
+    return next((problem for problem in problems if problem is not None), None)
+
+
+def drop_orphans(store: Store) -> None:
+    """Remove checksum files of entries that are gone: Spark would take them for those of another query."""
+    for log in SPARK_LOGS:
+        files = list(list_log(store, log))
+        there = {batch for batch, file in files if not file.endswith(".crc")}
+        store.delete([file for batch, file in files if batch not in there])
 
 
 def _last_batch(store: Store, log: str) -> int:

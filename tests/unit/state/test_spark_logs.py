@@ -7,7 +7,7 @@ import pytest
 from anabranch.errors import StateDamaged
 from anabranch.state import Checkpoint, Store
 from anabranch.state.repair import refuse_lost_logs
-from anabranch.state.spark_logs import METADATA, find_problem, mend_metadata
+from anabranch.state.spark_logs import METADATA, drop_orphans, find_problem, mend_metadata
 from unit.state.builders import commit_batches
 
 QUERY = "2b4f91fd-8ea7-4c00-ae82-8857c9471184"
@@ -25,7 +25,11 @@ def stopped(checkpoint: Checkpoint) -> Checkpoint:
 
 def test_whole_logs_are_left_alone(stopped: Checkpoint) -> None:
     assert find_problem(stopped.store, 4) is None
-    # Spark may have died before it wrote down that the last batch was done.
+    # Spark reads no older commit than the last one,
+    stopped.store.delete(["spark/commits/3"])
+    assert find_problem(stopped.store, 4) is None
+    # and may have died before it wrote down that the last batch was done.
+    stopped.store.write("spark/commits/3", b"v1\n{}")
     stopped.store.delete(["spark/offsets/5", "spark/commits/4"])
     assert find_problem(stopped.store, 4) is None
 
@@ -39,7 +43,7 @@ def test_whole_logs_are_left_alone(stopped: Checkpoint) -> None:
         ("spark/offsets/5", b"", 4),
         ("spark/commits/4", None, 4),
         ("spark/commits/4", b"v1", 3),
-        ("spark/commits/3", b"\xff\xfe", 4),
+        ("spark/offsets/3", b"\xff\xfe", 2),
     ],
 )
 def test_a_lost_entry_is_named_with_the_batch_to_return_to(
@@ -68,3 +72,10 @@ def test_a_lost_id_of_the_query_is_written_anew(store: Store, content: bytes | N
     assert mend_metadata(store, QUERY)
     assert QUERY.encode() in store.read(METADATA)
     assert not mend_metadata(store, "another")
+
+
+def test_a_checksum_file_without_its_entry_is_removed_for_spark_takes_it_for_another_query(store: Store) -> None:
+    store.delete(["spark/commits/19"])
+    drop_orphans(store)
+    assert not store.exists("spark/commits/.19.crc")
+    assert store.exists("spark/commits/.18.crc") and store.exists("spark/offsets/.19.crc")
