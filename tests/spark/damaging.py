@@ -90,7 +90,8 @@ class DamagedFlow:
             return "went on"
         advised = _ADVICE.search(text)
         if advised is None:
-            assert re.search(r"restore|backup|copy", text), f"{file}: no advice in {text!r}"
+            # One process is both drivers here: without its word that it let go, the first still seems to run.
+            assert re.search(r"restore|backup|copy|takeover", text), f"{file}: no advice in {text!r}"
             (self.checkpoint / file).parent.mkdir(parents=True, exist_ok=True)
             (self.checkpoint / file).write_bytes(held)
             self.finish()

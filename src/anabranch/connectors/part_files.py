@@ -169,7 +169,7 @@ def _read_one(shelf: Shelf, place: str, name: str) -> dict[str, Any] | None:
         marker: dict[str, Any] = json.loads(held)
         return {"flow": str(marker["flow"]), "published": int(marker["published"])}
     except (ValueError, KeyError, TypeError) as error:
-        msg = f"{place}/{name} is damaged ({error}); write somewhere else"
+        msg = f"{place}/{name} is damaged ({error}); restore it from a copy, or write somewhere else"
         raise SinkError(msg) from error
 
 

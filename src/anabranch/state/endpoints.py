@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -157,7 +157,7 @@ def match(role: Role, known: Sequence[Endpoint], written: Sequence[Written], dro
 class _Rule:
     """A reason to take a source or sink for one that the checkpoint knows."""
 
-    fits: Any
+    fits: Callable[[Endpoint, Written], bool]
     alone: bool = False
     """Whether it says nothing where several fit."""
 
