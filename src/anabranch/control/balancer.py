@@ -19,7 +19,9 @@ from anabranch.balancing import (
     plan_cooling,
     plan_level,
 )
+from anabranch.balancing.level import BUCKETS_ONLY
 from anabranch.balancing.outcome import Clock
+from anabranch.control.moved_state import estimate_moved_bytes
 from anabranch.model import BucketMap, RouteError
 from anabranch.model.balance import AUTO, Balance, Routing
 from anabranch.model.loads import BucketLoads, KeyLoads
@@ -61,6 +63,13 @@ class OperatorLoads:
     """Whether keys of this operator may be shared by slots."""
     spreadable: bool = True
     """Whether a strategy may share any of them, and not only those that a plan names."""
+    state_rows: int = 0
+    """Rows of state; as many as ``state_bytes`` are of."""
+
+    @property
+    def bytes_a_state_row(self) -> float:
+        """How large a row of state is, in the mean."""
+        return self.state_bytes / max(self.state_rows, 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,28 +159,33 @@ class Balancer:
         reason = f"{routes.slots} slots become {slots}"
         # Also where a plan is made of loads: this refuses more slots than there are buckets.
         base = routes.base.resized(slots)
-        if loads is not None and isinstance(routes.base, BucketRoute) and routes.splitter is None:
-            tolerance = self.routing.balance.tolerance if self.routing.balance is not None else 0.05
-            plan = self._plan_level(loads, routes, Goal(routes.slots, tolerance, slots_after=slots), "mnrt")
-            return Proposal(_routes_of(plan), reason, _moved_bytes(plan))
         staying = routes.table.without(routes.table.keys[routes.table.slots >= slots])
-        splitter = None if routes.splitter is None else routes.splitter.resized(slots)
-        return Proposal(Routes(base, staying, splitter), reason, 0.0)
+        if loads is not None and loads.bucket_rows.any() and _can_be_planned(routes):
+            balance = self.routing.balance or Balance()
+            goal = Goal(routes.slots, balance.tolerance, slots_after=slots)
+            # Who moves whole buckets only leaves keys of slots that go to their buckets.
+            planned = routes.with_table(staying) if balance.planner == BUCKETS_ONLY else routes
+            resized = _routes_of(self._plan_level(loads, planned, goal, balance.planner))
+        else:
+            splitter = None if routes.splitter is None else routes.splitter.resized(slots)
+            resized = Routes(base, staying, splitter)
+        return Proposal(resized, reason, estimate_moved_bytes(loads, routes, resized))
 
     def switch(self, name: str, loads: OperatorLoads | None, routes: Routes, rng: np.random.Generator) -> Proposal:
         """Return the routes of another strategy, decided from the last sample; ``auto`` plans from then on."""
         if name == AUTO:
             base = routes.base if isinstance(routes.base, BucketRoute) else _even_like(routes)
-            proposal = Proposal(Routes(base, routes.table), "keys are planned from now on", 0.0)
+            chosen, reason = Routes(base, routes.table), "keys are planned from now on"
         else:
             sample = loads.sample if loads is not None and loads.sample is not None else self._latest
             if sample is None:
                 sample = KeySample(np.empty(0, np.uint64), np.empty(0))
             chosen = make_strategy(name).decide(sample, routes, rng)
-            proposal = Proposal(chosen, f"the strategy is {name} from now on", 0.0)
+            reason = f"the strategy is {name} from now on"
         # Not before: a strategy that is refused must not be asked again after the next batch.
         self.routing = replace(self.routing, strategy=name)
-        return proposal
+        seen = loads if loads is None or loads.sample is not None else replace(loads, sample=self._latest)
+        return Proposal(chosen, reason, estimate_moved_bytes(seen, routes, chosen))
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -203,8 +217,9 @@ class Balancer:
                 # It cannot decide on such keys: what is there stays, and the flow goes on.
                 return Proposal(routes, str(error), 0.0), score_loads(loads.slot_rows).max_over_mean
             score = score_loads(chosen.loads(loads.sample))
-            return Proposal(chosen, f"{self.routing.strategy} decides anew", loads.state_bytes), score.max_over_mean
-        if isinstance(routes.base, BucketRoute) and routes.splitter is None:
+            moved_bytes = estimate_moved_bytes(loads, routes, chosen)
+            return Proposal(chosen, f"{self.routing.strategy} decides anew", moved_bytes), score.max_over_mean
+        if _can_be_planned(routes):
             plan = self._plan_level(loads, routes, goal, balance.planner)
             proposal = Proposal(_routes_of(plan), _describe(plan, balance.planner), _moved_bytes(plan))
             if not plan.shortfall:
@@ -277,6 +292,11 @@ def _level_loads(loads: OperatorLoads, routes: Routes) -> LevelLoads:
 
 def _routes_of(plan: LevelPlan) -> Routes:
     return Routes(BucketRoute(plan.bucket_map), plan.table)
+
+
+def _can_be_planned(routes: Routes) -> bool:
+    """Say whether planners, which know of buckets and the routing table only, see all of these routes."""
+    return isinstance(routes.base, BucketRoute) and routes.splitter is None
 
 
 def _even_like(routes: Routes) -> BucketRoute:

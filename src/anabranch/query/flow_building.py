@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import polars as pl
 
 from anabranch.errors import AnabranchError, FlowError, name_alternatives
 from anabranch.model import Aggregate, Sink
-from anabranch.model.balance import Balance, Trigger
+from anabranch.model.balance import CONDITIONS, Balance, Trigger
 from anabranch.model.lookups import LookupTable
 from anabranch.operators.registry import make_aggregate, registry
 from anabranch.query.column_types import parse_schema
@@ -231,8 +232,16 @@ def _make_balance(given: BalanceArguments | None) -> Balance | None:
         return None
     said = _said(given)
     if said.get("trigger") is not None:
-        said["trigger"] = Trigger(**said["trigger"])
+        said["trigger"] = _make_trigger(said["trigger"])
     return Balance(**said)
+
+
+def _make_trigger(said: Mapping[str, Any]) -> Trigger:
+    lifted = "imbalance_above" in said and said["imbalance_above"] is None
+    if lifted and not any(said.get(condition) for condition in CONDITIONS):
+        # Whoever takes away the only condition, and gives no other, wants no plans, but the look at loads.
+        return Trigger(**{**said, "imbalance_above": math.inf})
+    return Trigger(**said)
 
 
 def _take_stateful_step(

@@ -101,6 +101,7 @@ class BalancingSteering:
                 self._follow_time(operator, manifest)
                 loads = self._loads(operator, manifest, report.operators[head], routes[head])
                 if loads is None:
+                    operator.loads = self._follow_state(operator, manifest, report.operators[head], routes[head])
                     continue
                 operator.loads = loads
                 unchanged = operator.phases == routes[head] and operator.phases.earlier is None
@@ -165,6 +166,26 @@ class BalancingSteering:
             return None
         if sighting.sample is not None:
             operator.labels = label_keys(sighting.sample, tuple(operator.key_types))
+        return replace(
+            self._unseen_loads(operator, manifest, report, phases),
+            bucket_rows=sighting.bucket_rows.astype(np.float64),
+            hot_rows=sighting.hot_rows,
+            sample=_sample(sighting.sample if sighting.complete else None, tuple(operator.key_types)),
+        )
+
+    def _follow_state(
+        self, operator: WatchedOperator, manifest: Manifest, report: OperatorReport, phases: PhasedRoutes
+    ) -> OperatorLoads:
+        """Return the loads that were seen last, or the rows of slots that are not watched, with the state of now."""
+        now = self._unseen_loads(operator, manifest, report, phases)
+        if operator.loads is None or not operator.loads.bucket_rows.any():
+            return now
+        return replace(operator.loads, state_bytes=now.state_bytes, state_rows=now.state_rows)
+
+    def _unseen_loads(
+        self, operator: WatchedOperator, manifest: Manifest, report: OperatorReport, phases: PhasedRoutes
+    ) -> OperatorLoads:
+        """Return what can be told of a batch whose slots did not look at their keys."""
         level = next(level for level in manifest.levels if level.operator == operator.name)
         slot_rows = np.zeros(phases.slots)
         slot_rows[: len(report.rows)] = report.rows[: phases.slots]
@@ -173,12 +194,13 @@ class BalancingSteering:
             now_seconds=time.monotonic(),
             rows_in_all=int(manifest.totals.get("rows_in", 0)),
             slot_rows=slot_rows[: phases.routes.slots],
-            bucket_rows=sighting.bucket_rows.astype(np.float64),
-            hot_rows=sighting.hot_rows,
-            sample=_sample(sighting.sample if sighting.complete else None, tuple(operator.key_types)),
+            bucket_rows=np.zeros(_count_buckets(phases.routes)),
+            hot_rows={},
+            sample=None,
             state_bytes=float(level.state_bytes),
             splittable=operator.splittable,
             spreadable=operator.spreadable,
+            state_rows=level.live_rows,
         )
 
     def _protocol(self, operator: WatchedOperator, old: Routes, proposal: Proposal) -> ReconfigurationProtocol:
@@ -230,7 +252,8 @@ class BalancingSteering:
         operator.wishes.append(proposal)
         # A batch that is running has its change decided already.
         batch = max(self._batch, self._begun_batch) + len(operator.wishes)
-        return f"{operator.name}: {proposal.reason}; takes effect after batch {batch}"
+        moved = f"; about {proposal.moved_bytes:,.0f} bytes of state move" if proposal.moved_bytes else ""
+        return f"{operator.name}: {proposal.reason}{moved}; takes effect after batch {batch}"
 
     def _propose(self, operator: WatchedOperator, command: Command, routes: Routes) -> Proposal:
         given = command.arguments
@@ -256,7 +279,7 @@ class BalancingSteering:
                 raise WishRefused(msg)
         else:
             wanted = []
-        return place_key(routes, key, str(given.get("key")), wanted)
+        return place_key(routes, key, str(given.get("key")), wanted, operator.loads)
 
     def _show(self) -> dict[str, Any]:
         return {

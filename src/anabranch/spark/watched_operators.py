@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from anabranch.control.balancer import Balancer, OperatorLoads, Proposal
+from anabranch.control.wishes import list_settings
 from anabranch.model import HASH, WindowSpec
 from anabranch.model.frame_texts import key_as_text
 from anabranch.routing.phases import PhasedRoutes
@@ -50,7 +51,7 @@ def describe_operator(operator: WatchedOperator) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operator": operator.name,
         "strategy": balancer.routing.strategy,
-        "settings": _settings(operator),
+        "settings": list_settings(balancer.balance),
         "last_decision": balancer.last_reason,
         "pending": _pending(operator),
     }
@@ -101,19 +102,6 @@ def _hot_keys(operator: WatchedOperator, loads: OperatorLoads, routes: Routes) -
         }
         for key, rows in hottest
     ]
-
-
-def _settings(operator: WatchedOperator) -> dict[str, Any]:
-    balance = operator.balancer.balance
-    if balance is None:
-        return {"balance": "off"}
-    return {
-        "tolerance": balance.tolerance,
-        "planner": balance.planner,
-        "protocol": balance.protocol,
-        "sample_rate": balance.sample_rate,
-        "fewest_rows_a_slot": balance.fewest_rows_a_slot,
-    }
 
 
 def _pending(operator: WatchedOperator) -> str | None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from anabranch.balancing import Goal, Reading, Trigger, TriggerState, decide_to_apply, decide_to_plan
+from anabranch.model.balance import Balance
 from anabranch.model.loads import LoadError
 
 START = TriggerState(asked_seconds=0.0, asked_rows=0)
@@ -29,7 +30,7 @@ def test_a_busy_slot_asks_for_a_plan() -> None:
 
 
 def test_an_idle_slot_asks_for_a_plan_when_balance_is_watched() -> None:
-    trigger = Trigger(imbalance_above=None, balance_below=0.6)
+    trigger = Trigger(balance_below=0.6)
     assert decide_to_plan(trigger, START, _read(10, 5)).go
     assert not decide_to_plan(trigger, START, _read(10, 7)).go
 
@@ -42,7 +43,7 @@ def test_strong_slots_may_be_busier() -> None:
 
 
 def test_time_asks_for_a_plan_again_and_again() -> None:
-    trigger = Trigger(every_seconds=5, imbalance_above=None)
+    trigger = Trigger(every_seconds=5)
     first = decide_to_plan(trigger, START, _read(1, 1, now=5.0))
     assert first.go
     assert not decide_to_plan(trigger, first.state, _read(1, 1, now=9.0)).go
@@ -50,7 +51,7 @@ def test_time_asks_for_a_plan_again_and_again() -> None:
 
 
 def test_rows_ask_for_a_plan_again_and_again() -> None:
-    trigger = Trigger(every_rows=100, imbalance_above=None)
+    trigger = Trigger(every_rows=100)
     first = decide_to_plan(trigger, START, _read(1, 1, rows=150))
     assert first.go
     assert "every 100" in first.reason
@@ -59,7 +60,7 @@ def test_rows_ask_for_a_plan_again_and_again() -> None:
 
 
 def test_after_a_plan_the_loads_are_looked_at_first() -> None:
-    trigger = Trigger(cool_down_batches=2)
+    trigger = Trigger(imbalance_above=1.05, cool_down_batches=2)
     settled = decide_to_apply(trigger, START, _read(10, 20, batch=5), 1.3, 1.0).state
     assert not decide_to_plan(trigger, settled, _read(10, 20, batch=6)).go
     assert not decide_to_plan(trigger, settled, _read(10, 20, batch=7)).go
@@ -67,7 +68,7 @@ def test_after_a_plan_the_loads_are_looked_at_first() -> None:
 
 
 def test_the_cool_down_may_be_a_time() -> None:
-    trigger = Trigger(cool_down_batches=0, cool_down_seconds=30)
+    trigger = Trigger(imbalance_above=1.05, cool_down_batches=0, cool_down_seconds=30)
     settled = decide_to_apply(trigger, START, _read(10, 20, now=10), 1.3, 1.0).state
     waiting = decide_to_plan(trigger, settled, _read(10, 20, now=25))
     assert (waiting.go, waiting.reason) == (False, "cooling down: 15.0 s are left")
@@ -93,10 +94,44 @@ def test_no_improvement_is_never_enough() -> None:
 
 
 @pytest.mark.parametrize(
+    ("trigger", "due"),
+    [
+        (Trigger(every_seconds=20), [False, False, False, True]),
+        (Trigger(every_rows=500), [False, False, True, True]),
+        (Trigger(balance_below=0.6), [False, True, False, False]),
+        (Trigger(imbalance_above=1.2), [False, True, False, False]),
+        (Trigger(every_seconds=20, imbalance_above=1.2), [False, True, False, True]),
+    ],
+    ids=["periodic", "by rows", "balance", "imbalance", "any of two"],
+)
+def test_a_trigger_goes_by_what_it_was_given_and_by_nothing_else(trigger: Trigger, due: list[bool]) -> None:
+    even, uneven = (10, 10), (5, 15)
+    readings = [
+        _read(*even, rows=400),
+        _read(*uneven, rows=400),
+        _read(*even, rows=600),
+        _read(*even, rows=600, now=21.0),
+    ]
+    planning = Balance(trigger=trigger).planning
+    assert [decide_to_plan(planning, START, reading).go for reading in readings] == due
+
+
+@pytest.mark.parametrize("trigger", [None, Trigger(), Trigger(cool_down_batches=3)])
+def test_a_trigger_without_a_condition_goes_by_the_tolerance(trigger: Trigger | None) -> None:
+    planning = Balance(tolerance=0.3, trigger=trigger).planning
+    assert not decide_to_plan(planning, START, _read(10, 15)).go
+    assert decide_to_plan(planning, START, _read(5, 15)).go
+    assert planning.cool_down_batches == (trigger or Trigger()).cool_down_batches
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         {"every_seconds": 0},
         {"every_rows": -1},
+        {"every_seconds": float("nan")},
+        {"imbalance_above": float("nan")},
+        {"cool_down_seconds": float("nan")},
         {"imbalance_above": 0.9},
         {"balance_below": 1.5},
         {"smallest_improvement": -1},

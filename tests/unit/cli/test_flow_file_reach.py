@@ -277,6 +277,25 @@ def test_the_same_step_means_the_same_in_yaml_and_in_xml(tmp_path: Path, in_yaml
             assert getattr(made.operation, part, None) == getattr(other.operation, part, None)
 
 
+@pytest.mark.parametrize(
+    ("said", "conditions"),
+    [
+        ("{}", {"imbalance_above": 1.2}),
+        ("{cool_down_batches: 3}", {"imbalance_above": 1.2}),
+        ("{every_seconds: 60}", {"every_seconds": 60}),
+        ("{every_seconds: 60, imbalance_above: none}", {"every_seconds": 60}),
+        ("{every_rows: 9, imbalance_above: 1.5}", {"every_rows": 9, "imbalance_above": 1.5}),
+        ("{imbalance_above: none}", {"imbalance_above": float("inf")}),
+    ],
+)
+def test_a_trigger_in_a_file_goes_by_what_it_says(tmp_path: Path, said: str, conditions: dict[str, float]) -> None:
+    """One that takes the only condition away asks for no plans, as ever."""
+    steps = f"{{key_by: sensor, balance: {{tolerance: 0.2, trigger: {said}}}}}, {{agg: {{n: count}}}}"
+    flow = read(tmp_path, write_yaml(steps), "flow.yaml")
+    (balance,) = [node.operation.routing.balance for node in flow.nodes.values() if node.stateful]
+    assert balance.planning.conditions == conditions
+
+
 def test_paths_in_addresses_and_schemas_are_relative_to_the_flow_file(tmp_path: Path) -> None:
     steps = "{key_by: sensor, exchange: global}, {agg: {n: count}}"
     text = write_yaml(steps).replace("to: console", "to: {global_store: {url: results.sqlite, table: t}}")

@@ -232,6 +232,25 @@ def test_other_numbers_of_slots_are_even_where_loads_are_known(slots: int, rows_
     assert imbalance(proposal.routes, rows_of) <= 1.06
 
 
+AWAY = RoutingTable.of({hash_of(1): {0: 0.5, 3: 0.5}, hash_of(2): {3: 1.0}})
+
+
+@pytest.mark.parametrize(("planner", "splits"), [("mnrt", True), ("qmmp", True), ("readj", False)])
+def test_slots_change_by_the_planner_that_is_set(planner: str, splits: bool) -> None:
+    planned = balancer(replace(EAGER, planner=planner)).resize(measure(EVEN, WARM | HOT), EVEN, 6)
+    assert (hash_of(1) in planned.routes.table.split_keys()) == splits
+    assert planned.moved_bytes > 0
+
+
+@pytest.mark.parametrize(("slots", "kept"), [(6, {1, 2}), (2, set())])
+def test_whole_buckets_change_slots_and_leave_keys_where_they_were_put(slots: int, kept: set[int]) -> None:
+    routes = EVEN.with_table(AWAY)
+    by_buckets = balancer(replace(EAGER, planner="balance-load"))
+    resized = by_buckets.resize(measure(routes, WARM | HOT), routes, slots).routes
+    assert set(resized.table.keys.tolist()) == {hash_of(key) for key in kept}
+    assert resized.slots == slots
+
+
 @pytest.mark.parametrize("slots", [1, 3, 9])
 def test_without_loads_buckets_are_dealt_evenly_and_keys_of_slots_that_go_return_home(slots: int) -> None:
     table = RoutingTable.of({hash_of(1): {3: 1.0}, hash_of(2): {0: 0.5, 3: 0.5}, hash_of(3): {0: 1.0}})

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import pytest
 
-from anabranch.control.wishes import WishRefused, change_setting, place_key
+from anabranch.control.wishes import WishRefused, change_setting, list_settings, place_key
 from anabranch.errors import FlowError
 from anabranch.model import RoutingTable
-from anabranch.model.balance import Balance, Routing
+from anabranch.model.balance import Balance, Routing, Trigger
 from anabranch.routing import KeyBatch, ModuloRoute, Routes
 
 EVEN = Routes.even(4, 64)
@@ -77,6 +79,42 @@ def test_every_planner_can_be_chosen(planner: str) -> None:
     assert balance is not None and balance.planner == planner
 
 
+TRIGGER_FIELDS = {
+    "every_seconds": 20.0,
+    "every_rows": 1_000,
+    "imbalance_above": 1.2,
+    "balance_below": 0.6,
+    "smallest_improvement": 0.1,
+    "cool_down_seconds": 3.0,
+    "cool_down_batches": 4,
+}
+
+
+@pytest.mark.parametrize("name", TRIGGER_FIELDS)
+def test_every_field_of_the_trigger_can_be_set_and_is_shown(name: str) -> None:
+    assert set(TRIGGER_FIELDS) == {field.name for field in fields(Trigger)}
+    balance = change_setting(Routing(), {name: str(TRIGGER_FIELDS[name])}).balance
+    assert balance is not None
+    assert balance.trigger == Trigger(**{name: TRIGGER_FIELDS[name]})  # type: ignore[arg-type]
+    assert list_settings(balance)[name] == TRIGGER_FIELDS[name]
+
+
+def test_a_mode_of_the_trigger_takes_the_place_of_the_tolerance_until_it_is_lifted() -> None:
+    assert list_settings(Balance())["imbalance_above"] == 1.05
+    periodic = change_setting(Routing(), {"every_seconds": 20})
+    assert "imbalance_above" not in list_settings(periodic.balance)
+    both = change_setting(periodic, {"imbalance_above": 1.5})
+    assert both.balance is not None and set(both.balance.planning.conditions) == {"every_seconds", "imbalance_above"}
+    lifted = change_setting(both, {"every_seconds": "none", "imbalance_above": None})
+    assert list_settings(lifted.balance) == list_settings(Balance())
+
+
+def test_planning_can_be_put_off_for_good() -> None:
+    never = change_setting(Routing(), {"imbalance_above": "never"})
+    assert never.balance is not None and never.balance.planning.imbalance_above == math.inf
+    assert list_settings(never.balance)["imbalance_above"] == "never"
+
+
 def test_balance_goes_off_and_on() -> None:
     off = change_setting(Routing(), {"balance": "off"})
     assert off.balance is None
@@ -91,7 +129,15 @@ def test_balance_goes_off_and_on() -> None:
         ({"tolerance": None}, "tolerance is None, which is no number"),
         ({"tolerance": "wide"}, "tolerance is 'wide', which is no number"),
         ({"tolerance": "nan"}, "tolerance is nan"),
-        ({"fewest_rows_a_slot": "2.5"}, "which is no number"),
+        ({"fewest_rows_a_slot": "2.5"}, "which is no whole number"),
+        ({"every_rows": 2.5}, "every_rows is 2.5, which is no whole number"),
+        ({"every_rows": True}, "every_rows is True, which is no whole number"),
+        ({"every_rows": "inf"}, "every_rows is 'inf', which is no whole number"),
+        ({"every_seconds": 0}, "every_seconds is 0.0; give a number above 0"),
+        ({"every_seconds": "soon"}, "every_seconds is 'soon', which is no number"),
+        ({"balance_below": 2}, "balance_below is 2.0"),
+        ({"cool_down_batches": None}, "cool_down_batches is None, which is no whole number"),
+        ({"every_second": 5}, "there is no setting 'every_second'; did you mean 'every_seconds'"),
         ({"planner": "luck"}, "unknown planner 'luck'; there are mnrt, qmmp, readj, balance-load"),
         ({"protocol": "magic"}, "there are auto, state, window"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -306,6 +307,76 @@ def test_much_state_waits_for_windows_that_end_soon(flow: Flow) -> None:
     # Ten batches would not reach the end of a 10 s window; nor is it known when.
     assert protocol(MOVED_AT_ONCE_BYTES + 1, 0.5) == "state"
     assert protocol(MOVED_AT_ONCE_BYTES + 1, None) == "state"
+
+
+WISHES = {
+    "move": {"key": "7", "slot": 1},
+    "split": {"key": "7", "slots": [0, 1, 2]},
+    "merge": {"key": "8"},
+    "strategy": {"name": "modulo"},
+    "slots": {"count": 3},
+}
+
+
+@pytest.mark.parametrize("balance", [EAGER, None], ids=["watched", "unwatched"])
+@pytest.mark.parametrize("action", WISHES)
+def test_a_wish_tells_the_bytes_that_it_moves(tmp_path: Path, action: str, balance: Balance | None) -> None:
+    flow = Flow(lambda stream: windowed(stream, balance), tmp_path, slots=4)
+    flow.state_bytes = 1 << 20
+    flow.run(FEW)
+    away = (int(flow.routes.routes.home_slots(KeyBatch(np.array([hash_of(8)], np.uint64)))[0]) + 1) % 4
+    flow.tell("move", key="8", slot=away)
+    flow.run(FEW)
+    home = int(flow.routes.routes.home_slots(KeyBatch(np.array([hash_of(7)], np.uint64)))[0])
+    given = {**WISHES[action], **({"slot": (home + 1) % 4} if action == "move" else {})}
+    given |= {"slots": [slot for slot in range(4) if slot != home]} if action == "split" else {}
+    text = flow.tell(action, **given).text
+    found = re.search(r"about ([\d,]+) bytes of state move", text)
+    assert found is not None, text
+    moved = int(found[1].replace(",", ""))
+    (change,) = flow.begin().values()
+    held = 4 * flow.state_bytes
+    # One of 200 keys, or what other routes do to all of them, counted here row by row.
+    batch = KeyBatch.of(pl.DataFrame({"key": pl.Series(FEW, dtype=pl.Int64)}), ["key"])
+    places = [routes.storage_slots(batch) for routes in (flow.routes.routes, change.routes)]
+    really = held * float((places[0] != places[1]).mean())
+    assert moved == pytest.approx(really, rel=0.6 if action in ("strategy", "slots") and balance is None else 0.1)
+
+
+def test_commands_that_move_much_state_wait_for_windows_and_others_do_not(tmp_path: Path) -> None:
+    protocols = {}
+    for size in (1 << 10, MOVED_AT_ONCE_BYTES):
+        flow = Flow(windowed, tmp_path, slots=4)
+        flow.state_bytes = size
+        for second in (0, 5):
+            flow.run(FEW, second=second)
+        assert flow.tell("strategy", name="consistent-hash").ok
+        (change,) = flow.begin().values()
+        protocols[size] = change.protocol
+    assert list(protocols.values()) == ["state", "window"]
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"every_seconds": 0.001}, "planning is due every 0.001 s"),
+        ({"every_rows": 10}, "planning is due every 10"),
+        ({"balance_below": 0.9}, "of the busiest one's load, below 0.9"),
+    ],
+)
+def test_a_trigger_that_is_set_while_the_flow_runs_decides_from_then_on(
+    flow: Flow, given: dict[str, Any], reason: str
+) -> None:
+    flow.tell("set", imbalance_above="never")
+    flow.run(SKEWED)
+    assert flow.run(SKEWED) == {}
+    assert flow.tell("set", imbalance_above="none", **given).ok
+    flow.run(SKEWED)
+    (change,) = flow.run(SKEWED).values()
+    assert reason in change.reason
+    (entry,) = flow.tell("show").data["operators"]
+    assert given.items() <= entry["settings"].items()
+    assert "imbalance_above" not in entry["settings"]
 
 
 def test_an_operator_in_the_midst_of_a_change_is_left_alone(flow: Flow) -> None:

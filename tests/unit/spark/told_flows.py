@@ -9,7 +9,7 @@ import polars as pl
 
 from anabranch.control.commands import Command, Reply
 from anabranch.eventtime.watermarks import SeenTimes
-from anabranch.model import HASH
+from anabranch.model import HASH, RunRef
 from anabranch.routing import KeyBatch, hash_keys
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.spark.flow_routes import Change, check_changes, load_routes, store_levels
@@ -33,6 +33,8 @@ class Flow:
         self.steering = BalancingSteering(self.program, resizes)
         self.manifest: Manifest | None = None
         self.batch = -1
+        self.state_bytes = 0
+        """What each slot is told to hold, in as many rows as there were in the batch."""
         self._routes: dict[int, PhasedRoutes] = {}
         self._changes: dict[int, Change] = {}
 
@@ -60,7 +62,7 @@ class Flow:
             parts = [frame.filter(pl.Series(slots == slot)) for slot in range(phases.slots)]
             watch: Watch | None = watches.get(head)
             operators[head] = OperatorReport(
-                runs=((),) * phases.slots,
+                runs=tuple(self._runs(slot, part.height) for slot, part in enumerate(parts)),
                 rows=tuple(part.height for part in parts),
                 next_due_us=None,
                 last_end_us=None,
@@ -75,10 +77,23 @@ class Flow:
         }
         after = before.advanced(SeenTimes(latest), rules_of(self.plan), now_us=0)
         levels = store_levels(self.plan, self._routes, self._changes, times, after, report)
+        rows_before = self.manifest.totals["rows_in"] if self.manifest is not None else 0
         self.manifest = Manifest(
-            "test", {}, self.batch, 1, "q", None, None, levels, watermarks=store_time(self.plan, after)
+            "test",
+            {},
+            self.batch,
+            1,
+            "q",
+            None,
+            None,
+            levels,
+            watermarks=store_time(self.plan, after),
+            totals={"rows_in": rows_before + len(keys)},
         )
         self.steering.observe(self.manifest, report, self._routes)
+
+    def _runs(self, slot: int, rows: int) -> tuple[RunRef, ...]:
+        return (RunRef(f"state/{slot}", rows, self.state_bytes, "0", self.batch),) if self.state_bytes and rows else ()
 
     def run(self, keys: list[int], second: int = 0) -> dict[int, Change]:
         changes = self.begin()
