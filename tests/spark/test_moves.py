@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from pyspark import cloudpickle
 
 import anabranch as ab
+from anabranch.routing import KeyBatch, Routes, hash_keys
+from anabranch.routing.phases import PhasedRoutes
 from anabranch.spark.spec import FlowProgram
+from anabranch.state import Checkpoint, open_store
 from oracle import assert_same_batches, assert_same_rows
 from spark.random_flows import HELD_KINDS, KINDS, OWN_TIME_KINDS, SCHEMA, check, make_random_flow
 from spark.running import START, FlowBench, frames_of, reading
@@ -174,3 +180,49 @@ def test_the_number_of_slots_changes_at_a_restart_both_ways(bench: FlowBench, an
     # What is asked for at a start counts from its second batch on: state follows at the end of the first.
     assert [counts[0] for counts in ran] == [2, 2, 5]
     assert {len(entry.slot_rows) for entry in got.progress} == {1}
+
+
+class Notes(ab.Processor):
+    """Keeps what every row says."""
+
+    said = ab.listed(pl.String())
+
+    def on_time(self, row: Any, state: Any, timers: Any) -> None:
+        state.said.append("x" * 40 if row["wordy"] else "x")
+
+
+def keys_by_slot(slots: int, count: int) -> list[list[int]]:
+    """Return so many keys of each slot, by rising hash, as even routes over the default buckets put them."""
+    frame = pl.DataFrame({"key": pl.Series(range(40 * count * slots), dtype=pl.Int64)})
+    homes = Routes.even(slots, 512).home_slots(KeyBatch.of(frame, ["key"]))
+    order = np.argsort(hash_keys(frame, ["key"]).to_numpy())
+    return [[int(key) for key in order if homes[key] == slot][:count] for slot in range(slots)]
+
+
+def test_of_two_keys_with_as_many_rows_the_one_with_less_state_moves(bench: FlowBench) -> None:
+    """Two slots have two hot keys each; in the second of them, the one with much state has the smaller hash."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    tails = keys_by_slot(4, 52)
+    light, heavy = {tails[0].pop(0), tails[1].pop()}, {tails[0].pop(), tails[1].pop(0)}
+    rows = [key for keys in tails for key in keys[:50] for _ in range(20)]
+    rows += [key for key in (*light, *heavy) for _ in range(1000)]
+    frames = []
+    for batch in range(4):
+        key = pl.Series("key", rows, dtype=pl.Int64).shuffle(seed=batch)
+        wordy = key.is_in(list(heavy)).alias("wordy")
+        frame = pl.DataFrame([key, wordy, pl.Series("ts", [START + timedelta(seconds=batch)] * len(rows))])
+        numbers = pl.int_range(pl.len()) + batch * len(rows)
+        frames.append(frame.with_columns(other=pl.when("wordy").then(numbers).otherwise(0)))
+    flow, counted, noted = ab.Flow("costs"), ab.to_memory(), ab.to_memory()
+    balance = ab.Balance(fewest_rows_a_slot=500, sample_rate=1.0)
+    keyed = flow.read(ab.memory(*frames)).key_by("key", balance=balance).watermark("ts")
+    keyed.window("1h").agg(others=ab.approx_distinct("other"), name="count").write(counted)
+    keyed.process(Notes(), schema={"key": pl.Int64}, name="note").write(noted)
+    checkpoint = bench.new_checkpoint()
+    got = bench.run_flow(flow, [counted, noted], checkpoint=checkpoint, slots=4, local_merge=False, drain=False)
+    assert got.progress[-1].max_over_mean == pytest.approx(1.0)
+    for level in Checkpoint(open_store(checkpoint)).latest().levels:
+        table = PhasedRoutes.from_json(level.routes).routes.table
+        moved = hash_keys(pl.DataFrame({"key": sorted(light)}), ["key"])
+        assert table.keys.tolist() == sorted(moved.to_list()), level.operator
+        assert table.shares.tolist() == [1.0, 1.0]

@@ -24,7 +24,7 @@ from anabranch.balancing.outcome import Clock
 from anabranch.control.moved_state import estimate_moved_bytes
 from anabranch.model import BucketMap, RouteError
 from anabranch.model.balance import AUTO, Balance, Routing
-from anabranch.model.loads import BucketLoads, KeyLoads
+from anabranch.model.loads import BucketLoads, KeyLoads, StateSizes
 from anabranch.routing.bases import BucketRoute
 from anabranch.routing.hashing import buckets_of
 from anabranch.routing.keys import KeyBatch, KeySample
@@ -59,12 +59,15 @@ class OperatorLoads:
     sample: KeySample | None
     """Keys of all slots; None in most batches of slots that are even."""
     state_bytes: float
+    """As the files of all state have them."""
     splittable: bool
     """Whether keys of this operator may be shared by slots."""
     spreadable: bool = True
     """Whether a strategy may share any of them, and not only those that a plan names."""
     state_rows: int = 0
     """Rows of state; as many as ``state_bytes`` are of."""
+    sizes: StateSizes | None = None
+    """How much state buckets and hot keys have, as last measured; None if it never was."""
 
     @property
     def bytes_a_state_row(self) -> float:
@@ -275,19 +278,31 @@ def _level_loads(loads: OperatorLoads, routes: Routes) -> LevelLoads:
     keys = np.array(sorted(watched), np.uint64)
     key_rows = np.array([watched[key] for key in keys.tolist()], np.float64)
     key_buckets = buckets_of(keys, buckets.buckets)
-    # How much state a key has is not looked at: it is taken to be as large a part as its rows are.
-    bytes_a_row = loads.state_bytes / max(total, 1.0)
+    bucket_bytes, key_bytes = _find_bytes(loads, keys, key_rows, key_buckets)
     return LevelLoads(
-        BucketLoads(buckets, loads.bucket_rows, loads.bucket_rows * bytes_a_row),
+        BucketLoads(buckets, loads.bucket_rows, bucket_bytes),
         KeyLoads(
             keys,
             key_rows,
-            key_rows * bytes_a_row,
+            key_bytes,
             routes.base.slots_of(KeyBatch(keys)),
             splittable=np.full(len(keys), loads.splittable),
         ),
         key_buckets,
     )
+
+
+def _find_bytes(
+    loads: OperatorLoads, keys: NDArray[np.uint64], key_rows: NDArray[np.float64], key_buckets: NDArray[np.int32]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the state of each bucket, and of each of some keys; what was not measured is shared out by rows."""
+    sizes = loads.sizes
+    if sizes is None or not sizes.fit(len(loads.bucket_rows)):
+        bytes_a_row = loads.state_bytes / max(float(loads.slot_rows.sum()), 1.0)
+        return loads.bucket_rows * bytes_a_row, key_rows * bytes_a_row
+    measured = np.array([sizes.key_bytes.get(key, -1.0) for key in keys.tolist()])
+    of_bucket = sizes.bucket_bytes[key_buckets] * key_rows / np.maximum(loads.bucket_rows[key_buckets], 1.0)
+    return sizes.bucket_bytes, np.where(measured < 0, of_bucket, measured)
 
 
 def _routes_of(plan: LevelPlan) -> Routes:

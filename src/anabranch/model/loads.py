@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -182,6 +183,28 @@ def locate_parts(loads: KeyLoads, table: RoutingTable) -> Parts:
     slots[listed] = table.slots
     shares[listed] = table.shares
     return Parts(key_rows, slots, shares, loads.loads[key_rows] * shares, listed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StateSizes:
+    """How many bytes of state keys have, as far as that was measured."""
+
+    bucket_bytes: NDArray[np.float64]
+    """By bucket, all of its keys, wherever their state is."""
+    key_bytes: Mapping[int, float] = field(default_factory=dict)
+    """Key hash → what handing the key over would write; the keys that were looked at one by one."""
+
+    @property
+    def bytes(self) -> float:
+        return float(self.bucket_bytes.sum())
+
+    def fit(self, buckets: int) -> bool:
+        """Say whether the sizes are of so many buckets."""
+        return len(self.bucket_bytes) == buckets
+
+    def updated(self, keys: Mapping[int, float]) -> StateSizes:
+        """Return the sizes with what some keys were found to have since."""
+        return StateSizes(self.bucket_bytes, {**self.key_bytes, **keys})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

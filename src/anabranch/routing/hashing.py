@@ -46,6 +46,12 @@ def buckets_of(hashes: pl.Series | npt.NDArray[np.uint64], buckets: int) -> npt.
     return ((top * np.uint64(buckets)) >> np.uint64(24)).astype(np.int32)
 
 
+def bucket_starts(buckets: int) -> npt.NDArray[np.uint64]:
+    """Return the smallest hash of each bucket."""
+    tops = -(-(np.arange(buckets, dtype=np.int64) << 24) // buckets)
+    return tops.astype(np.uint64) << np.uint64(40)
+
+
 def slots_of(hashes: pl.Series | npt.NDArray[np.uint64], routes: BucketMap) -> npt.NDArray[np.int32]:
     """Return the slot that owns each hash."""
     return np.asarray(routes.slot_of, dtype=np.int32)[buckets_of(hashes, routes.buckets)]

@@ -38,6 +38,8 @@ class OperatorReport:
     """Up to when slots fired; one time, or something is wrong. Empty if they did not say."""
     parted: tuple[PartedClocks, ...] = ()
     """The watermarks after the batch of keys that slots share, or will share, where keys have their own."""
+    sizes: tuple[Mapping[str, Any], ...] = ()
+    """How much state the slots have that measured it."""
 
     @property
     def handed_bytes(self) -> int:
@@ -181,6 +183,7 @@ def _operator(
         fire_us=frozenset(entry["fire"] for entry in everywhere if "fire" in entry),
         parted=tuple(sorted(parted, key=PartedClocks.to_text)),
         sightings=tuple(slot["seen"] for slot in ordered if "seen" in slot),
+        sizes=tuple(slot["state"] for slot in ordered if "state" in slot),
         handoffs=_handoffs([slot["handing"] for slot in ordered]),
     )
 

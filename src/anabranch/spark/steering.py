@@ -30,6 +30,7 @@ from anabranch.spark.phases import can_wait, window_of
 from anabranch.spark.reports import BatchReport, OperatorReport
 from anabranch.spark.settings import MOST_SLOTS
 from anabranch.spark.spec import FlowProgram
+from anabranch.spark.state_sizes import follow_sizes, merge_sizes
 from anabranch.spark.watched_operators import WatchedOperator, describe_operator, label_keys
 from anabranch.spark.watching import ROWS, Watch, merge_sightings
 from anabranch.state.inspect import read_text
@@ -161,7 +162,10 @@ class BalancingSteering:
     def _loads(
         self, operator: WatchedOperator, manifest: Manifest, report: OperatorReport, phases: PhasedRoutes
     ) -> OperatorLoads | None:
-        sighting = merge_sightings(report.sightings, _count_buckets(phases.routes))
+        buckets = _count_buckets(phases.routes)
+        measured = merge_sizes(report.sizes, len(report.runs), buckets)
+        operator.sizes = follow_sizes(operator.sizes, measured, buckets)
+        sighting = merge_sightings(report.sightings, buckets)
         if sighting is None:
             return None
         if sighting.sample is not None:
@@ -198,6 +202,7 @@ class BalancingSteering:
             hot_rows={},
             sample=None,
             state_bytes=float(level.state_bytes),
+            sizes=operator.sizes,
             splittable=operator.splittable,
             spreadable=operator.spreadable,
             state_rows=level.live_rows,

@@ -51,8 +51,9 @@ from anabranch.spark.pipeline import BEHIND_A_HOP, Pipeline
 from anabranch.spark.rising_times import heads_told, last_level_told, times_in_slot
 from anabranch.spark.spec import BatchSpec, FlowProgram, load_program
 from anabranch.spark.split_format import BLOCK
+from anabranch.spark.state_sizes import measure_state
 from anabranch.spark.task_errors import pass_on, told_as_rows
-from anabranch.spark.watching import watch_rows
+from anabranch.spark.watching import named_keys, watch_rows
 from anabranch.state.repair import advance_on_intact_runs
 from anabranch.state.runs import RunFiles, WriteName
 from anabranch.state.slots import RunsOfSlot
@@ -231,9 +232,16 @@ class SlotTask:
             pipeline.push_late(head, fired.late, BEHIND_A_HOP)
         if fired.shared is not None:
             pipeline.send_to_meet(head, fired.shared)
+        found: dict[str, Any] = {} if clocks is None else {"parted": clocks.to_text()}
         watch = self.spec.watches.get(head)
-        seen = {"seen": watch_rows([*frames, *held], operation.spec.keys, watch)} if watch is not None else {}
-        found = seen | ({} if clocks is None else {"parted": clocks.to_text()})
+        if watch is not None:
+            found["seen"] = watch_rows([*frames, *held], operation.spec.keys, watch)
+            named = named_keys(found["seen"])
+            # Where state changes hands, nothing is planned before it has arrived.
+            if (watch.samples or len(named)) and head not in self.spec.next_routes:
+                keys = np.union1d(named, phases.routes.table.keys)
+                passed_us = _passed_us(time_of_batch)
+                found["state"] = measure_state(state, files, kernel, passed_us, watch.buckets, keys)
         found |= _fired_by(program, self.spec, head, time_of_batch)
         return found | {
             "runs": [ref.to_json() for ref in state.runs()],
@@ -271,7 +279,7 @@ class SlotTask:
             return {}
         operation = program.plan.nodes[head].operation
         assert isinstance(operation, Stateful)
-        passed_us = max(time_of_batch.fired_us, time_of_batch.closed_us, time_of_batch.fire_us)
+        passed_us = _passed_us(time_of_batch)
         written = {}
         for target, frames in state.hand_off(moving_to(routes, operation.spec.keys, slot), slot).items():
             rows = program.kernels[head].stored(frames, passed_us)
@@ -333,6 +341,11 @@ def _meet_in_time(
     parted = {} if met.clocks is None else {"parted": met.clocks.to_text()}
     due = {"next_due": met.next_due_us, "wake": met.wake_us, "last_end": _last_end_in(met.frame)}
     return met.frame, parted | due
+
+
+def _passed_us(time_of_batch: OperatorTime) -> int:
+    """Return the watermark up to which everything has fired once the batch is over."""
+    return max(time_of_batch.fired_us, time_of_batch.closed_us, time_of_batch.fire_us)
 
 
 def _fired_by(program: FlowProgram, spec: BatchSpec, head: int, time_of_batch: OperatorTime) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from anabranch.control.balancer import Balancer, OperatorLoads, Proposal
 from anabranch.control.wishes import list_settings
 from anabranch.model import HASH, WindowSpec
 from anabranch.model.frame_texts import key_as_text
+from anabranch.model.loads import StateSizes
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
 from anabranch.routing.scores import score_loads
@@ -34,6 +35,8 @@ class WatchedOperator:
     wishes: list[Proposal] = field(default_factory=list)
     proposal: Proposal | None = None
     loads: OperatorLoads | None = None
+    sizes: StateSizes | None = None
+    """How much state keys have, as last measured."""
     labels: dict[int, str] = field(default_factory=dict)
     event_us_a_batch: float | None = None
     phases: PhasedRoutes | None = None

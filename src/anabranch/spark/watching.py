@@ -111,6 +111,15 @@ def watch_rows(frames: Sequence[pl.DataFrame], keys: Sequence[str], watch: Watch
     }
 
 
+def named_keys(seen: Mapping[str, Any]) -> NDArray[np.uint64]:
+    """Return the keys that a slot names in what it saw, sorted."""
+    if "sketch" not in seen:
+        return np.empty(0, np.uint64)
+    sketch = datasketches.frequent_strings_sketch.deserialize(base64.b64decode(seen["sketch"]))
+    items = sketch.get_frequent_items(datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES)
+    return np.sort(np.array([int(key, 16) for key, *_ in items], np.uint64))
+
+
 def merge_sightings(seen: Sequence[Mapping[str, Any]], buckets: int) -> Sighting | None:
     """Return what all slots saw together; None if no slot had rows."""
     bucket_rows = np.zeros(buckets, np.int64)

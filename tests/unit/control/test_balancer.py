@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from anabranch.control.balancer import Balancer, OperatorLoads, Proposal
 from anabranch.model import RouteError, RoutingTable
 from anabranch.model.balance import Balance, Routing, Trigger
+from anabranch.model.loads import StateSizes
 from anabranch.routing import BucketRoute, ChoiceSplitter, KeyBatch, KeySample, ModuloRoute, Routes, buckets_of
 from anabranch.routing.scores import score_loads
 
@@ -141,6 +142,36 @@ def test_uneven_slots_are_asked_for_a_sample_and_unwatched_ones_never() -> None:
     balanced.consider(measure(EVEN, HOT), EVEN)
     assert balanced.wants_sample
     assert not balancer(None).wants_sample
+
+
+@pytest.mark.parametrize("cheap", [0, 1])
+def test_of_keys_with_as_many_rows_the_one_with_less_state_moves(cheap: int) -> None:
+    """Slot 0 has two of them, slot 3 none."""
+    homes = {key: int(EVEN.home_slots(KeyBatch(np.array([hash_of(key)], np.uint64)))[0]) for key in range(1, 60)}
+    pair = sorted([key for key, home in homes.items() if home == 0][:2], key=hash_of)
+    others = [next(key for key, home in homes.items() if home == slot) for slot in (1, 2)]
+    rows_of = dict.fromkeys([*pair, *others], 15_000.0)
+    loads = replace(measure(EVEN, rows_of, splittable=False), sample=None)
+    bucket_bytes = np.full(BUCKETS, 1_000.0)
+    key_bytes = {hash_of(key): 1e3 if number == cheap else 1e6 for number, key in enumerate(pair)}
+    for key, size in key_bytes.items():
+        bucket_bytes[buckets_of(np.array([key], np.uint64), BUCKETS)] += size
+    proposal = balancer().consider(replace(loads, sizes=StateSizes(bucket_bytes, key_bytes)), EVEN)
+    assert proposal is not None
+    assert proposal.routes.table.keys.tolist() == [hash_of(pair[cheap])]
+    assert proposal.moved_bytes < 1e4
+
+
+def test_state_that_was_not_measured_is_shared_out_by_rows() -> None:
+    loads = measure(EVEN, WARM, state_bytes=1e6)
+    moved = balancer().consider(loads, EVEN)
+    assert moved is not None
+    stale = StateSizes(np.full(BUCKETS // 2, 1e9))
+    assert balancer().consider(replace(loads, sizes=stale), EVEN).moved_bytes == moved.moved_bytes  # type: ignore[union-attr]
+    known = StateSizes(loads.bucket_rows * (1e6 / ROWS))
+    also = balancer().consider(replace(loads, sizes=known), EVEN)
+    assert also is not None and also.routes == moved.routes
+    assert also.moved_bytes == pytest.approx(moved.moved_bytes)
 
 
 def test_equal_loads_give_equal_proposals() -> None:

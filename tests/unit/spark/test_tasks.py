@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -17,13 +18,15 @@ from pyspark import cloudpickle
 
 import anabranch as ab
 from anabranch.model import BEGINNING_OF_TIME, HASH, ORDER, TIME, OperatorTime, RoutingTable, RunRef
-from anabranch.routing import KeyBatch, Routes, hash_keys
+from anabranch.routing import KeyBatch, Routes, buckets_of, hash_keys
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.spark.blocks import LEDGER, Block, decode, encode, from_arrow, meeting_of, to_table
 from anabranch.spark.reports import BatchReport, merge_ledgers
 from anabranch.spark.spec import BatchSpec, FlowProgram, freeze_imports
+from anabranch.spark.state_sizes import merge_sizes
 from anabranch.spark.task_errors import TaskFailed
 from anabranch.spark.tasks import SlotTask
+from anabranch.spark.watching import Watch
 from anabranch.state import runs as run_module
 from unit.spark.programs import make_program
 
@@ -44,7 +47,7 @@ class Slots:
         self.batch = -1
         self.shared: list[pl.DataFrame] = []
 
-    def run(self, keys: Sequence[int] = (), following: Routes | None = None) -> BatchReport:
+    def run(self, keys: Sequence[int] = (), following: Routes | None = None, watch: Watch | None = None) -> BatchReport:
         """Run a batch with one row of value 1 of each key."""
         self.batch += 1
         time = OperatorTime(self.batch, BEGINNING_OF_TIME, BEGINNING_OF_TIME, 0, BEGINNING_OF_TIME)
@@ -59,6 +62,7 @@ class Slots:
             runs={self.head: self.runs},
             handoffs={self.head: self.handoffs},
             next_routes={} if following is None else {self.head: following},
+            watches={} if watch is None else {self.head: watch},
         )
         # Tasks keep programs by their digest, so those of other tests must not share it.
         pickled = cloudpickle.dumps(self.program)
@@ -210,3 +214,61 @@ def test_garbage_is_collected_and_imports_are_not_looked_at() -> None:
     freeze_imports(len(sys.modules))
     gc.collect()
     assert dropped() is None
+
+
+def hash_of(key: int) -> int:
+    return int(hash_keys(pl.DataFrame({"key": [key]}), ["key"])[0])
+
+
+ROW_BYTES = 8 + 8 + 8
+"""A key, its hash and its total."""
+
+
+def test_a_key_in_several_runs_counts_once(program: FlowProgram) -> None:
+    slots = Slots(program, TWO)
+    watch = Watch(16, 1.0)
+    for _ in range(3):
+        report = slots.run(KEYS, watch=watch)
+    assert max(len(refs) for refs in slots.runs) > 1
+    measured = merge_sizes(report.operators[slots.head].sizes, 2, 16)
+    assert measured.key_bytes == {hash_of(key): ROW_BYTES for key in KEYS}
+    assert measured.bucket_bytes is not None
+    expected = np.bincount(buckets_of(np.array([hash_of(key) for key in KEYS], np.uint64), 16), minlength=16)
+    assert (measured.bucket_bytes == expected * ROW_BYTES).all()
+
+
+def test_keys_that_are_silent_are_measured_with_their_buckets(program: FlowProgram) -> None:
+    slots = Slots(program, TWO)
+    slots.run(KEYS)
+    report = slots.run([KEYS[0]], watch=Watch(16, 1.0))
+    measured = merge_sizes(report.operators[slots.head].sizes, 2, 16)
+    assert measured.key_bytes == {hash_of(KEYS[0]): ROW_BYTES}
+    assert measured.bucket_bytes is not None
+    assert measured.bucket_bytes.sum() == len(KEYS) * ROW_BYTES
+
+
+def test_parts_of_a_split_key_are_measured_together_though_nothing_comes_for_it(program: FlowProgram) -> None:
+    slots = Slots(program, TWO)
+    for slot in (0, 1):
+        slots.routes = TWO.with_table(RoutingTable.of({hash_of(5): {slot: 1.0}}))
+        slots.run([5])
+    slots.routes = TWO.with_table(RoutingTable.of({hash_of(5): {0: 0.5, 1: 0.5}}))
+    report = slots.run([6], watch=Watch(16, 1.0))
+    assert merge_sizes(report.operators[slots.head].sizes, 2, 16).key_bytes[hash_of(5)] == 2 * ROW_BYTES
+
+
+def test_slots_without_a_sample_to_send_measure_nothing(program: FlowProgram) -> None:
+    slots = Slots(program, TWO)
+    rows = [*range(20_000)]
+    report = slots.run(rows, watch=Watch(16, 0.1, samples=False))
+    assert report.operators[slots.head].sizes == ()
+    assert merge_sizes(report.operators[slots.head].sizes, 2, 16).bucket_bytes is None
+
+
+def test_a_run_that_is_lost_is_not_found_out_by_measuring(program: FlowProgram) -> None:
+    slots = Slots(program, ONE)
+    for _ in range(2):
+        slots.run(KEYS)
+    program.store.delete([ref.file for ref in slots.runs[0]])
+    report = slots.run(watch=Watch(16, 1.0))
+    assert len(report.operators[slots.head].sizes) == 1
