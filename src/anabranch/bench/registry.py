@@ -36,6 +36,8 @@ class BenchOptions:
     slots: int | None = None
     exponents: tuple[float, ...] | None = None
     """Zipf exponents; the bench has its own defaults."""
+    only: tuple[str, ...] | None = None
+    """Parts of the bench to run, such as operators; all of them when none are named."""
     data_dir: Path | None = None
     """A folder with real data; nothing is read from it when it is not given."""
 
@@ -107,6 +109,12 @@ def _run_exchange(options: BenchOptions) -> Outcome:
     return run(options)
 
 
+def _run_operators(options: BenchOptions) -> Outcome:
+    from anabranch.bench.operators import run
+
+    return run(options)
+
+
 BENCHES: dict[str, Bench] = {
     bench.name: bench
     for bench in (
@@ -149,6 +157,12 @@ BENCHES: dict[str, Bench] = {
             name="exchange",
             summary="plain exchange, Local Merge, Global Merge, Ahead KeyBy: bytes and speed, also between two hosts",
             run=_run_exchange,
+        ),
+        Bench(
+            name="operators",
+            summary="nine operators on text keys, from sliding windows to processors, beside those of native Spark",
+            run=_run_operators,
+            peers=("spark",),
         ),
     )
 }

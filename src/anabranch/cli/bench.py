@@ -45,7 +45,9 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
     ] = False,
     keys: Annotated[
         int | None,
-        typer.Option(metavar="N", min=2, help="Keys (planners, migration, disorder, exchange).", show_default=False),
+        typer.Option(
+            metavar="N", min=2, help="Keys (planners, migration, disorder, exchange, operators).", show_default=False
+        ),
     ] = None,
     slots: Annotated[
         int | None,
@@ -54,6 +56,10 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
     z: Annotated[
         str | None,
         typer.Option("--z", metavar="A,B", help="Zipf exponents of the keys (planners, skew).", show_default=False),
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Parts of the bench to run, by name (operators).", show_default="all of them"),
     ] = None,
     data: Annotated[
         Path | None,
@@ -102,6 +108,7 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
         "keys": keys,
         "slots": slots,
         "exponents": _read_exponents(z),
+        "only": _read_names(only),
         "data_dir": data,
     }
     with explained_errors(debug):
@@ -113,9 +120,11 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
 
 
 def _read_peers(text: str | None) -> tuple[str, ...] | None:
-    if text is None:
-        return None
-    return () if text == "none" else tuple(name.strip() for name in text.split(",") if name.strip())
+    return () if text == "none" else _read_names(text)
+
+
+def _read_names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _read_exponents(text: str | None) -> tuple[float, ...] | None:

@@ -32,6 +32,7 @@ _FIELD_OF_OPTION = {
     "--keys": "keys",
     "--slots": "slots",
     "--z": "exponents",
+    "--only": "only",
     "--data": "data_dir",
 }
 
