@@ -66,6 +66,15 @@ def test_of_many_creators_one_wins_and_its_content_stands(store: Store) -> None:
     assert store.read("commits/1") == f"by {won[0]}".encode()
 
 
+def test_what_is_added_to_a_file_stands_behind_what_was_there(store: Store) -> None:
+    store.append("history/1", b"one\n")
+    assert open_store(store.url).read("history/1") == b"one\n"
+    store.append("history/1", b"two\n")
+    store.write("history/2", b"zero\n")
+    store.append("history/2", b"one\n")
+    assert [store.read(entry.name) for entry in store.list("history")] == [b"one\ntwo\n", b"zero\none\n"]
+
+
 def test_names_that_leave_the_store_are_refused(store: Store) -> None:
     for name in ("../outside", "/absolute", "", "a/../../b"):
         with pytest.raises(ValueError, match="relative"):

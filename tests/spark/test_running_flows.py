@@ -55,14 +55,19 @@ def test_a_running_flow_is_found_by_its_name_and_named_in_sparks_ui_and_stops_wi
 
 def test_what_was_done_before_a_stop_is_not_done_again(bench: FlowBench) -> None:
     sink, checkpoint = ab.to_memory(), bench.new_checkpoint()
+    told: list[ab.BatchProgress] = []
     for _ in range(2):
-        handle = endless("stopped", sink).start(checkpoint, spark=bench.spark, slots=2)
+        handle = endless("stopped", sink).start(checkpoint, spark=bench.spark, slots=2, on_progress=told.append)
         wait_until(lambda handle=handle: len(handle.progress) >= 2, "two batches")  # type: ignore[misc]
         handle.stop()
         # Spark wrote down that the last batch was done before it was interrupted.
         done = {int(path.name) for path in Path(checkpoint, "spark", "commits").iterdir() if path.name.isdigit()}
         assert handle.progress[-1].batch in done
         assert not any(batch.replayed for batch in handle.progress)
+        assert handle.totals.rows_in == sum(batch.rows_in for batch in handle.progress)
+    # Whatever was told of any batch is in the checkpoint, from one run to the next.
+    assert [record.progress for record in handle.history()] == told
+    assert len({record.epoch for record in handle.history()}) == 2
 
 
 def test_ctrl_c_lets_the_running_batch_finish_and_its_jobs_are_not_cancelled(bench: FlowBench) -> None:

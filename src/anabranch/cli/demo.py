@@ -86,15 +86,17 @@ def _conclude(stream: DemoStream, console: Console) -> None:
     if not stream.display.live:
         console.print(stream.worst)
     began = time.monotonic()
-    expected = compute_answers(stream.source, history.rows_in)
+    expected = compute_answers(stream.source, history.totals.rows_in)
     check = compare_answers(read_alerts(out / "alerts"), expected.alerts)
     took = format_seconds(time.monotonic() - began)
     hottest = expected.readings.sort("readings", descending=True).row(0)
-    console.print(f"skew: sensor {hottest[0]} alone sent {100 * hottest[1] / history.rows_in:.0f} % of the readings")
-    if check.equal and not history.late_rows and not history.dead_rows:
+    console.print(
+        f"skew: sensor {hottest[0]} alone sent {100 * hottest[1] / history.totals.rows_in:.0f} % of the readings"
+    )
+    if check.equal and not history.totals.late_rows and not history.totals.dead_rows:
         console.print(
             f"answers equal: [bold green]yes[/bold green] ({format_count(check.rows)} low windows, against one Polars "
-            f"process over the same {format_count(history.rows_in)} readings, {took})"
+            f"process over the same {format_count(history.totals.rows_in)} readings, {took})"
         )
     else:
         console.print("answers equal: [bold red]no[/bold red]")
@@ -107,8 +109,10 @@ def _conclude(stream: DemoStream, console: Console) -> None:
     if not check.equal:
         print_error(str(check.difference))
         raise typer.Exit(FAILED)
-    if history.late_rows or history.dead_rows:
-        print_error(f"{history.late_rows} readings were late and {history.dead_rows} dead, but none should be")
+    if history.totals.late_rows or history.totals.dead_rows:
+        print_error(
+            f"{history.totals.late_rows} readings were late and {history.totals.dead_rows} dead, but none should be"
+        )
         raise typer.Exit(FAILED)
 
 

@@ -24,7 +24,7 @@ def draw_picture(history: RunHistory, home_rows: tuple[int, ...], rows_per_secon
     grid = figure.add_gridspec(2, 2, height_ratios=(1, 1), width_ratios=(3, 2))
     _draw_throughput(figure.add_subplot(grid[0, :]), history, rows_per_second)
     _draw_slot_rows(figure.add_subplot(grid[1, 0]), history)
-    _draw_loads(figure.add_subplot(grid[1, 1]), home_rows, history.slot_rows)
+    _draw_loads(figure.add_subplot(grid[1, 1]), home_rows, history.totals.slot_rows)
     figure.savefig(path, dpi=120)
 
 
@@ -43,7 +43,7 @@ def _draw_throughput(axes: Axes, history: RunHistory, rows_per_second: int) -> N
 def _draw_slot_rows(axes: Axes, history: RunHistory) -> None:
     batches = [timed for timed in history.recent if timed.progress.rows_in]
     moments = [timed.ended_seconds - history.started_seconds for timed in batches]
-    slots = range(len(history.slot_rows))
+    slots = range(len(history.totals.slot_rows))
     rows = [[_rows_of(timed.progress.slot_rows, slot) for timed in batches] for slot in slots]
     colours = [SLOT_COLOURS[slot % len(SLOT_COLOURS)] for slot in slots]
     axes.stackplot(moments, rows, labels=[f"slot {slot}" for slot in slots], colors=colours)

@@ -67,7 +67,7 @@ class DemoStream:
     def _follow(self, handle: Handle, interrupts: Interrupts) -> None:
         history = self.display.history
         deadline = time.monotonic() + self.scale.seconds + GRACE_SECONDS
-        while history.rows_in < self.scale.rows:
+        while history.totals.rows_in < self.scale.rows:
             if handle.wait(POLL_SECONDS):
                 msg = "the flow ended before all readings were in"
                 raise EngineError(msg)
@@ -79,8 +79,8 @@ class DemoStream:
                 return
             if time.monotonic() > deadline:
                 handle.stop()
-                rate = int(history.rows_in / (self.scale.seconds + GRACE_SECONDS))
-                msg = f"only {format_count(history.rows_in)} readings were done in time; try --rate {rate}"
+                rate = int(history.totals.rows_in / (self.scale.seconds + GRACE_SECONDS))
+                msg = f"only {format_count(history.totals.rows_in)} readings were done in time; try --rate {rate}"
                 raise EngineError(msg)
         self.display.say("closing the last windows")
         handle.stop(drain=True)

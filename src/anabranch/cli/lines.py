@@ -6,7 +6,7 @@ import json
 
 from anabranch.cli.formats import format_count, format_moment, format_seconds
 from anabranch.metrics.history import RunHistory, skew
-from anabranch.model import BatchProgress
+from anabranch.model import BatchProgress, BatchRecord
 
 
 def describe_batch(progress: BatchProgress, now_seconds: float) -> str:
@@ -42,6 +42,12 @@ def describe_batch(progress: BatchProgress, now_seconds: float) -> str:
     return " ".join(f"{name}={value}" for name, value in pairs.items())
 
 
+def describe_record(record: BatchRecord) -> str:
+    """Return the line of a batch that is over, with when it was and in whose turn."""
+    ended = format_moment(int(record.ended_at * 1e6)).replace(" ", "T", 1)
+    return f"ended={ended} epoch={record.epoch} {describe_batch(record.progress, record.ended_at)}"
+
+
 def describe_wait(text: str, at_seconds: float) -> str:
     """Return the line for a wait that begins or is over."""
     return f"server: {format_moment(int(at_seconds * 1e6)).replace(' ', 'T', 1)} {text}"
@@ -50,11 +56,11 @@ def describe_wait(text: str, at_seconds: float) -> str:
 def describe_late(history: RunHistory) -> str:
     """Return the late rows in words, beside those that would be late if each slot followed its own rows only."""
     remarks = []
-    if history.updated_rows:
-        remarks.append(f"{format_count(history.updated_rows)} of them changed results")
-    if history.slot_late_rows != history.late_rows:
-        remarks.append(f"{format_count(history.slot_late_rows)} by their slot's own time")
-    text = f"{format_count(history.late_rows)} late"
+    if history.totals.updated_rows:
+        remarks.append(f"{format_count(history.totals.updated_rows)} of them changed results")
+    if history.totals.slot_late_rows != history.totals.late_rows:
+        remarks.append(f"{format_count(history.totals.slot_late_rows)} by their slot's own time")
+    text = f"{format_count(history.totals.late_rows)} late"
     return f"{text} ({', '.join(remarks)})" if remarks else text
 
 
@@ -64,15 +70,15 @@ def describe_run(history: RunHistory, ended_seconds: float) -> str:
     latest = history.latest
     if latest is None:
         return f"ended after {format_seconds(elapsed)} without a batch: there was nothing new to read"
-    batches = "1 batch" if history.batches == 1 else f"{format_count(history.batches)} batches"
+    batches = "1 batch" if history.totals.batches == 1 else f"{format_count(history.totals.batches)} batches"
     parts = [
         f"{batches} in {format_seconds(elapsed)}",
-        f"{format_count(history.rows_in)} rows in",
-        f"{format_count(history.rows_out)} out",
+        f"{format_count(history.totals.rows_in)} rows in",
+        f"{format_count(history.totals.rows_out)} out",
     ]
-    if history.late_rows or history.slot_late_rows:
+    if history.totals.late_rows or history.totals.slot_late_rows:
         parts.append(describe_late(history))
-    if history.dead_rows:
-        parts.append(f"{format_count(history.dead_rows)} dead")
+    if history.totals.dead_rows:
+        parts.append(f"{format_count(history.totals.dead_rows)} dead")
     parts.append(f"committed up to batch {latest.batch}")
     return ", ".join(parts)

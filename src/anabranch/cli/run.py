@@ -76,6 +76,10 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
         int | None,
         typer.Option(metavar="N", min=2, help="Batches that can be gone back to.", rich_help_panel=_SETTINGS),
     ] = None,
+    kept_records: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Batches whose progress is kept.", rich_help_panel=_SETTINGS),
+    ] = None,
     takeover: Annotated[
         bool | None,
         typer.Option("--takeover", help="Fence off a driver that seems to run.", rich_help_panel=_SETTINGS),
@@ -136,6 +140,7 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
         "read_tasks": read_tasks,
         "job_attempts": job_attempts,
         "kept_batches": kept_batches,
+        "kept_records": kept_records,
         "takeover": takeover,
         "drop_sources": drop_source or None,
         "anchors": anchors,

@@ -101,7 +101,7 @@ class ProgressPanel:
         rates = history.throughput(now, 1.0, seconds)
         text = Text.assemble((f"{format_count(history.rows_per_second(now)):<9}", "bold"), "  ")
         text.append(draw_spark(rates, seconds), style="green")
-        text.append(f"  {format_count(history.rows_in)} since the start", style="dim")
+        text.append(f"  {format_count(history.totals.rows_in)} since the start", style="dim")
         return text
 
     def _batch(self, latest: BatchProgress, room: int) -> Text:
@@ -127,9 +127,11 @@ class ProgressPanel:
 
     def _rows(self) -> Text:
         history = self._history
-        text = Text.assemble((format_count(history.rows_out), "bold"), " results")
-        text.append(f"   {describe_late(history)}", style="yellow" if history.late_rows else "dim")
-        text.append(f"   {format_count(history.dead_rows)} dead", style="yellow" if history.dead_rows else "dim")
+        text = Text.assemble((format_count(history.totals.rows_out), "bold"), " results")
+        text.append(f"   {describe_late(history)}", style="yellow" if history.totals.late_rows else "dim")
+        text.append(
+            f"   {format_count(history.totals.dead_rows)} dead", style="yellow" if history.totals.dead_rows else "dim"
+        )
         return text
 
     def _state(self, latest: BatchProgress) -> Text:

@@ -6,7 +6,7 @@ import statistics
 from collections import deque
 from dataclasses import dataclass
 
-from anabranch.model import BatchProgress
+from anabranch.model import BatchProgress, RunTotals
 
 DEFAULT_KEPT_BATCHES = 2_000
 
@@ -28,16 +28,7 @@ class RunHistory:
 
     def __init__(self, started_seconds: float, kept_batches: int = DEFAULT_KEPT_BATCHES) -> None:
         self.started_seconds = started_seconds
-        self.batches = 0
-        self.rows_in = 0
-        self.rows_out = 0
-        self.late_rows = 0
-        self.slot_late_rows = 0
-        self.updated_rows = 0
-        self.dead_rows = 0
-        self.exchanged_bytes = 0
-        self.slot_rows: tuple[int, ...] = ()
-        """Rows that each slot received since the start."""
+        self.totals = RunTotals()
         self._recent: deque[TimedBatch] = deque(maxlen=kept_batches)
         self._problems: deque[str] = deque(maxlen=20)
         self._changes: deque[tuple[int, str]] = deque(maxlen=20)
@@ -47,15 +38,7 @@ class RunHistory:
         self._recent.append(TimedBatch(progress, ended_seconds))
         self._problems.extend(progress.problems)
         self._changes.extend((progress.batch, change) for change in progress.changes)
-        self.batches += 1
-        self.rows_in += progress.rows_in
-        self.rows_out += progress.rows_out
-        self.late_rows += progress.late_rows
-        self.slot_late_rows += progress.slot_late_rows
-        self.updated_rows += progress.updated_rows
-        self.dead_rows += progress.dead_rows
-        self.exchanged_bytes += progress.exchanged_bytes
-        self.slot_rows = _add_by_slot(self.slot_rows, progress.slot_rows)
+        self.totals = self.totals.plus(progress)
 
     @property
     def recent(self) -> list[TimedBatch]:
@@ -118,9 +101,3 @@ def _spread(rows: list[float], timed: TimedBatch, begin: float, bin_seconds: flo
         left = max(begin + index * bin_seconds, timed.ended_seconds - duration)
         right = min(begin + (index + 1) * bin_seconds, timed.ended_seconds)
         rows[index] += rate * max(0.0, right - left)
-
-
-def _add_by_slot(totals: tuple[int, ...], rows: tuple[int, ...]) -> tuple[int, ...]:
-    longest = max(len(totals), len(rows))
-    padded = (values + (0,) * (longest - len(values)) for values in (totals, rows))
-    return tuple(sum(values) for values in zip(*padded, strict=True))

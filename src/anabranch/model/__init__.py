@@ -35,7 +35,7 @@ from anabranch.model.operations import (
     spreads_any_key,
 )
 from anabranch.model.parted_clocks import PartedClocks
-from anabranch.model.progress import BatchProgress
+from anabranch.model.progress import BatchProgress, BatchRecord, RunTotals
 from anabranch.model.routes import BucketMap, RouteError, RoutingTable, Share
 from anabranch.model.runs import RunReader, RunRef, RunWriter, SlotState
 from anabranch.model.splits import Admission, PlannedSplits, ReadOutcome, Sink, Source, Split, SplitPlanner, StagedFile
@@ -70,6 +70,7 @@ __all__ = [
     "Aggregate",
     "AggregateSpec",
     "BatchProgress",
+    "BatchRecord",
     "BucketMap",
     "Clock",
     "Column",
@@ -92,6 +93,7 @@ __all__ = [
     "RoutingTable",
     "RunReader",
     "RunRef",
+    "RunTotals",
     "RunWriter",
     "Share",
     "SharedClocks",

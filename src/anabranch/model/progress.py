@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 
@@ -50,3 +51,76 @@ class BatchProgress:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data."""
         return asdict(self) | {"rows_per_second": self.rows_per_second}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> BatchProgress:
+        """Read what ``to_json`` wrote; figures that this version does not know are left out."""
+        known = {one.name for one in fields(cls)}
+        return cls(**{name: _with_tuples(value) for name, value in data.items() if name in known})
+
+
+@dataclass(frozen=True, slots=True)
+class RunTotals:
+    """What the batches of a run did together."""
+
+    batches: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    late_rows: int = 0
+    slot_late_rows: int = 0
+    updated_rows: int = 0
+    dead_rows: int = 0
+    exchanged_bytes: int = 0
+    moved_bytes: int = 0
+    slot_rows: tuple[int, ...] = ()
+    """Rows that each slot of the first stateful level received."""
+
+    def plus(self, progress: BatchProgress) -> RunTotals:
+        """Return the totals with one more batch."""
+        return RunTotals(
+            batches=self.batches + 1,
+            rows_in=self.rows_in + progress.rows_in,
+            rows_out=self.rows_out + progress.rows_out,
+            late_rows=self.late_rows + progress.late_rows,
+            slot_late_rows=self.slot_late_rows + progress.slot_late_rows,
+            updated_rows=self.updated_rows + progress.updated_rows,
+            dead_rows=self.dead_rows + progress.dead_rows,
+            exchanged_bytes=self.exchanged_bytes + progress.exchanged_bytes,
+            moved_bytes=self.moved_bytes + progress.moved_bytes,
+            slot_rows=_add_by_slot(self.slot_rows, progress.slot_rows),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """What is kept of a batch when it is over."""
+
+    epoch: int
+    """The turn of the driver that ran it: each start of a flow has a higher one."""
+    ended_at: float
+    """When it was over, in seconds since 1970."""
+    progress: BatchProgress
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON data."""
+        return {"epoch": self.epoch, "ended_at": self.ended_at, "progress": self.progress.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> BatchRecord:
+        """Read what ``to_json`` wrote."""
+        return cls(data["epoch"], data["ended_at"], BatchProgress.from_json(data["progress"]))
+
+
+def _add_by_slot(totals: tuple[int, ...], rows: tuple[int, ...]) -> tuple[int, ...]:
+    longest = max(len(totals), len(rows))
+    padded = (values + (0,) * (longest - len(values)) for values in (totals, rows))
+    return tuple(sum(values) for values in zip(*padded, strict=True))
+
+
+def _with_tuples(value: Any) -> Any:
+    """Return JSON data with tuples in the place of lists: figures do not change."""
+    if isinstance(value, list):
+        return tuple(map(_with_tuples, value))
+    if isinstance(value, dict):
+        return {name: _with_tuples(each) for name, each in value.items()}
+    return value

@@ -78,6 +78,7 @@ class RunDefaults(Section):
     read_tasks: int | None = Field(default=None, ge=1)
     job_attempts: int | None = Field(default=None, ge=1)
     kept_batches: int | None = Field(default=None, ge=2)
+    kept_records: int | None = Field(default=None, ge=1)
     anchors: bool | None = None
     control: str | None = None
 

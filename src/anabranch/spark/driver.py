@@ -39,6 +39,7 @@ from anabranch.spark.lanes import check_lanes
 from anabranch.spark.listening import CommandListener, open_channels
 from anabranch.spark.offsets import read_offset, read_trigger_time
 from anabranch.spark.publishing import Publisher
+from anabranch.spark.run_progress import RunProgress
 from anabranch.spark.session import flow_session, runs_locally, spare_traces
 from anabranch.spark.set_aside import tell_sources
 from anabranch.spark.settings import AVAILABLE_NOW, ONCE, RunSettings
@@ -83,7 +84,6 @@ class Driver:
         self.graph = graph
         self.settings = settings
         self.store: Store = open_store(settings.checkpoint)
-        self.progress: list[BatchProgress] = []
         self.error: BaseException | None = None
         self._on_progress = on_progress
         self._batch_lock = threading.Lock()
@@ -108,6 +108,7 @@ class Driver:
         self._lease: Lease = take_epoch(self.store, Owner.this_process(), time.time, settings.takeover)
         # Whatever the last driver committed before the epoch was taken counts.
         self.checkpoint = Checkpoint(self.store, settings.kept_batches)
+        self.progress = RunProgress(self.store, self._lease.epoch, settings.kept_records, time.time)
         self._control_folder = PrivateFolder("control")
         self.control = ControlFolder(self._control_folder.path)
         self.waits = FlowWaits(self.control)
@@ -246,7 +247,7 @@ class Driver:
         self._log.forget(end["entry"] - self.settings.kept_batches - SPARE_ENTRIES)
         waited = tuple(str(past) for past in self.waits.take_past())
         progress = replace(progress, problems=progress.problems + waited)
-        self.progress.append(progress)
+        self.progress.add(progress)
         if self._on_progress is not None:
             self._on_progress(progress)
         return manifest
@@ -298,6 +299,7 @@ class Driver:
             for listener in self._listeners:
                 listener.stop()
             close_sinks(self.program.sinks.values())
+            self.progress.flush()
             with contextlib.suppress(Exception):
                 self._lease.release()
             self._control_folder.remove()
@@ -353,7 +355,7 @@ class Driver:
     def _drain_now(self, timeout_seconds: float) -> None:
         self._steps.ask(drain=True)
         deadline = time.monotonic() + timeout_seconds
-        while self.active and not (self.progress and self.progress[-1].drained):
+        while self.active and not ((latest := self.progress.latest) is not None and latest.drained):
             if time.monotonic() > deadline:
                 msg = f"the flow did not drain within {timeout_seconds:.0f} s; it goes on: stop it without drain"
                 raise EngineError(msg)

@@ -128,7 +128,7 @@ class Flow(FlowGraph):
                 if interrupts.requested:
                     raise
                 handle.stop()
-        return handle.progress
+        return handle.read_progress()
 
     def backfill(
         self, checkpoint: Path, *, spark: SparkSession | None = None, **settings: Unpack[RunKeywords]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import polars as pl
 from pyspark.sql import DataFrame, SparkSession
 
-from anabranch.model import BatchProgress
+from anabranch.model import BatchProgress, BatchRecord, RunTotals
 from anabranch.model.waits import Wait
 from anabranch.spark.driver import Driver
 from anabranch.spark.results import read_results, read_spark_results, to_spark
@@ -22,13 +23,12 @@ class Handle:
         self._driver = driver
 
     def __repr__(self) -> str:
-        progress, error = self._driver.progress, self._driver.error
+        totals, error = self.totals, self._driver.error
         state = "runs" if self.active else "has ended" if error is None else "has failed"
-        batches = f"{len(progress)} batch{'' if len(progress) == 1 else 'es'}"
-        rows = sum(entry.rows_in for entry in progress)
+        batches = f"{totals.batches} batch{'' if totals.batches == 1 else 'es'}"
         reason = f": {str(error).splitlines()[0]}" if error is not None and str(error) else ""
-        checkpoint = self._driver.store.url
-        return f"<Handle: flow {self.name!r} {state}{reason}; {batches}, {rows:,} rows in, checkpoint {checkpoint}>"
+        done = f"{batches}, {totals.rows_in:,} rows in"
+        return f"<Handle: flow {self.name!r} {state}{reason}; {done}, checkpoint {self._driver.store.url}>"
 
     @property
     def name(self) -> str:
@@ -50,8 +50,21 @@ class Handle:
 
     @property
     def progress(self) -> list[BatchProgress]:
-        """What every batch of this run did."""
-        return list(self._driver.progress)
+        """What the last batches of this run did, 1,000 at most; ``totals`` and ``history`` know of all of them."""
+        return self._driver.progress.window
+
+    @property
+    def totals(self) -> RunTotals:
+        """What all batches of this run did together."""
+        return self._driver.progress.totals
+
+    def read_progress(self) -> list[BatchProgress]:
+        """Return what all batches of this run did: from disk those that memory has let go, as far as they are kept."""
+        return self._driver.progress.read()
+
+    def history(self) -> Iterator[BatchRecord]:
+        """Yield what every batch did, of this run and of earlier ones, oldest first, as far as it is kept on disk."""
+        return self._driver.progress.read_records()
 
     @property
     def waits(self) -> tuple[Wait, ...]:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from anabranch.errors import FlowError, name_alternatives
 from anabranch.model.routes import DEFAULT_BUCKETS
 from anabranch.query.plan import STRATEGIES, Strategy
+from anabranch.state.batch_records import DEFAULT_KEPT_RECORDS
 
 AVAILABLE_NOW = "available-now"
 ONCE = "once"
@@ -38,6 +39,9 @@ class RunSettings(BaseModel):
     read_tasks: int | None = Field(None, ge=1, description="tasks that read a batch's splits; default: the cores")
     job_attempts: int = Field(3, ge=1, description="how often a failed Spark job is run again within its batch")
     kept_batches: int = Field(10, ge=2, description="batches that can be gone back to")
+    kept_records: int = Field(
+        DEFAULT_KEPT_RECORDS, ge=1, description="batches whose progress is kept in the checkpoint, at least"
+    )
     takeover: bool = Field(False, description="fence off a driver that still seems to run on this checkpoint")
     drop_sources: tuple[str, ...] = Field(
         (), description="names of sources that the checkpoint has read and the flow does not read any more"
@@ -85,6 +89,7 @@ class RunKeywords(TypedDict, total=False):
     read_tasks: int | None
     job_attempts: int
     kept_batches: int
+    kept_records: int
     takeover: bool
     anchors: bool | None
     control: str | None

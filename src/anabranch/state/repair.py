@@ -8,6 +8,7 @@ from typing import Generic, Literal, TypeVar
 
 from anabranch.errors import CheckpointError, StateDamaged
 from anabranch.model import RunRef
+from anabranch.state.batch_records import problems_with_records
 from anabranch.state.checkpoint import Checkpoint, commit_file
 from anabranch.state.manifest import Manifest
 from anabranch.state.runs import RunDamaged, RunFiles, check_content, open_content
@@ -54,8 +55,8 @@ class _Use:
 def verify(checkpoint: Checkpoint, batches: Sequence[int] | None = None) -> list[Problem]:
     """Read every file of the batches (all that are kept, unless said) and return what is wrong, by file name.
 
-    That is their manifests, what the split log and Spark's own logs say of them, and their runs. Files that only serve
-    to rebuild others are looked at when those are damaged.
+    That is their manifests, what the split log and Spark's own logs say of them, and their runs; where none is named,
+    also the records of batches. Files that only serve to rebuild others are looked at when those are damaged.
     """
     problems: list[Problem] = []
     uses: dict[str, list[_Use]] = {}
@@ -66,6 +67,12 @@ def verify(checkpoint: Checkpoint, batches: Sequence[int] | None = None) -> list
         except CheckpointError as error:
             problems.append(Problem(commit_file(batch), "manifest", str(error), None, None, (batch,)))
     problems += _unread_logs(checkpoint, batches)
+    if batches is None:
+        # No batch needs what is told of those before it.
+        problems += [
+            Problem(file, "damaged", detail, None, None, (), rebuildable=False)
+            for file, detail in problems_with_records(checkpoint.store)
+        ]
     for file, found in sorted(uses.items()):
         damage = _damage_of(checkpoint.store, found[0].ref)
         if damage is None:

@@ -80,6 +80,13 @@ class Store(Protocol):
         It holds the pieces one after the other."""
         ...
 
+    def append(self, name: str, content: bytes) -> None:
+        """Add to the end of a file, or make it; only one may do so at a time.
+
+        On a local disk a reader may see a part of it, and a power failure may take it back; an object is written anew.
+        """
+        ...
+
     def list(self, prefix: str) -> Sequence[Entry]:
         """Return the files below a folder, at any depth, sorted by name; none if there is no such folder."""
         ...
@@ -157,6 +164,16 @@ class LocalStore:
     def write(self, name: str, *pieces: bytes | memoryview) -> None:
         self._write_then(name, pieces, os.replace)
 
+    def append(self, name: str, content: bytes) -> None:
+        path = self._path(name)
+        with self._explained(name, len(content)):
+            _make_folder(path.parent)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            try:
+                _write_all(descriptor, content)
+            finally:
+                os.close(descriptor)
+
     def list(self, prefix: str) -> Sequence[Entry]:
         return [entry for entry in self._walk(prefix) if not _is_temporary(entry.name)]
 
@@ -184,19 +201,28 @@ class LocalStore:
         path = self._path(name)
         temporary = path.with_name(f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
         try:
-            descriptor = self._open_new(temporary)
-            try:
-                for piece in pieces:
-                    _write_all(descriptor, piece)
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            publish(temporary, path)
-            # The directory entry, too, must survive: a commit that a power failure undoes was none.
-            _sync_directory(path.parent)
+            with self._explained(name, sum(map(len, pieces))):
+                descriptor = self._open_new(temporary)
+                try:
+                    for piece in pieces:
+                        _write_all(descriptor, piece)
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+                publish(temporary, path)
+                # The directory entry, too, must survive: a commit that a power failure undoes was none.
+                _sync_directory(path.parent)
+        finally:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(temporary)
+
+    @contextlib.contextmanager
+    def _explained(self, name: str, size: int) -> Iterator[None]:
+        """Say in words of ours that a file cannot be written."""
+        try:
+            yield
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                size = sum(map(len, pieces))
                 msg = (
                     f"no space left at {self.root} for {name} ({size:,} bytes); what was committed is intact: "
                     "free some space and start again"
@@ -205,9 +231,6 @@ class LocalStore:
             if error.errno in _REFUSALS:
                 raise _explain_refusal(self.root, error) from error
             raise
-        finally:
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                os.unlink(temporary)
 
     @staticmethod
     def _open_new(path: Path) -> int:
@@ -310,6 +333,13 @@ class RemoteStore:
     def write(self, name: str, *pieces: bytes | memoryview) -> None:
         with self._explained():
             obstore.put(self._handle, _checked(name), pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+    def append(self, name: str, content: bytes) -> None:
+        try:
+            before = self.read(name)
+        except FileNotFoundError:
+            before = b""
+        self.write(name, before, content)
 
     def list(self, prefix: str) -> Sequence[Entry]:
         folder = prefix.strip("/")

@@ -32,6 +32,7 @@ COMMANDS = [
     "state ls",
     "state show",
     "state verify",
+    "state history",
     "state rollback",
     "state skip",
 ]

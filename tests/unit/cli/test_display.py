@@ -68,7 +68,7 @@ def test_without_a_terminal_a_reader_that_went_away_fails_nothing() -> None:
 
     with Display("low-voltage", Console(file=ClosedPipe()), live=False) as display:
         display.take(batch(3))
-    assert display.history.batches == 1
+    assert display.history.totals.batches == 1
 
 
 def test_without_a_terminal_lines_tell_of_a_server_that_is_away_and_comes_back(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from pathlib import Path
 
@@ -27,6 +28,8 @@ from anabranch.routing.hashing import hash_keys
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
 from anabranch.state import Checkpoint, LevelState, Manifest, RunFiles, WriteName, open_store
+from anabranch.state.batch_records import BatchRecords
+from unit.cli.builders import batch as progress_of
 from unit.cli.flows import write_flow
 from unit.operators.memory_state import MemoryState
 from unit.state.builders import write_logs
@@ -278,3 +281,38 @@ def test_keys_of_several_columns_are_named() -> None:
     for text in ("1", "a=1", "a=1,b=x,c=2", "a=1,a=2"):
         with pytest.raises(CheckpointError, match="write the key as a=…,b=…"):
             read_key(text, ["a", "b"], "agg")
+
+
+def test_history_shows_the_last_batches_of_all_runs(state: Path) -> None:
+    store = open_store(state)
+    for epoch, numbers in ((1, range(3)), (2, range(3, 4))):
+        records = BatchRecords(store, epoch)
+        for number in numbers:
+            records.add(progress_of(number, rows_in=1_000 + number), ended_at=1_760_000_000.0)
+    outcome = invoke("history", state, "--last", 2)
+    assert outcome.exit_code == 0
+    first, last = outcome.stdout.splitlines()
+    assert "epoch=1 batch=2 rows=1002 " in first
+    assert "epoch=2 batch=3 rows=1003 " in last
+    lines = invoke("history", state, "--json").stdout.splitlines()
+    assert [json.loads(line)["progress"]["rows_in"] for line in lines] == [1_000, 1_001, 1_002, 1_003]
+
+
+def test_history_of_a_checkpoint_without_records_says_so(state: Path) -> None:
+    outcome = invoke("history", state)
+    assert outcome.exit_code == 1
+    assert "no records of batches" in outcome.stderr
+
+
+def test_verify_names_damaged_records_and_that_no_batch_needs_them(state: Path) -> None:
+    store = open_store(state)
+    records = BatchRecords(store, 1)
+    for number in range(2):
+        records.add(progress_of(number), ended_at=0.0)
+    (file,) = store.list("history")
+    store.write(file.name, b"x" + store.read(file.name))
+    outcome = invoke("verify", state)
+    assert outcome.exit_code == 1
+    assert f"{file.name}, line 1," in outcome.stdout
+    assert "needed by no batch" in outcome.stdout
+    assert "rollback" not in outcome.stdout

@@ -12,8 +12,8 @@ def test_totals_count_batches_that_are_no_longer_kept() -> None:
     for number in range(5):
         history.add(batch(number, rows_in=10, late_rows=1, slot_rows=(3, 7)), float(number))
     assert [timed.progress.batch for timed in history.recent] == [3, 4]
-    assert (history.batches, history.rows_in, history.late_rows) == (5, 50, 5)
-    assert history.slot_rows == (15, 35)
+    assert (history.totals.batches, history.totals.rows_in, history.totals.late_rows) == (5, 50, 5)
+    assert history.totals.slot_rows == (15, 35)
 
 
 def test_a_batch_is_spread_over_the_time_it_took() -> None:
@@ -26,7 +26,7 @@ def test_throughput_loses_no_rows_however_time_is_cut() -> None:
     for bin_seconds in (0.3, 1.0, 2.5):
         bins = int(20 / bin_seconds)
         rates = history.throughput(until_seconds=9.5, bin_seconds=bin_seconds, bins=bins)
-        assert sum(rates) * bin_seconds == pytest.approx(history.rows_in)
+        assert sum(rates) * bin_seconds == pytest.approx(history.totals.rows_in)
 
 
 def test_batches_before_the_first_bin_do_not_count() -> None:
@@ -47,7 +47,7 @@ def test_bars_keep_the_last_batch_with_rows_between_ticks() -> None:
 
 
 def test_slots_that_are_added_later_start_at_nothing() -> None:
-    assert history_of(batch(slot_rows=(1, 2)), batch(1, slot_rows=(1, 2, 3))).slot_rows == (2, 4, 3)
+    assert history_of(batch(slot_rows=(1, 2)), batch(1, slot_rows=(1, 2, 3))).totals.slot_rows == (2, 4, 3)
 
 
 def test_a_problem_that_comes_again_is_named_once() -> None:

@@ -51,11 +51,12 @@ def run_case(
     driver = Driver(flow, settings, lambda: spark, make_steering=steer)
     driver.start()
     driver.wait()
+    progress = driver.progress.read()
     shutil.rmtree(checkpoint, ignore_errors=True)
     return {
         "batches": [
             {"rows": batch.rows_in, "seconds": batch.batch_seconds, "operators": operators}
-            for batch, operators in zip(driver.progress, steered[0].batches, strict=True)
+            for batch, operators in zip(progress, steered[0].batches, strict=True)
         ]
     }
 

@@ -52,7 +52,7 @@ def main() -> None:
         handle = flow.start(given.checkpoint, spark=spark, on_progress=clock.note, slots=given.slots)
         handle.wait(given.seconds)
         handle.stop()
-        progress = handle.progress
+        progress = handle.read_progress()
     else:
         progress = flow.run(
             given.checkpoint,
