@@ -40,6 +40,9 @@ def _choose(problem: Problem) -> Change:
     left = problem.slot_loads - sum_by(problem.parts.slots[parts], loads, problem.goal.slots_in_all)
     gaps = np.where(problem.removed, 0.0, problem.means - left)
     open_slots = np.flatnonzero(gaps > 0)
+    if not len(open_slots):
+        # Keys without any load must leave slots that go all the same.
+        open_slots = np.flatnonzero(~problem.removed)
     pieces = lay_out(loads, gaps[open_slots], ROUNDING * float(problem.means.max()))
     put = (key_rows[pieces.items], open_slots[pieces.gaps].astype(np.int32), shares[pieces.items] * pieces.shares)
     return Change.gather(taken, [put])

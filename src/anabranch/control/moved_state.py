@@ -11,7 +11,7 @@ from anabranch.routing.bases import BucketRoute
 from anabranch.routing.hashing import buckets_of
 from anabranch.routing.keys import KeyBatch
 from anabranch.routing.lookup import find_keys
-from anabranch.routing.phases import find_new_slots
+from anabranch.routing.moving import moved_parts
 
 if TYPE_CHECKING:
     from anabranch.control.balancer import OperatorLoads
@@ -49,7 +49,7 @@ def _named_bytes(loads: OperatorLoads, old: Routes, new: Routes) -> float:
     if values is None and (old.needs_values or new.needs_values):
         # Where such a key is at home cannot be told from its hash: one that is named before or after moves.
         return float(key_bytes.sum())
-    return float((key_bytes * _moved_parts(KeyBatch(keys, values), old, new)).sum())
+    return float((key_bytes * moved_parts(KeyBatch(keys, values), old, new)).sum())
 
 
 def _unnamed_bytes(loads: OperatorLoads, old: Routes, new: Routes) -> float:
@@ -67,7 +67,7 @@ def _unnamed_bytes(loads: OperatorLoads, old: Routes, new: Routes) -> float:
     weights = sample.counts.copy()
     named, _ = find_keys(sample.keys, np.union1d(old.table.keys, new.table.keys))
     weights[named] = 0.0
-    moved = float((weights * _moved_parts(sample.batch, old, new)).sum())
+    moved = float((weights * moved_parts(sample.batch, old, new)).sum())
     return loads.state_bytes * moved / max(float(sample.counts.sum()), 1.0)
 
 
@@ -78,14 +78,3 @@ def _rows_beside(loads: OperatorLoads, named: NDArray[np.uint64]) -> NDArray[np.
     rows = np.array([loads.hot_rows.get(key, 0.0) for key in named.tolist()])
     beside = np.bincount(buckets_of(named, len(loads.bucket_rows)), rows, minlength=len(loads.bucket_rows))
     return np.maximum(loads.bucket_rows - beside, 0.0)
-
-
-def _moved_parts(keys: KeyBatch, old: Routes, new: Routes) -> NDArray[np.float64]:
-    """Return which part of each key's state is on a slot that hands it on; parts of a key count alike."""
-    rows, slots = old.operation_slots(keys)
-    moves = np.zeros(len(rows), np.bool_)
-    for slot in np.unique(slots).tolist():
-        here = np.flatnonzero(slots == slot)
-        moves[here] = find_new_slots(new, keys.take(rows[here]), slot) != slot
-    parts = np.bincount(rows, minlength=len(keys))
-    return np.bincount(rows, moves, minlength=len(keys)) / np.maximum(parts, 1)

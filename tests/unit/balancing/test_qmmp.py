@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -26,6 +28,12 @@ def test_idle_slots_are_filled_to_the_mean_in_turn() -> None:
     # 84 leave: 30 fill the second slot to the mean of 60, and 54 go to the third.
     assert plan.loads_after.tolist() == pytest.approx([66, 60, 54])
     assert plan.table.owners(1)[0].share == pytest.approx(0.16)
+
+
+def test_keys_without_load_leave_slots_that_go() -> None:
+    table = RoutingTable.of({2: {1: 1.0}})
+    loads = replace(make_loads({1: (0.0, 0), 2: (0.0, 0)}), next_homes=np.zeros(2, np.int32))
+    assert not len(plan_qmmp(loads, table, Goal(2, slots_after=1)).table.keys)
 
 
 def test_keys_leave_as_they_come_and_the_last_is_cut() -> None:
