@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         StateDamaged,
     )
     from anabranch.model import Aggregate, BatchProgress
-    from anabranch.model.balance import Balance, Trigger
+    from anabranch.model.balance import Balance, NamedStrategy, Trigger
     from anabranch.operators.aggregates import count, first, last, max, mean, min, stddev, sum, variance
     from anabranch.operators.declared_state import KeyState, listed, mapped, value
     from anabranch.operators.processors import FrameProcessor, FrameTime, Processor, RowTime
@@ -84,6 +84,7 @@ __all__ = [
     "Handle",
     "KeyState",
     "LocalMerge",
+    "NamedStrategy",
     "Partitioner",
     "Processor",
     "RowTime",
@@ -179,7 +180,7 @@ _NAMES_BY_MODULE = {
         "StateDamaged",
     ),
     "anabranch.model": ("Aggregate", "BatchProgress"),
-    "anabranch.model.balance": ("Balance", "Trigger"),
+    "anabranch.model.balance": ("Balance", "NamedStrategy", "Trigger"),
     "anabranch.operators.aggregates": ("count", "first", "last", "max", "mean", "min", "stddev", "sum", "variance"),
     "anabranch.operators.declared_state": ("KeyState", "listed", "mapped", "value"),
     "anabranch.operators.processors": ("FrameProcessor", "FrameTime", "Processor", "RowTime"),

@@ -77,7 +77,8 @@ def ctl(
 
       slots N                 use this many slots
 
-      strategy NAME           spread keys by another strategy, or by auto
+      strategy NAME           spread keys by another strategy, or by auto;
+                              with OPTION=VALUE ..., such as sticky=true
 
     [dim]Examples:[/dim]
 
@@ -88,6 +89,8 @@ def ctl(
       anabranch ctl state/low-voltage split sensor-17 0,3,5 --operator per-sensor
 
       anabranch ctl flow.yaml slots 12
+
+      anabranch ctl flow.yaml strategy weight-hash weights=50,30,20
 
       anabranch ctl low-voltage set tolerance=0.1 --redis redis://localhost
     """

@@ -29,14 +29,16 @@ def draw_balance(shown: Mapping[str, Any]) -> Iterator[RenderableType]:
     for described in shown["operators"]:
         yield Text()
         yield _draw_title(described)
-        parts = [*_draw_loads(described.get("loads", [])), *_draw_hot_keys(described.get("hot_keys", []))]
+        loads = _draw_loads(described.get("loads", []), described.get("powers"))
+        parts = [*loads, *_draw_hot_keys(described.get("hot_keys", []))]
         parts += [*_draw_scores(described.get("scores", {}), described["strategy"]), *_draw_words(described)]
         for part in parts:
             yield Padding(part, (0, 0, 0, 2), expand=False)
 
 
 def _draw_title(described: Mapping[str, Any]) -> Text:
-    facts = [f"strategy {described['strategy']}"]
+    options = [f"{name}={_write_option(value)}" for name, value in described.get("options", {}).items()]
+    facts = [" ".join((f"strategy {described['strategy']}", *options))]
     if "slots" in described:
         facts.insert(0, f"{described['slots']} slots")
     if "max_over_mean" in described:
@@ -46,16 +48,23 @@ def _draw_title(described: Mapping[str, Any]) -> Text:
     return Text.assemble((described["operator"], "bold"), f" · {' · '.join(facts)}")
 
 
-def _draw_loads(loads: Sequence[float]) -> Iterator[RenderableType]:
+def _write_option(value: Any) -> str:
+    return ",".join(f"{part:g}" for part in value) if isinstance(value, list) else str(value).lower()
+
+
+def _draw_loads(loads: Sequence[float], powers: Sequence[float] | None) -> Iterator[RenderableType]:
     if not loads:
         return
-    mean, largest = sum(loads) / len(loads), max(loads)
+    shares = powers if powers is not None else [1.0] * len(loads)
+    means = [sum(loads) * share / sum(shares) for share in shares]
+    largest = max(loads)
     fullest = sorted(range(len(loads)), key=lambda slot: (-loads[slot], slot))[:MOST_SLOTS_SHOWN]
-    table = Table("slot", "load", "", "of mean", box=None, header_style="cyan", padding=(0, 1, 0, 0))
+    of_what = "of mean" if powers is None else "of share"
+    table = Table("slot", "load", "", of_what, box=None, header_style="cyan", padding=(0, 1, 0, 0))
     for column in (0, 1, 3):
         table.columns[column].justify = "right"
     for slot in sorted(fullest):
-        ratio = loads[slot] / mean if mean > 0 else 1.0
+        ratio = loads[slot] / means[slot] if means[slot] > 0 else 1.0
         colour = "red" if ratio >= 2 else "yellow" if ratio > UNEVEN else "green"
         bar = Text(draw_bar(loads[slot], largest, BAR_WIDTH), style=colour)
         table.add_row(str(slot), format_count(loads[slot]), bar, f"{ratio:.2f}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from anabranch.cli.choices import Action
@@ -15,7 +15,7 @@ _USAGE: dict[Action, str] = {
     "split": "split KEY SLOT,SLOT...",
     "merge": "merge KEY",
     "slots": "slots N",
-    "strategy": "strategy NAME",
+    "strategy": "strategy NAME [OPTION=VALUE ...]",
 }
 
 
@@ -27,6 +27,8 @@ def read_words(action: Action, words: Sequence[str]) -> dict[str, Any]:
     """Return the arguments of a command; raise ``BadWords`` that says what was typed and how it is written."""
     if action == "set":
         return _read_settings(words)
+    if action == "strategy":
+        return _read_strategy(words)
     wanted = len(_USAGE[action].split()) - 1
     if len(words) != wanted:
         msg = f"got {_name_words(words)}; write: {_USAGE[action]}"
@@ -42,22 +44,38 @@ def read_words(action: Action, words: Sequence[str]) -> dict[str, Any]:
             return {"key": words[0]}
         case "slots":
             return {"count": _read_number(words[0], action)}
-        case "strategy":
-            return {"name": words[0]}
+        case "set" | "strategy":
+            raise AssertionError(action)
 
 
 def _read_settings(words: Sequence[str]) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
-    for word in words:
-        name, sign, value = word.partition("=")
-        if not sign or not name:
-            msg = f"{word!r} is no setting; write: {_USAGE['set']}"
-            raise BadWords(msg)
-        settings[name.strip()] = _read_value(value.strip())
+    settings = {name: _read_value(value) for name, value in _read_pairs(words, "set", "setting")}
     if not settings:
         msg = f"got no setting; write: {_USAGE['set']}"
         raise BadWords(msg)
     return settings
+
+
+def _read_strategy(words: Sequence[str]) -> dict[str, Any]:
+    if not words or "=" in words[0]:
+        msg = f"got {_name_words(words)}; write: {_USAGE['strategy']}"
+        raise BadWords(msg)
+    options = {
+        name: [_read_value(part.strip()) for part in value.strip("[]").split(",")]
+        if "," in value or value.startswith("[")
+        else _read_value(value)
+        for name, value in _read_pairs(words[1:], "strategy", "option")
+    }
+    return {"name": words[0], **({"options": options} if options else {})}
+
+
+def _read_pairs(words: Sequence[str], action: Action, noun: str) -> Iterator[tuple[str, str]]:
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not sign or not name:
+            msg = f"{word!r} is no {noun}; write: {_USAGE[action]}"
+            raise BadWords(msg)
+        yield name.strip(), value.strip()
 
 
 def _read_value(text: str) -> Any:

@@ -23,14 +23,14 @@ from anabranch.balancing.level import BUCKETS_ONLY
 from anabranch.balancing.outcome import Clock
 from anabranch.control.moved_state import estimate_moved_bytes
 from anabranch.model import BucketMap, RouteError
-from anabranch.model.balance import AUTO, Balance, Routing
+from anabranch.model.balance import AUTO, Balance, NamedStrategy, Routing
 from anabranch.model.loads import BucketLoads, KeyLoads, StateSizes
 from anabranch.routing.bases import BucketRoute
 from anabranch.routing.hashing import buckets_of
 from anabranch.routing.keys import KeyBatch, KeySample
 from anabranch.routing.routes import Routes
 from anabranch.routing.scores import Scores, score_all, score_loads
-from anabranch.routing.strategies import make_strategy
+from anabranch.routing.strategies import strategy_over
 
 _MOST_WATCHED_KEYS = 1_000
 _SMALLEST_WATCHED_SHARE = 0.002
@@ -135,9 +135,10 @@ class Balancer:
             return None
         self._batches_without_sample = 0 if loads.sample is not None else self._batches_without_sample + 1
         if loads.sample is not None:
-            self._latest = loads.sample
-            self._remember(loads.sample)
-        goal = Goal(routes.slots, _AIM * balance.tolerance)
+            self._latest = _weigh(loads.sample, self.routing, routes.slots)
+            self._remember(self._latest, routes.slots)
+            loads = replace(loads, sample=self._latest)
+        goal = Goal(routes.slots, _AIM * balance.tolerance, powers=self.routing.powers_over(routes.slots))
         reading = Reading(
             loads.batch,
             loads.now_seconds,
@@ -165,7 +166,8 @@ class Balancer:
         staying = routes.table.without(routes.table.keys[routes.table.slots >= slots])
         if loads is not None and loads.bucket_rows.any() and _can_be_planned(routes):
             balance = self.routing.balance or Balance()
-            goal = Goal(routes.slots, balance.tolerance, slots_after=slots)
+            powers = self.routing.powers_over(slots)
+            goal = Goal(routes.slots, balance.tolerance, slots_after=slots, powers=powers)
             # Who moves whole buckets only leaves keys of slots that go to their buckets.
             planned = routes.with_table(staying) if balance.planner == BUCKETS_ONLY else routes
             resized = _routes_of(self._plan_level(loads, planned, goal, balance.planner))
@@ -174,27 +176,32 @@ class Balancer:
             resized = Routes(base, staying, splitter)
         return Proposal(resized, reason, estimate_moved_bytes(loads, routes, resized))
 
-    def switch(self, name: str, loads: OperatorLoads | None, routes: Routes, rng: np.random.Generator) -> Proposal:
+    def switch(
+        self, named: NamedStrategy | str, loads: OperatorLoads | None, routes: Routes, rng: np.random.Generator
+    ) -> Proposal:
         """Return the routes of another strategy, decided from the last sample; ``auto`` plans from then on."""
-        if name == AUTO:
+        named = NamedStrategy(named) if isinstance(named, str) else named
+        routing = self.routing.going_by(named)
+        if named.name == AUTO:
             base = routes.base if isinstance(routes.base, BucketRoute) else _even_like(routes)
             chosen, reason = Routes(base, routes.table), "keys are planned from now on"
         else:
             sample = loads.sample if loads is not None and loads.sample is not None else self._latest
             if sample is None:
                 sample = KeySample(np.empty(0, np.uint64), np.empty(0))
-            chosen = make_strategy(name).decide(sample, routes, rng)
-            reason = f"the strategy is {name} from now on"
+            chosen = strategy_over(routing, routes.slots).decide(_weigh(sample, routing, routes.slots), routes, rng)
+            reason = f"the strategy is {named} from now on"
         # Not before: a strategy that is refused must not be asked again after the next batch.
-        self.routing = replace(self.routing, strategy=name)
+        self.routing = routing
         seen = loads if loads is None or loads.sample is not None else replace(loads, sample=self._latest)
         return Proposal(chosen, reason, estimate_moved_bytes(seen, routes, chosen))
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _remember(self, sample: KeySample) -> None:
+    def _remember(self, sample: KeySample, slots: int) -> None:
         # A strategy that leaves decided keys alone takes keys with a past for decided: only those that ask get one.
-        if self.routing.strategy == AUTO or not getattr(make_strategy(self.routing.strategy), "with_history", False):
+        strategy = None if self.routing.strategy == AUTO else strategy_over(self.routing, slots)
+        if not getattr(strategy, "with_history", False):
             self._remembered = None
         elif self._remembered is None:
             self._remembered = sample
@@ -208,18 +215,17 @@ class Balancer:
         if loads.sample is not None:
             self.scores = score_all(loads.sample, routes, np.random.default_rng(loads.batch), decided_on=self._earlier)
             self._earlier = loads.sample
+        now = score_loads(loads.slot_rows, goal.powers).max_over_mean
         if self.routing.strategy != AUTO:
             if loads.sample is None:
-                return Proposal(routes, "slots have sent no sample yet", 0.0), score_loads(
-                    loads.slot_rows
-                ).max_over_mean
-            strategy = make_strategy(self.routing.strategy)
+                return Proposal(routes, "slots have sent no sample yet", 0.0), now
+            strategy = strategy_over(self.routing, routes.slots)
             try:
                 chosen = strategy.decide(self._remembered or loads.sample, routes, np.random.default_rng(loads.batch))
             except RouteError as error:
                 # It cannot decide on such keys: what is there stays, and the flow goes on.
-                return Proposal(routes, str(error), 0.0), score_loads(loads.slot_rows).max_over_mean
-            score = score_loads(chosen.loads(loads.sample))
+                return Proposal(routes, str(error), 0.0), now
+            score = score_loads(chosen.loads(loads.sample), loads.sample.powers)
             moved_bytes = estimate_moved_bytes(loads, routes, chosen)
             return Proposal(chosen, f"{self.routing.strategy} decides anew", moved_bytes), score.max_over_mean
         if _can_be_planned(routes):
@@ -303,6 +309,12 @@ def _find_bytes(
     measured = np.array([sizes.key_bytes.get(key, -1.0) for key in keys.tolist()])
     of_bucket = sizes.bucket_bytes[key_buckets] * key_rows / np.maximum(loads.bucket_rows[key_buckets], 1.0)
     return sizes.bucket_bytes, np.where(measured < 0, of_bucket, measured)
+
+
+def _weigh(sample: KeySample, routing: Routing, slots: int) -> KeySample:
+    """Return the sample with the powers of the slots, by which strategies decide and are scored."""
+    powers = routing.powers_over(slots)
+    return sample if powers is None else replace(sample, powers=np.asarray(powers))
 
 
 def _routes_of(plan: LevelPlan) -> Routes:

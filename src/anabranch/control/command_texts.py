@@ -27,6 +27,8 @@ _SHAPES: dict[str, dict[str, tuple[type, str]]] = {
     "strategy": {"name": (str, "a text")},
 }
 """What each action but *set* is given, by name: the type, and its name for people."""
+_LEFT_OUT: dict[str, dict[str, tuple[type, str]]] = {"strategy": {"options": (dict, "an object")}}
+"""What an action may be given besides."""
 
 
 class MalformedCommand(ControlError):
@@ -108,7 +110,7 @@ def find_problem(action: str, arguments: Mapping[str, Any]) -> str | None:
     """Return what is wrong with the arguments of an action, or None; whether they make sense, the flow must say."""
     if action == "set":
         return None if arguments else "set needs a setting and its value"
-    shape = _SHAPES[action]
+    shape = _SHAPES[action] | {name: kind for name, kind in _LEFT_OUT.get(action, {}).items() if name in arguments}
     if set(arguments) != set(shape):
         wanted = ", ".join(shape) or "nothing"
         return f"{action} takes {wanted}, and was given {', '.join(map(str, arguments)) or 'nothing'}"

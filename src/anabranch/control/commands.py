@@ -20,7 +20,7 @@ class Command:
     operator: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """*set*: setting → value. *move*: key, slot. *split*: key, slots (a list). *merge*: key. *slots*: count.
-    *strategy*: name. Keys are text, as a person types them."""
+    *strategy*: name and, if need be, options (an object). Keys are text, as a person types them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,7 @@ def _named_bytes(loads: OperatorLoads, old: Routes, new: Routes) -> float:
         rows[found] = loads.sample.counts[positions]
         if loads.sample.values is not None and len(found) == len(keys):
             values = loads.sample.values.gather(positions)
-    rows = np.maximum(rows, [loads.hot_rows.get(key, 0.0) for key in keys.tolist()])
-    key_bytes = np.maximum(loads.state_bytes * rows / max(float(loads.slot_rows.sum()), 1.0), loads.bytes_a_state_row)
+    key_bytes = _find_key_bytes(loads, keys, rows)
     if values is None and (old.needs_values or new.needs_values):
         # Where such a key is at home cannot be told from its hash: one that is named before or after moves.
         return float(key_bytes.sum())
@@ -57,9 +56,8 @@ def _unnamed_bytes(loads: OperatorLoads, old: Routes, new: Routes) -> float:
     if isinstance(old.base, BucketRoute) and isinstance(new.base, BucketRoute) and old.splitter == new.splitter:
         before, after = (np.asarray(base.bucket_map.slot_of) for base in (old.base, new.base))
         if len(before) == len(after) == len(loads.bucket_rows):
-            weights = _rows_beside(loads, np.union1d(old.table.keys, new.table.keys))
-            rows = float(loads.bucket_rows.sum()) or len(before)
-            return loads.state_bytes * float(weights[before != after].sum()) / rows
+            listed = np.union1d(old.table.keys, new.table.keys)
+            return float(_bucket_bytes_beside(loads, listed)[before != after].sum())
     sample = loads.sample
     if sample is None or not len(sample) or (sample.values is None and (old.needs_values or new.needs_values)):
         # By chance a key stays where it is in one of as many cases as there are slots.
@@ -71,10 +69,24 @@ def _unnamed_bytes(loads: OperatorLoads, old: Routes, new: Routes) -> float:
     return loads.state_bytes * moved / max(float(sample.counts.sum()), 1.0)
 
 
-def _rows_beside(loads: OperatorLoads, named: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Return the rows of each bucket without those of the named keys; where none were seen, all count alike."""
-    if not loads.bucket_rows.any():
-        return np.ones(len(loads.bucket_rows))
-    rows = np.array([loads.hot_rows.get(key, 0.0) for key in named.tolist()])
-    beside = np.bincount(buckets_of(named, len(loads.bucket_rows)), rows, minlength=len(loads.bucket_rows))
-    return np.maximum(loads.bucket_rows - beside, 0.0)
+def _find_key_bytes(
+    loads: OperatorLoads, keys: NDArray[np.uint64], sampled_rows: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the state of some keys: as measured, or else as large a part as their rows are, and at least one row."""
+    rows = np.maximum(sampled_rows, [loads.hot_rows.get(key, 0.0) for key in keys.tolist()])
+    by_rows = loads.state_bytes * rows / max(float(loads.slot_rows.sum()), 1.0)
+    measured = {} if loads.sizes is None else loads.sizes.key_bytes
+    known = np.array([measured.get(key, -1.0) for key in keys.tolist()])
+    return np.where(known >= 0, known, np.maximum(by_rows, loads.bytes_a_state_row))
+
+
+def _bucket_bytes_beside(loads: OperatorLoads, named: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Return the state of each bucket without that of the named keys; what was not measured is shared out by rows."""
+    count = len(loads.bucket_rows)
+    if loads.sizes is not None and loads.sizes.fit(count):
+        of_buckets = loads.sizes.bucket_bytes
+    else:
+        rows = loads.bucket_rows if loads.bucket_rows.any() else np.ones(count)
+        of_buckets = loads.state_bytes * rows / rows.sum()
+    of_named = np.bincount(buckets_of(named, count), _find_key_bytes(loads, named, np.zeros(len(named))), count)
+    return np.maximum(of_buckets - of_named, 0.0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from anabranch.model.exchanges import ExchangeSpec
 from anabranch.model.loads import LoadError
@@ -99,6 +101,47 @@ class Balance:
         return trigger if trigger.conditions else replace(trigger, imbalance_above=1 + self.tolerance)
 
 
+@dataclass(frozen=True, slots=True, init=False)
+class NamedStrategy:
+    """A strategy with its options, and how strong each slot is beside the others.
+
+    ``NamedStrategy("weight-hash", weights=[50, 30, 20])`` gives slots as many keys as their weights say;
+    ``NamedStrategy("auto", powers=[2, 1, 1])`` plans for a first slot that bears twice what each of the others does.
+    """
+
+    name: str
+    powers: tuple[float, ...] | None
+    options: Mapping[str, Any]
+
+    def __init__(self, name: str = AUTO, /, *, powers: Sequence[float] | None = None, **options: Any) -> None:
+        frozen = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "powers", None if powers is None else _check_powers(powers))
+        object.__setattr__(self, "options", frozen)
+
+    def __str__(self) -> str:
+        given = self.options if self.powers is None else {**self.options, "powers": self.powers}
+        words = [f"{name}={_as_words(value)}" for name, value in given.items()]
+        return " ".join((self.name, *words))
+
+
+def _check_powers(powers: Any) -> tuple[float, ...]:
+    numbers = tuple(powers) if isinstance(powers, list | tuple) else ()
+    if not numbers or any(isinstance(power, bool) or not isinstance(power, int | float) for power in numbers):
+        msg = f"powers are {powers!r}; give a list with one number a slot, such as [2, 1, 1]"
+        raise LoadError(msg)
+    if not all(0 < power < math.inf for power in numbers):
+        msg = f"powers are {list(numbers)}; each must be above 0: a slot without power is better left out"
+        raise LoadError(msg)
+    return tuple(float(power) for power in numbers)
+
+
+def _as_words(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(f"{part:g}" if isinstance(part, float) else str(part) for part in value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 @dataclass(frozen=True, slots=True)
 class Routing:
     """What a stateful operator was told about where its keys go."""
@@ -107,3 +150,39 @@ class Routing:
     balance: Balance | None = field(default_factory=Balance)
     """None: keys stay where the strategy puts them at first."""
     exchange: ExchangeSpec = field(default_factory=ExchangeSpec)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of the strategy."""
+    powers: tuple[float, ...] | None = None
+    """By slot, as the flow was told; None when all slots are alike, or as strong as the strategy's weights say."""
+
+    @property
+    def named(self) -> NamedStrategy:
+        """The strategy as people write it."""
+        return NamedStrategy(self.strategy, powers=self.powers, **self.options)
+
+    def going_by(self, named: NamedStrategy) -> Routing:
+        """Return the routing with another strategy; slots keep their powers where it says nothing of them."""
+        powers = self.powers if named.powers is None else named.powers
+        return replace(self, strategy=named.name, options=named.options, powers=powers)
+
+    @property
+    def told_powers(self) -> tuple[float, ...] | None:
+        """The power of each slot that the flow was told of; weights stand for powers."""
+        return self.powers if self.powers is not None else self.options.get("weights")
+
+    def powers_over(self, slots: int) -> tuple[float, ...] | None:
+        """Return the power of each of so many slots; None when all are alike.
+
+        A slot beyond those that were told of is as strong as they are in the mean.
+        """
+        told = self.told_powers
+        if told is None:
+            return None
+        return (*told[:slots], *[sum(told) / len(told)] * (slots - len(told)))
+
+    def check_slots(self, slots: int) -> None:
+        """Raise ``LoadError`` unless weights and powers, where they are given, are one a slot."""
+        for name, told in (("weights", self.options.get("weights")), ("powers", self.powers)):
+            if told is not None and len(told) != slots:
+                msg = f"there are {len(told)} {name} ({_as_words(tuple(told))}) for {slots} slots; give one a slot"
+                raise LoadError(msg)

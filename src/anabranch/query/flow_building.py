@@ -14,7 +14,7 @@ import polars as pl
 
 from anabranch.errors import AnabranchError, FlowError, name_alternatives
 from anabranch.model import Aggregate, Sink
-from anabranch.model.balance import CONDITIONS, Balance, Trigger
+from anabranch.model.balance import CONDITIONS, Balance, NamedStrategy, Trigger
 from anabranch.model.lookups import LookupTable
 from anabranch.operators.registry import make_aggregate, registry
 from anabranch.query.column_types import parse_schema
@@ -210,7 +210,7 @@ def _take_framing_step(
             merge = None if step.merge is None else LocalMerge(**step.merge.model_dump())
             balance = _make_balance(step.balance)
             return stream.key_by(
-                *step.key_by, routing=step.routing, balance=balance, exchange=step.exchange, merge=merge
+                *step.key_by, routing=_name_strategy(step.routing), balance=balance, exchange=step.exchange, merge=merge
             )
         case WatermarkStep(watermark=watermark):
             return stream.watermark(**_said(watermark))
@@ -225,6 +225,19 @@ def _take_framing_step(
 def _said(arguments: Section) -> dict[str, Any]:
     """Return the arguments that a file gives, and no defaults: those are said in one place."""
     return arguments.model_dump(exclude_unset=True)
+
+
+def _name_strategy(call: Call | None) -> NamedStrategy:
+    if call is None:
+        return NamedStrategy()
+    if call.positional:
+        msg = f"routing: the options of {call.name} have names; write {{{call.name}: {{option: value}}}}"
+        raise FlowError(msg)
+    # XML has no list of one: an element alone is what it holds.
+    options = {
+        name: one_or_many(value) if name in ("weights", "powers") else value for name, value in call.named.items()
+    }
+    return NamedStrategy(call.name, **options)
 
 
 def _make_balance(given: BalanceArguments | None) -> Balance | None:

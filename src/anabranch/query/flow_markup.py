@@ -170,6 +170,9 @@ def _read_step(element: Element) -> dict[str, Any]:
         for child in (*element.findall("balance"), *element.findall("merge")):
             options[child.tag] = _read_value(child)
             element.remove(child)
+        for child in element.findall("routing"):
+            options[child.tag] = _read_call(child)
+            element.remove(child)
     if element.tag in ("select", "with_columns", "key_by", "distinct"):
         return {element.tag: _read_columns(element), **options}
     if element.tag == "agg":

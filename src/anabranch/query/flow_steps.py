@@ -10,7 +10,7 @@ import polars as pl
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from anabranch.model import LatePolicy
-from anabranch.model.balance import AUTO, ProtocolChoice
+from anabranch.model.balance import ProtocolChoice
 from anabranch.model.exchanges import ExchangeChoice
 from anabranch.model.lookups import MissingPolicy
 from anabranch.model.operations import UnfilledPolicy
@@ -201,7 +201,7 @@ class MergeArguments(Section):
 
 class KeyByStep(Section):
     key_by: Names
-    routing: str = AUTO
+    routing: Call | None = None
     exchange: ExchangeChoice = "auto"
     merge: MergeArguments | None = None
     balance: Annotated[BalanceArguments | None, BeforeValidator(_read_balance)] = BalanceArguments()

@@ -11,13 +11,13 @@ import polars as pl
 from anabranch.errors import FlowError
 from anabranch.eventtime import pane_us, parse_duration
 from anabranch.eventtime.durations import describe_duration
-from anabranch.model import AggregateSpec, Kernel, OperatorSpec, Sink
-from anabranch.model.balance import AUTO, Balance, Routing
+from anabranch.model import AggregateSpec, Kernel, OperatorSpec, RouteError, Sink
+from anabranch.model.balance import AUTO, Balance, NamedStrategy, Routing
 from anabranch.model.exchanges import EXCHANGES, ExchangeChoice, ExchangeDecision, ExchangeSpec, HoldSpec
 from anabranch.operators.kernels import make_kernel
 from anabranch.query.event_times import Duration
 from anabranch.query.nodes import Node, Output, Stateful, describe
-from anabranch.routing.strategies import strategy_names
+from anabranch.routing.strategies import check_named, strategy_names
 
 _MOST_SLOTS_NAMED = 4
 
@@ -50,15 +50,24 @@ class PartialSink(Sink, Protocol):
         ...
 
 
-def make_routing(strategy: str, balance: object, exchange: ExchangeChoice, merge: LocalMerge | None) -> Routing:
+def make_routing(routing: object, balance: object, exchange: ExchangeChoice, merge: LocalMerge | None) -> Routing:
     """Return what ``key_by`` was told about where keys go, or raise ``FlowError`` that names the alternatives."""
-    if strategy != AUTO and strategy not in strategy_names():
-        msg = f"key_by: unknown routing {strategy!r}; there are {AUTO}, {', '.join(strategy_names())}"
+    if not isinstance(routing, str | NamedStrategy):
+        msg = f"key_by: routing is {routing!r}; give a name, or ab.NamedStrategy(name, …)"
         raise FlowError(msg)
+    named = NamedStrategy(routing) if isinstance(routing, str) else routing
     if not (balance is None or isinstance(balance, Balance)):
         msg = f"key_by: balance is {balance!r}; give ab.Balance(…), or None to leave keys where they are"
         raise FlowError(msg)
-    return Routing(strategy, balance, _make_exchange(exchange, merge))
+    if named.name != AUTO and named.name not in strategy_names():
+        msg = f"key_by: unknown routing {named.name!r}; there are {AUTO}, {', '.join(strategy_names())}"
+        raise FlowError(msg)
+    try:
+        check_named(named)
+    except RouteError as error:
+        msg = f"key_by: {error}"
+        raise FlowError(msg) from error
+    return Routing(named.name, balance, _make_exchange(exchange, merge), named.options, named.powers)
 
 
 def _make_exchange(exchange: ExchangeChoice, merge: LocalMerge | None) -> ExchangeSpec:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from anabranch.errors import FlowError
 from anabranch.model import AggregateSpec, OrderSpec, TopKSpec
 from anabranch.model.exchanges import ExchangeDecision
+from anabranch.model.loads import LoadError
 from anabranch.query.ahead import choose_ahead
 from anabranch.query.merging import decide_exchanges
 from anabranch.query.nodes import LateRows, Node, Output, Spring, Stateful, Union, Watermark
@@ -153,6 +154,26 @@ def make_plan(graph: FlowGraph, slots: int, strategy: Strategy = "operator-set")
         msg = f"a flow needs at least one slot, got {slots}; give slots=1 or more"
         raise FlowError(msg)
     return _plan(graph.name, _without_unused_orders(graph.nodes), slots, strategy)
+
+
+def told_slots(graph: FlowGraph) -> int | None:
+    """Return for how many slots the flow gives weights or powers; None if it gives none."""
+    routings = [node.operation.routing for node in graph.nodes.values() if isinstance(node.operation, Stateful)]
+    return max((len(routing.told_powers) for routing in routings if routing.told_powers is not None), default=None)
+
+
+def check_powers(plan: Plan) -> None:
+    """Raise ``FlowError`` unless operators that give weights or powers give one a slot."""
+    for node in plan.stateful:
+        operation, slots = node.operation, plan.slots[plan.level_of(node.id) - 1]
+        assert isinstance(operation, Stateful)
+        if plan.exchanges[node.id].kind == "ahead":
+            continue
+        try:
+            operation.routing.check_slots(slots)
+        except LoadError as error:
+            msg = f"{operation.name}: {error}, or run the flow with slots={len(operation.routing.told_powers or ())}"
+            raise FlowError(msg) from error
 
 
 def is_operator(node: Node) -> bool:

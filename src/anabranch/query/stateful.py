@@ -28,7 +28,7 @@ def add_operator(stream: Stream, spec: OperatorSpec, name: str, label: str) -> S
     routing = stream.routing
     spec = fit_exchange(name, spec, routing.exchange)
     kernel = make_kernel(spec)
-    splits = routing.strategy != AUTO and make_strategy(routing.strategy).splits_keys
+    splits = routing.strategy != AUTO and make_strategy(routing.strategy, **routing.options).splits_keys
     if splits and not spreads_any_key(kernel):
         msg = f"{name}: {routing.strategy} spreads a key over slots, and this operator needs each key whole"
         raise FlowError(msg)

@@ -22,7 +22,7 @@ from anabranch.model import (
     TopKSpec,
     WindowSpec,
 )
-from anabranch.model.balance import AUTO, Balance, Routing
+from anabranch.model.balance import AUTO, Balance, NamedStrategy, Routing
 from anabranch.model.columns import HASH, ORDER, PARTITION, SEEN, TIME, WINDOW
 from anabranch.model.exchanges import ExchangeChoice
 from anabranch.model.lookups import LookupTable, MissingPolicy
@@ -184,14 +184,15 @@ class Stream:
     def key_by(
         self,
         *columns: str,
-        routing: str = AUTO,
+        routing: str | NamedStrategy = AUTO,
         balance: Balance | None = _BALANCED,
         exchange: ExchangeChoice = "auto",
         merge: LocalMerge | None = None,
     ) -> Stream:
         """Name the columns whose values belong together. Rows with a null key go to the dead-letter sink.
 
-        ``routing`` names a strategy that spreads keys over slots; ``auto`` moves and splits hot keys as needed.
+        ``routing`` names a strategy that spreads keys over slots, from the first row on, if need be with its options
+        (``NamedStrategy``); ``auto`` moves and splits hot keys as needed.
         ``balance`` says how even slots must be, and when to look again; None leaves keys where they are.
         ``exchange`` says how rows of a key come together, ``merge`` when readers send what they merged of them.
         """

@@ -240,12 +240,16 @@ def weights_of(powers: Sequence[float]) -> tuple[float, ...]:
     return tuple(float(power) * 100 / total for power in powers)
 
 
-def check_weights(weights: Sequence[float]) -> None:
-    """Refuse weights that do not sum to 100 or are below 0."""
-    if not weights or min(weights) < 0 or abs(sum(weights) - 100) > 1e-6:
+def check_weights(weights: Any) -> None:
+    """Refuse weights that are no numbers, do not sum to 100 or are below 0."""
+    listed = isinstance(weights, tuple | list)
+    if not listed or any(isinstance(weight, bool) or not isinstance(weight, int | float) for weight in weights):
+        msg = f"weights are {weights!r}; give a list with one number a slot, such as [50, 30, 20]"
+        raise RouteError(msg)
+    if not weights or not min(weights) >= 0 or not abs(sum(weights) - 100) <= 1e-6:
         msg = (
-            f"weights {list(weights)} sum to {sum(weights):g}; they must be at least 0 and sum to 100, "
-            "or be given as powers to WeightRoute.of_powers, which scales them"
+            f"weights {list(weights)} sum to {sum(weights):g}; they must be at least 0 and sum to 100; "
+            "powers, which may have any sum, do the same (powers=, WeightRoute.of_powers)"
         )
         raise RouteError(msg)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from anabranch.routing.keys import KeySample
 from anabranch.routing.routes import Routes
 from anabranch.routing.splitters import ChoiceSplitter
-from anabranch.routing.strategies import strategy
+from anabranch.routing.strategies import check_option, strategy
 
 HEAD_THRESHOLD_OF_FAIR_SHARE = 0.2
 """A key is of the head if it has more than this part of a slot's fair share of the rows: 1/(5n) of all."""
@@ -39,6 +39,9 @@ class DChoices:
     threshold: float = HEAD_THRESHOLD_OF_FAIR_SHARE
     splits_keys: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        check_option("threshold", self.threshold, float)
+
     def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
         head, frequencies = find_head(sample, current.slots, self.threshold)
         choices = needed_choices(frequencies, current.slots)
@@ -52,6 +55,9 @@ class WChoices:
 
     threshold: float = HEAD_THRESHOLD_OF_FAIR_SHARE
     splits_keys: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_option("threshold", self.threshold, float)
 
     def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
         head, _ = find_head(sample, current.slots, self.threshold)

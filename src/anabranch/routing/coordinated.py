@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch.model import RoutingTable
-from anabranch.routing.bases import slots_at
+from anabranch.routing.bases import check_weights, slots_at
 from anabranch.routing.keys import KeySample
 from anabranch.routing.lookup import find_keys
 from anabranch.routing.routes import Routes
-from anabranch.routing.strategies import choose_weights, strategy
+from anabranch.routing.strategies import check_option, choose_weights, strategy
 
 
 @strategy("least-key")
@@ -31,6 +31,9 @@ class LeastKey:
 
     sticky: bool = False
     splits_keys: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_option("sticky", self.sticky, bool)
 
     def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
         return _place_least(sample, np.ones(len(sample)), 1.0, current, self.sticky)
@@ -51,6 +54,10 @@ class LeastCount:
     with_history: bool = False
     sticky: bool = False
     splits_keys: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_option("with_history", self.with_history, bool)
+        check_option("sticky", self.sticky, bool)
 
     def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
         past = sample.history if self.with_history and sample.history is not None else np.zeros(len(sample))
@@ -74,6 +81,11 @@ class WeightRandom:
     weights: tuple[float, ...] | None = None
     sticky: bool = True
     splits_keys: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_option("sticky", self.sticky, bool)
+        if self.weights is not None:
+            check_weights(self.weights)
 
     def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
         weights = choose_weights(self.weights, sample, current.slots)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import Parameter, signature
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from anabranch.errors import name_alternatives
 from anabranch.model import RouteError
+from anabranch.model.balance import AUTO, NamedStrategy, Routing
 from anabranch.model.routes import DEFAULT_BUCKETS
 from anabranch.routing.bases import (
     BaseRoute,
@@ -46,14 +49,49 @@ strategy = _strategies.register
 """Enter a class or factory as a strategy: ``@routing.strategy("name")``."""
 
 
-def make_strategy(name: str, **options: Any) -> Strategy:
+def make_strategy(name: str, /, **options: Any) -> Strategy:
     """Return the strategy of a name; an unknown name or option is refused with those that exist."""
     factory = _strategies.find(name)
+    parameters = signature(factory).parameters
+    if not any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        for option in options:
+            if option not in parameters:
+                known = name_alternatives(option, parameters, "its options are")
+                msg = f"the strategy {name!r} has no option {option!r}; {known}"
+                raise RouteError(msg)
+    frozen = {option: tuple(value) if isinstance(value, list) else value for option, value in options.items()}
     try:
-        return factory(**options)
+        return factory(**frozen)
     except TypeError as error:
         msg = f"the strategy {name!r} can't be made with options {options}: {error}"
         raise RouteError(msg) from error
+
+
+def check_named(named: NamedStrategy) -> None:
+    """Raise ``RouteError`` unless there is such a strategy, and its options and powers fit one another."""
+    if named.name == AUTO:
+        if named.options:
+            msg = f"{AUTO} takes powers and no other option, found {', '.join(named.options)}"
+            raise RouteError(msg)
+        return
+    make_strategy(named.name, **named.options)
+    weights = named.options.get("weights")
+    if weights is not None and not all(weight > 0 for weight in weights):
+        msg = f"weights are {list(weights)}; a slot of weight 0 would only be idle: run the flow with fewer slots"
+        raise RouteError(msg)
+    if weights is not None and named.powers is not None and len(weights) != len(named.powers):
+        msg = f"there are {len(weights)} weights and {len(named.powers)} powers; give one of each a slot"
+        raise RouteError(msg)
+
+
+def strategy_over(routing: Routing, slots: int) -> Strategy:
+    """Return the strategy that a flow was told, for as many slots as there are now."""
+    options = dict(routing.options)
+    weights = options.get("weights")
+    if weights is not None and len(weights) != slots:
+        # Slots were added or removed since: a new one has the mean weight, as it has in the route.
+        options["weights"] = WeightRoute(weights).resized(slots).weights
+    return make_strategy(routing.strategy, **options)
 
 
 def strategy_names() -> tuple[str, ...]:
@@ -79,6 +117,9 @@ class ConsistentHash:
 
     points_a_slot: int = DEFAULT_POINTS_A_SLOT
     splits_keys: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_option("points_a_slot", self.points_a_slot, int)
 
     def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
         return Routes(RingRoute.over(current.slots, _buckets_of(current.base), self.points_a_slot))
@@ -115,15 +156,31 @@ class WeightHash:
     weights: tuple[float, ...] | None = None
     splits_keys: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        if self.weights is not None:
+            check_weights(self.weights)
+
     def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
         return Routes(WeightRoute(choose_weights(self.weights, sample, current.slots)))
+
+
+def check_option(name: str, value: object, kind: type[bool] | type[int] | type[float]) -> None:
+    """Refuse what a strategy's option cannot be: a flag is true or false, and numbers are above 0."""
+    if kind is bool:
+        fits = isinstance(value, bool)
+    else:
+        wanted = int if kind is int else (int, float)
+        fits = isinstance(value, wanted) and not isinstance(value, bool) and value > 0
+    if not fits:
+        words = {bool: "true or false", int: "a whole number above 0", float: "a number above 0"}[kind]
+        msg = f"the option {name} is {value!r}; give {words}"
+        raise RouteError(msg)
 
 
 def choose_weights(given: tuple[float, ...] | None, sample: KeySample, slots: int) -> tuple[float, ...]:
     """Return the given weights, or else those of the sample's powers, or else equal ones; one a slot."""
     if given is None:
         return weights_of(sample.slot_powers(slots).tolist())
-    check_weights(given)
     if len(given) != slots:
         msg = f"{len(given)} weights for {slots} slots; give one a slot, in the order of the slots"
         raise RouteError(msg)

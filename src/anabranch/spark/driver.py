@@ -24,7 +24,7 @@ from anabranch.errors import AnabranchError, CheckpointError, EngineError, Fence
 from anabranch.model import BatchProgress, Sink, Split
 from anabranch.query.graph import FlowGraph
 from anabranch.query.nodes import Readable
-from anabranch.query.plan import DEFAULT_SLOTS, Plan, make_plan
+from anabranch.query.plan import DEFAULT_SLOTS, Plan, check_powers, make_plan, told_slots
 from anabranch.spark.ahead import check_ahead, heads_ahead, pack_by_partition
 from anabranch.spark.anchors import warn_of_missing_settings
 from anabranch.spark.batch import BatchRunner, FlowIdentity
@@ -387,6 +387,7 @@ class Driver:
 
     def _make_program(self, sources: tuple[Readable, ...], slots: int, latest: Manifest | None) -> None:
         self.plan: Plan = self._endpoints.number(make_plan(self.graph, slots, self.settings.strategy))
+        check_powers(self.plan)
         check_lanes(self.plan, self.settings.local_merge)
         check_ahead(self.plan, self.graph.sources, latest)
         self.program = FlowProgram(
@@ -399,7 +400,8 @@ class Driver:
 
     def _known_slots(self, latest: Manifest | None) -> int | None:
         """Return the slots that settings or checkpoint name; else they depend on the cores, which only Spark knows."""
-        return self.settings.slots or (None if latest is None else int(latest.engine["slots"]))
+        of_checkpoint = None if latest is None else int(latest.engine["slots"])
+        return self.settings.slots or of_checkpoint or told_slots(self.graph)
 
     @cached_property
     def _sinks(self) -> dict[int, Sink]:

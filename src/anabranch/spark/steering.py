@@ -17,13 +17,13 @@ from anabranch.control.commands import Command, Reply
 from anabranch.control.wishes import WishRefused, change_setting, place_key
 from anabranch.errors import AnabranchError
 from anabranch.model import HASH, spreads_any_key
-from anabranch.model.balance import AUTO, Routing
+from anabranch.model.balance import AUTO, NamedStrategy, Routing
 from anabranch.query.nodes import Stateful
 from anabranch.routing import hash_keys
 from anabranch.routing.keys import KeySample
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
-from anabranch.routing.strategies import make_strategy
+from anabranch.routing.strategies import check_named, make_strategy
 from anabranch.spark.flow_routes import Change, FlowRoutes, ReconfigurationProtocol, name_of
 from anabranch.spark.flow_times import load_time
 from anabranch.spark.phases import can_wait, window_of
@@ -266,14 +266,7 @@ class BalancingSteering:
             count = _count(given.get("count"), most=MOST_SLOTS)
             return operator.balancer.resize(operator.loads, routes, count)
         if command.action == "strategy":
-            name = str(given.get("name"))
-            if name != AUTO and make_strategy(name).splits_keys and not operator.spreadable:
-                msg = f"{operator.name} keeps every key whole; {name} spreads a key over slots"
-                if operator.splittable:
-                    msg = f"{operator.name} can split single keys; {name} would spread all of them over slots"
-                raise WishRefused(msg)
-            rng = np.random.default_rng(self._batch + 1)
-            return operator.balancer.switch(name, operator.loads, routes, rng)
+            return self._propose_strategy(operator, given, routes)
         key = _read_key(str(given.get("key", "")), operator.key_types)
         if command.action == "move":
             wanted: list[int] = [_count(given.get("slot"), least=0)]
@@ -285,6 +278,18 @@ class BalancingSteering:
         else:
             wanted = []
         return place_key(routes, key, str(given.get("key")), wanted, operator.loads)
+
+    def _propose_strategy(self, operator: WatchedOperator, given: Mapping[str, Any], routes: Routes) -> Proposal:
+        named = NamedStrategy(str(given.get("name")), **given.get("options", {}))
+        check_named(named)
+        # Powers that the flow has already follow the slots; those that are given now must fit them.
+        Routing().going_by(named).check_slots(routes.slots)
+        if named.name != AUTO and make_strategy(named.name, **named.options).splits_keys and not operator.spreadable:
+            msg = f"{operator.name} keeps every key whole; {named.name} spreads a key over slots"
+            if operator.splittable:
+                msg = f"{operator.name} can split single keys; {named.name} would spread all of them over slots"
+            raise WishRefused(msg)
+        return operator.balancer.switch(named, operator.loads, routes, np.random.default_rng(self._batch + 1))
 
     def _show(self) -> dict[str, Any]:
         return {

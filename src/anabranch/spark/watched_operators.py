@@ -54,6 +54,7 @@ def describe_operator(operator: WatchedOperator) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operator": operator.name,
         "strategy": balancer.routing.strategy,
+        "options": {name: _plain(value) for name, value in balancer.routing.options.items()},
         "settings": list_settings(balancer.balance),
         "last_decision": balancer.last_reason,
         "pending": _pending(operator),
@@ -66,7 +67,9 @@ def describe_operator(operator: WatchedOperator) -> dict[str, Any]:
             "split_keys": len(table.split_keys()),
         }
     if loads is not None and phases is not None:
-        score = score_loads(loads.slot_rows)
+        powers = balancer.routing.powers_over(len(loads.slot_rows))
+        score = score_loads(loads.slot_rows, powers)
+        described |= {} if powers is None else {"powers": list(powers)}
         described |= {
             "loads": [int(rows) for rows in loads.slot_rows],
             "balance": score.balance,
@@ -105,6 +108,13 @@ def _hot_keys(operator: WatchedOperator, loads: OperatorLoads, routes: Routes) -
         }
         for key, rows in hottest
     ]
+
+
+def _plain(value: Any) -> Any:
+    """Return an option of a strategy as JSON has it."""
+    if isinstance(value, tuple | list):
+        return [_plain(part) for part in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 def _pending(operator: WatchedOperator) -> str | None:

@@ -114,6 +114,16 @@ def flow(state: Path) -> Iterator[PlayedFlow]:
         (["slots", "12"], "slots", {"count": 12}),
         (["strategy", "least-count"], "strategy", {"name": "least-count"}),
         (
+            ["strategy", "least-key", "sticky=true", "powers=2,1.5"],
+            "strategy",
+            {"name": "least-key", "options": {"sticky": True, "powers": [2, 1.5]}},
+        ),
+        (
+            ["strategy", "weight-hash", "weights=[50, 30, 20]"],
+            "strategy",
+            {"name": "weight-hash", "options": {"weights": [50, 30, 20]}},
+        ),
+        (
             ["set", "tolerance=0.1", "sample_rate=0.05", "protocol=window", "trigger=null"],
             "set",
             {"tolerance": 0.1, "sample_rate": 0.05, "protocol": "window", "trigger": None},

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from anabranch.control.balancer import Balancer, OperatorLoads, Proposal
 from anabranch.model import RouteError, RoutingTable
-from anabranch.model.balance import Balance, Routing, Trigger
+from anabranch.model.balance import Balance, NamedStrategy, Routing, Trigger
 from anabranch.model.loads import StateSizes
 from anabranch.routing import BucketRoute, ChoiceSplitter, KeyBatch, KeySample, ModuloRoute, Routes, buckets_of
 from anabranch.routing.scores import score_loads
@@ -402,3 +402,64 @@ def test_keys_that_go_home_leave_as_much_room_as_a_plan_does() -> None:
         cooled = balanced.consider(measure(routes, WARM, batch=batch), routes)
         routes = routes if cooled is None else cooled.routes
     assert imbalance(routes, WARM) <= 1 + 0.3 * EAGER.tolerance + 1e-9
+
+
+POWERS = (3.0, 2.0, 2.0, 1.0)
+
+
+def stronger(strategy: str = "auto", **options: object) -> Balancer:
+    return Balancer(Routing(strategy, EAGER, options=options, powers=POWERS))
+
+
+@pytest.mark.parametrize("rows_of", [{}, HOT, WARM], ids=["even", "hot", "warm"])
+@pytest.mark.parametrize("strategy", ["auto", "least-count"])
+def test_slots_get_what_their_power_lets_them_bear(strategy: str, rows_of: Mapping[int, float]) -> None:
+    balanced, routes = stronger(strategy), EVEN
+    for batch in (1, 3, 5):
+        proposal = balanced.consider(measure(routes, rows_of, batch), routes)
+        routes = routes if proposal is None else proposal.routes
+    loads = measure(routes, rows_of).slot_rows
+    if rows_of != HOT or strategy == "auto":
+        assert score_loads(loads, POWERS).max_over_mean <= 1.06
+    assert score_loads(measure(EVEN, rows_of).slot_rows, POWERS).max_over_mean > 1.5
+
+
+def test_even_rows_on_slots_of_different_power_are_uneven() -> None:
+    alike = balancer()
+    assert alike.consider(measure(EVEN, {}), EVEN) is None
+    assert stronger().consider(measure(EVEN, {}), EVEN) is not None
+
+
+def test_scores_of_strategies_are_weighed_by_power() -> None:
+    balanced = stronger()
+    balanced.consider(measure(EVEN, {}), EVEN)
+    assert balanced.scores is not None
+    assert balanced.scores.of("weight-hash").score.max_over_mean < 1.1
+    assert balanced.scores.of("hash").score.max_over_mean > 1.8
+
+
+@pytest.mark.parametrize("slots", [2, 6])
+def test_other_numbers_of_slots_are_planned_by_power(slots: int) -> None:
+    resized = stronger().resize(measure(EVEN, WARM), EVEN, slots).routes
+    powers = Routing(powers=POWERS).powers_over(slots)
+    assert score_loads(measure(resized, WARM).slot_rows, powers).max_over_mean <= 1.06
+
+
+def test_a_switch_takes_options_and_says_them() -> None:
+    balanced = balancer()
+    named = NamedStrategy("weight-hash", weights=[40, 30, 20, 10])
+    proposal = balanced.switch(named, measure(EVEN, {}), EVEN, np.random.default_rng(0))
+    assert proposal.reason == "the strategy is weight-hash weights=40,30,20,10 from now on"
+    shares = proposal.routes.loads(measure(EVEN, {}).sample) / ROWS  # type: ignore[arg-type]
+    assert shares == pytest.approx([0.4, 0.3, 0.2, 0.1], abs=0.02)
+    assert balanced.routing.powers_over(SLOTS) == (40, 30, 20, 10)
+
+
+def test_weights_follow_slots_that_come_and_go() -> None:
+    balanced = Balancer(Routing("weight-hash", EAGER, options={"weights": (60, 20, 10, 10)}))
+    loads = measure(EVEN, {})
+    routes = balanced.switch(balanced.routing.named, loads, EVEN, np.random.default_rng(0)).routes
+    for slots, shares in ((5, [0.48, 0.16, 0.08, 0.08, 0.2]), (2, [0.75, 0.25])):
+        resized = balanced.resize(measure(routes, {}), routes, slots).routes
+        assert measure(resized, {}).slot_rows / ROWS == pytest.approx(shares, abs=0.02)
+        assert balanced.consider(measure(resized, {}, batch=9), resized) is None

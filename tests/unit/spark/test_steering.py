@@ -406,6 +406,40 @@ def test_a_strategy_that_is_named_decides_again_when_loads_ask_for_it(tmp_path: 
     assert "least-count decides anew" in change.reason
 
 
+def test_a_strategy_is_told_its_options_while_the_flow_runs(flow: Flow) -> None:
+    reply = flow.tell("strategy", name="weight-hash", options={"weights": [70, 10, 10, 10]})
+    assert "the strategy is weight-hash weights=70,10,10,10 from now on" in reply.text
+    flow.run(SKEWED)
+    flow.run(list(range(2_000)))
+    (entry,) = flow.tell("show").data["operators"]
+    assert np.array(entry["loads"]) / 2_000 == pytest.approx([0.7, 0.1, 0.1, 0.1], abs=0.05)
+    assert (entry["strategy"], entry["options"]) == ("weight-hash", {"weights": [70, 10, 10, 10]})
+    # Weighed by what the slots can bear, such loads are even.
+    assert entry["powers"] == [70, 10, 10, 10]
+    assert entry["max_over_mean"] < 1.5
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"weights": [50, 50]}, "there are 2 weights (50,50) for 4 slots; give one a slot"),
+        ({"weights": [50, 30, 10, 5]}, "sum to 95"),
+        ({"weights": [25] * 4, "powers": [1, 2]}, "4 weights and 2 powers"),
+        ({"name": "hash"}, "'weight-hash' has no option 'name'"),
+        ({"speed": 1}, "'weight-hash' has no option 'speed'; its options are weights"),
+        ({"powers": [1, 1, 1]}, "there are 3 powers (1,1,1) for 4 slots"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_and_change_nothing(
+    flow: Flow, options: dict[str, Any], words: str
+) -> None:
+    before = flow.tell("show").data
+    reply = flow.tell("strategy", name="weight-hash", options=options)
+    assert not reply.ok
+    assert words in reply.text
+    assert flow.tell("show").data == before
+
+
 def test_a_strategy_that_cannot_decide_on_such_keys_leaves_the_flow_as_it_is(tmp_path: Path) -> None:
     """Ranges need one key column; a flow that was told to use them goes by hashes, and goes on."""
     stubborn = Flow(
