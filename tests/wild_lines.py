@@ -25,8 +25,9 @@ from anabranch.connectors.csv_rows import parse_csv_lines
 from anabranch.connectors.exact_json import DEEPEST_NESTING, read_exactly
 from anabranch.connectors.file_reading import read_split
 from anabranch.connectors.json_rows import parse_json_lines
+from anabranch.connectors.kafka import json_values as kafka_json
 from anabranch.connectors.kafka.json_values import JsonValues
-from anabranch.connectors.kafka.messages import Messages, ScatteredValues, join_values
+from anabranch.connectors.kafka.messages import Messages, ScatteredValues, Values, join_values
 from anabranch.model import ReadOutcome
 from oracle.text_values import (
     MALFORMED,
@@ -434,6 +435,8 @@ def read_json_in_every_way(wild: WildJson) -> dict[str, ReadOutcome]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_rows, "WORTH_COMPILED_CODE_BYTES", 0)
         outcomes["compiled"] = parse_json_lines(text, schema)
+        patch.setattr(json_rows, "parse_alike_lines", lambda *_: None)
+        outcomes["walked"] = parse_json_lines(text, schema)
         patch.setattr(json_rows, "WORTH_COMPILED_CODE_BYTES", 2**60)
         patch.setattr(json_rows, "_UNIFORM_FROM_BYTES", 0)
         outcomes["uniform"] = parse_json_lines(text, schema)
@@ -444,13 +447,22 @@ def read_json_in_every_way(wild: WildJson) -> dict[str, ReadOutcome]:
     frame, faults = read_exactly(lines, schema)
     rejected = tuple((reason, rejects.shorten_raw(lines[place])) for place, reason in faults)
     outcomes["exact"] = ReadOutcome(frame, rejected)
-    decoded = JsonValues(schema).decode(Messages("t", 0, join_values(lines), np.arange(len(lines))))
-    rejected = tuple((reason, rejects.shorten_raw(lines[place])) for place, reason in decoded.faults)
-    outcomes["messages"] = ReadOutcome(decoded.frame, rejected)
+    ways: dict[str, tuple[Values, int]] = {"messages": (join_values(lines), 2**60)}
     if lines:
-        decoded = JsonValues(schema).decode(Messages("t", 0, scatter_values(lines), np.arange(len(lines))))
+        scattered = scatter_values(lines)
+        ways |= {
+            "walked messages": (join_values(lines), 0),
+            "scattered messages": (scattered, 2**60),
+            "scattered and walked messages": (scattered, 0),
+        }
+    for way, (values, worth_bytes) in ways.items():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kafka_json, "WORTH_COMPILED_CODE_BYTES", worth_bytes)
+            if worth_bytes == 0:
+                patch.setattr(kafka_json, "parse_placed_lines", lambda *_: None)
+            decoded = JsonValues(schema).decode(Messages("t", 0, values, np.arange(len(lines))))
         rejected = tuple((reason, rejects.shorten_raw(lines[place])) for place, reason in decoded.faults)
-        outcomes["scattered messages"] = ReadOutcome(decoded.frame, rejected)
+        outcomes[way] = ReadOutcome(decoded.frame, rejected)
     return outcomes
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from anabranch.connectors.rejects import RAW_TEXT_LIMIT
+from anabranch.connectors.text_values import integer_range
 from anabranch.model import ReadOutcome
 from anabranch.model.json_texts import write_json_rows
 from anabranch.model.time_range import TIME_TYPES, describe_time_bounds, find_times_out_of_range
@@ -56,10 +57,10 @@ def _always_fits(found: pl.DataType, wanted: pl.DataType) -> bool:
             # Before the point as well as behind it.
             return found.scale <= wanted.scale and found.precision - found.scale <= wanted.precision - wanted.scale
     if found.is_integer() and wanted.is_integer():
-        lowest, highest = _range_of(found)
-        return _range_of(wanted)[0] <= lowest and highest <= _range_of(wanted)[1]
+        lowest, highest = integer_range(found)
+        return integer_range(wanted)[0] <= lowest and highest <= integer_range(wanted)[1]
     if found.is_integer() and wanted.is_float():
-        return _range_of(found)[1] <= 2.0 ** _FLOAT_DIGITS[str(wanted)]
+        return integer_range(found)[1] <= 2.0 ** _FLOAT_DIGITS[str(wanted)]
     if found.is_float() and wanted.is_float():
         return _FLOAT_DIGITS[str(found)] <= _FLOAT_DIGITS[str(wanted)]
     return found in (wanted, pl.Null)
@@ -130,11 +131,6 @@ def _fields(kind: pl.DataType) -> dict[str, pl.DataType]:
 def _made(kind: pl.DataType | type[pl.DataType]) -> pl.DataType:
     # ``pl.List(pl.Int64)`` keeps the class that it was given.
     return kind() if isinstance(kind, type) else kind
-
-
-def _range_of(kind: pl.DataType) -> tuple[int, int]:
-    bits = int("".join(filter(str.isdigit, type(kind).__name__)))
-    return (0, 2**bits - 1) if kind.is_unsigned_integer() else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
 def find_misfit(

@@ -8,9 +8,10 @@ from functools import partial
 import polars as pl
 
 from anabranch.connectors.alike_lines import parse_alike_lines
+from anabranch.connectors.declared_json import WalkedLines, walk_text
 from anabranch.connectors.exact_json import read_exactly
 from anabranch.connectors.number_lines import WORTH_COMPILED_CODE_BYTES
-from anabranch.connectors.rejects import set_faulty_lines_apart, sieve_lines
+from anabranch.connectors.rejects import set_faulty_lines_apart, shorten_raw, sieve_lines
 from anabranch.connectors.schemas import whole_type
 from anabranch.connectors.text_values import is_leaf_type
 from anabranch.connectors.uniform_json import parse_uniform_lines
@@ -40,19 +41,28 @@ def parse_json_lines(text: bytes, schema: Mapping[str, pl.DataType]) -> ReadOutc
     blank lines are skipped. An integer is accepted for a float column and any value for a string column (as its JSON
     text); ``1.0`` is no integer. Times are ISO 8601 text or whole numbers since 1970 in the column's own unit.
     """
-    frame = parse_intact_lines(text, schema)
+    if len(text) >= WORTH_COMPILED_CODE_BYTES:
+        frame = parse_alike_lines(text, schema)
+        walked = walk_text(text, schema) if frame is None else None
+        if walked is not None:
+            frame, faults = read_doubts(walked, schema)
+            return ReadOutcome(frame, tuple((reason, shorten_raw(walked.doubts[doubt])) for doubt, reason in faults))
+    else:
+        frame = parse_uniform_lines(text, schema) if len(text) >= _UNIFORM_FROM_BYTES else None
+    frame = parse_usual_lines(text, schema) if frame is None else frame
     if frame is not None:
         return ReadOutcome(frame)
     lines = [line + b"\n" for line in text.split(b"\n") if line.strip(_BLANKS)]
     return sieve_lines(lines, partial(_read_quickly, schema=schema), partial(read_exactly, schema=schema))
 
 
-def parse_intact_lines(text: bytes, schema: Mapping[str, pl.DataType]) -> pl.DataFrame | None:
-    """Return the frame of lines as ``parse_json_lines`` reads them, or None if any of them is malformed or odd."""
-    frame = parse_alike_lines(text, schema) if len(text) >= WORTH_COMPILED_CODE_BYTES else None
-    if frame is None and len(text) >= _UNIFORM_FROM_BYTES:
-        frame = parse_uniform_lines(text, schema)
-    return parse_usual_lines(text, schema) if frame is None else frame
+def read_doubts(walked: WalkedLines, schema: Mapping[str, pl.DataType]) -> tuple[pl.DataFrame, list[tuple[int, str]]]:
+    """Return the rows of all lines, and which doubts are malformed, with the reasons."""
+    if not walked.doubts:
+        return walked.frame, []
+    frame, faults = parse_each_value(walked.doubts, schema)
+    malformed = {doubt for doubt, _ in faults}
+    return walked.put_in(frame, [doubt for doubt in range(len(walked.doubts)) if doubt not in malformed]), faults
 
 
 def parse_each_value(

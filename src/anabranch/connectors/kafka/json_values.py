@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from anabranch.connectors.alike_lines import parse_alike_lines, parse_placed_lines
-from anabranch.connectors.json_rows import check_json_schema, parse_each_value, parse_intact_lines
+from anabranch.connectors.alike_lines import parse_placed_lines
+from anabranch.connectors.declared_json import walk_placed_lines
+from anabranch.connectors.json_rows import check_json_schema, parse_each_value, read_doubts
 from anabranch.connectors.kafka.messages import Messages, ScatteredValues
 from anabranch.connectors.kafka.registries import strip_headers
 from anabranch.connectors.kafka.values import Decoded
 from anabranch.connectors.number_lines import WORTH_COMPILED_CODE_BYTES
+from anabranch.connectors.usual_json import parse_usual_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +34,19 @@ class JsonValues:
         if self.has_registry:
             stripped, faults = strip_headers(messages)
             return _decode_each(stripped, self.schema, faults)
-        values = messages.values_in
-        if isinstance(values, ScatteredValues):
-            frame = parse_placed_lines(values.pieces, lambda: values.text, self.schema)
+        pieces = messages.values_in.pieces
+        is_much = sum(len(piece.memory) for piece in pieces) >= WORTH_COMPILED_CODE_BYTES
+        if is_much or isinstance(messages.values_in, ScatteredValues):
+            frame = parse_placed_lines(pieces, lambda: messages.text, self.schema)
             if frame is not None:
                 return Decoded(frame)
-        elif len(messages.text) >= WORTH_COMPILED_CODE_BYTES:
-            frame = parse_alike_lines(messages.text, self.schema)
-            if frame is not None and frame.height == len(messages):
-                return Decoded(frame)
+        walked = walk_placed_lines(pieces, lambda: messages.text, self.schema) if is_much else None
+        if walked is not None:
+            frame, malformed = read_doubts(walked, self.schema)
+            return Decoded(frame, [(int(walked.doubt_places[doubt]), reason) for doubt, reason in malformed])
         # A value with a line end in it would be two lines.
         if messages.text.count(b"\n") == len(messages):
-            frame = parse_intact_lines(messages.text, self.schema)
+            frame = parse_usual_lines(messages.text, self.schema)
             if frame is not None and frame.height == len(messages):
                 return Decoded(frame)
         return _decode_each(messages.values(), self.schema, {})

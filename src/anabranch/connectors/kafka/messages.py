@@ -42,6 +42,11 @@ class Values(Protocol):
         """Where each value ends in the text; the next one begins behind the line end."""
         ...
 
+    @property
+    def pieces(self) -> tuple[PlacedLines, ...]:
+        """The values where they lie."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class JoinedValues:
@@ -49,6 +54,14 @@ class JoinedValues:
 
     text: bytes
     ends: Ints
+
+    @property
+    def pieces(self) -> tuple[PlacedLines, ...]:
+        """The values where they lie: one piece, unless there is none."""
+        if not len(self.ends):
+            return ()
+        starts = np.concatenate([[0], self.ends[:-1] + 1])
+        return (PlacedLines(np.frombuffer(self.text, np.uint8), starts, self.ends),)
 
 
 @dataclass(frozen=True)
