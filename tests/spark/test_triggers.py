@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+from pyspark.sql import SparkSession
 
 import anabranch as ab
 from oracle import Running, Windows, answer_flow, assert_same_batches, assert_same_rows, compute
@@ -146,3 +149,36 @@ def test_the_first_batch_of_a_generator_has_rows(bench: FlowBench) -> None:
     finally:
         handle.stop()
     assert all(entry.rows_in for entry in handle.progress)
+
+
+def test_a_batch_starts_two_processes_for_each_of_sparks_logs(bench: FlowBench, tmp_path: Path) -> None:
+    flow, sink = make_flow(ab.memory(*frames_of(BATCHES)))
+    checkpoint = bench.new_checkpoint()
+    with recorded_processes(bench.spark, tmp_path / "processes.jfr") as commands:
+        outcome = bench.run_flow(flow, [sink], checkpoint=checkpoint)
+    about_logs = [command for command in commands if f"{checkpoint}/spark/" in command]
+    # One file of offsets and one of commits a batch, each with its checksums: Hadoop sets the rights of both.
+    assert about_logs
+    assert all(command.startswith("chmod") for command in about_logs)
+    batches = [command for command in about_logs if "/offsets/" in command or "/commits/" in command]
+    assert len(batches) == 4 * len(outcome.progress)
+
+
+@contextmanager
+def recorded_processes(spark: SparkSession, path: Path) -> Iterator[list[str]]:
+    """Give the commands of all processes that the JVM starts meanwhile, afterwards."""
+    jvm: Any = spark._jvm
+    recording = jvm.jdk.jfr.Recording()
+    recording.enable("jdk.ProcessStart").withoutStackTrace()
+    recording.start()
+    commands: list[str] = []
+    try:
+        yield commands
+    finally:
+        recording.stop()
+        recording.dump(jvm.java.nio.file.Path.of(str(path), spark.sparkContext._gateway.new_array(jvm.String, 0)))
+        recording.close()
+    events = jvm.jdk.jfr.consumer.RecordingFile.readAllEvents(
+        jvm.java.nio.file.Path.of(str(path), spark.sparkContext._gateway.new_array(jvm.String, 0))
+    )
+    commands += [str(event.getString("command")) for event in events]

@@ -24,6 +24,7 @@ from anabranch.spark.flow_routes import FlowRoutes, name_of
 from anabranch.spark.phases import window_of
 from anabranch.spark.pipeline import Pipeline
 from anabranch.spark.promises import EVERY_KEY, KeySightings, PromiseMemory, describe_breaches
+from anabranch.spark.prompt_input import promptly
 from anabranch.spark.reports import BatchReport
 from anabranch.spark.settings import MOST_SLOTS
 from anabranch.spark.spec import BatchSpec, FlowProgram, load_program
@@ -189,7 +190,7 @@ class AheadTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # The rows say nothing, but Spark wants them to be taken.
-        for _ in batches:
+        for _ in promptly(batches):
             pass
         slot = task_partition()
         yield from to_arrow(told_as_rows(self._blocks(slot), 1, slot, self.receivers))

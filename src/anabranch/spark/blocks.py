@@ -15,6 +15,7 @@ from pyspark.sql.types import BinaryType, BooleanType, IntegerType, LongType, St
 
 from anabranch.model.hash_order import order_by_number
 from anabranch.spark.packing import pack, unpack
+from anabranch.spark.prompt_input import promptly
 
 EXCHANGE_SCHEMA = (
     StructType()
@@ -126,7 +127,7 @@ def from_arrow(batches: Iterable[pa.RecordBatch]) -> list[Block]:
     """Read the blocks of a slot, in an order that does not depend on which came first."""
     blocks = [
         Block(*row)
-        for batch in batches
+        for batch in promptly(iter(batches))
         for row in zip(*(batch.column(name).to_pylist() for name in _ARROW_SCHEMA.names), strict=True)
     ]
     return sorted(blocks, key=lambda block: (block.head, block.seq))

@@ -19,6 +19,8 @@ from anabranch.spark.split_source import ControlFolder, NoSplits, register
 from anabranch.state.store import Store
 
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+LOCAL_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class FlowQuery:
             # A batch that the checkpoint keeps can be gone back to only as long as Spark knows it, too.
             kept = max(int(str(self.spark.conf.get(RETAINED, "100"))), self.settings.kept_batches + 1)
             self.spark.conf.set(RETAINED, str(kept))
+            self._write_logs_without_processes()
             rows = self._read_splits(only_drain)
             # By their numbers: Spark knows its own sources by their order in the query.
             for number, source in sorted(self.sources.items()):
@@ -93,6 +96,15 @@ class FlowQuery:
             .option("most_entries", most_entries)
             .load()
         )
+
+    def _write_logs_without_processes(self) -> None:
+        """On a local disk, have Spark's logs written by the file manager that starts two processes a file, not ten.
+
+        Hadoop asks ``readlink`` and ``chmod`` about local files, by processes. What the two managers promise there is
+        the same: a temporary file, a look whether the name is taken, a rename. A user's own choice stands.
+        """
+        if self.store.local_path("spark") is not None and self.spark.conf.get(FILE_MANAGER, None) is None:
+            self.spark.conf.set(FILE_MANAGER, LOCAL_FILE_MANAGER)
 
     def _spark_checkpoint(self) -> str:
         path = self.store.local_path("spark")

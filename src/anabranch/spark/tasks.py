@@ -48,6 +48,7 @@ from anabranch.spark.failing_steps import failing_step
 from anabranch.spark.faults import reach
 from anabranch.spark.phases import moving_to
 from anabranch.spark.pipeline import BEHIND_A_HOP, Pipeline
+from anabranch.spark.prompt_input import promptly
 from anabranch.spark.rising_times import heads_told, last_level_told, times_in_slot
 from anabranch.spark.spec import BatchSpec, FlowProgram, load_program
 from anabranch.spark.split_format import BLOCK
@@ -394,7 +395,7 @@ def _name_partition(source: int, partition: str) -> str:
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, str, bytes]]:
-    for batch in batches:
+    for batch in promptly(iter(batches)):
         yield from zip(
             batch.column("source").to_pylist(),
             batch.column("kind").to_pylist(),
