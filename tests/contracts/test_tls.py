@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,12 @@ import pytest
 
 from anabranch.connectors import kafka as read_kafka
 from anabranch.connectors import kafka_topic, mariadb, postgres, redis_hashes
+from anabranch.connectors.kafka.cluster import TopicPart
+from anabranch.connectors.kafka.connection import make_connection
+from anabranch.connectors.kafka.consuming import ConfluentReader, OffsetRange
+from anabranch.connectors.kafka.fetching import FetchReader
+from anabranch.connectors.kafka.messages import Messages
+from anabranch.connectors.kafka.securing import find_security
 from anabranch.errors import SinkError, SourceError
 from anabranch.model import Split
 from contracts.database_sinks import SCHEMA, Stage, context, make_rows, read_committed
@@ -22,7 +29,7 @@ from servers.mariadb import MariadbServer
 from servers.postgres import PostgresServer
 from servers.programs import UNPRIVILEGED_GROUP, UNPRIVILEGED_USER
 from servers.redis import RedisServer
-from servers.tls_kafka import TlsKafkaBroker
+from servers.tls_kafka import SHORT_LOGIN_SECONDS, TlsKafkaBroker
 
 NUMBERS = {"n": pl.Int64}
 SHORT_PATIENCE_SECONDS = 1.0
@@ -34,6 +41,7 @@ def broker() -> Iterator[TlsKafkaBroker]:
         server.create_topic("numbers", 1)
         server.create_topic("results", 1)
         server.produce("numbers", [b'{"n": 1}', b'{"n": 2}'])
+        server.let_in_by_scram()
         yield server
 
 
@@ -70,6 +78,61 @@ def test_a_topic_is_read_and_written(broker: TlsKafkaBroker, tmp_path: Path, lis
     sink.publish(0, Stage(tmp_path)(sink, make_rows(1000, 3)), context())
     sink.close()
     assert len(read_committed(broker.servers, f"results-{listener}")) == 3
+
+
+class NoClient:
+    """Stands where whole batches would be left to the client: none must be."""
+
+    def read(self, wanted: OffsetRange, include: Sequence[str], patience_seconds: float) -> Iterator[Messages]:
+        msg = f"{wanted} was left to the client"
+        raise AssertionError(msg)
+
+
+@pytest.fixture(scope="module")
+def many(broker: TlsKafkaBroker) -> list[bytes]:
+    """Values of a topic of its own, in batches of hundreds."""
+    broker.create_topic("many", 1)
+    values = [b'{"n": %d}' % number for number in range(4_000)]
+    broker.produce("many", values)
+    return values
+
+
+@pytest.mark.parametrize("login", ["a certificate", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_whole_batches_are_fetched_from_secured_brokers(broker: TlsKafkaBroker, many: list[bytes], login: str) -> None:
+    servers, options = reach(broker, "mutual" if login == "a certificate" else "login")
+    if login != "a certificate":
+        options = broker.login_options(login)
+    connection = make_connection(servers, options)
+    security = find_security(connection)
+    assert security is not None
+    reader = FetchReader(connection, security, NoClient())
+    part = TopicPart("many", 0)
+    found = []
+    for first, last in ((0, 1_000), (1_000, 4_000)):
+        for messages in reader.read(OffsetRange(part, first, last, 20.0), (), 30.0):
+            found += messages.values()
+        if login == "SCRAM-SHA-512":
+            # By then the broker would close the connection.
+            time.sleep(1.2 * SHORT_LOGIN_SECONDS)
+    assert found == many
+
+
+@pytest.mark.parametrize("wrong", ["password", "authority"])
+def test_a_broker_that_refuses_whole_batches_is_left_to_the_client(
+    broker: TlsKafkaBroker, stranger: Authority, many: list[bytes], wrong: str
+) -> None:
+    servers, options = reach(broker, "login")
+    broken = {"password": {"sasl.password": "hunter2"}, "authority": {"ssl.ca.location": str(stranger.certificate)}}
+    security = find_security(make_connection(servers, options | broken[wrong]))
+    assert security is not None
+    connection = make_connection(servers, options)
+    reader = FetchReader(connection, security, ConfluentReader(connection))
+    found = [
+        value
+        for messages in reader.read(OffsetRange(TopicPart("many", 0), 0, 4_000, 20.0), (), 30.0)
+        for value in messages.values()
+    ]
+    assert found == many
 
 
 @pytest.mark.parametrize(

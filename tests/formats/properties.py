@@ -25,6 +25,7 @@ from anabranch.connectors.kafka.json_values import JsonValues
 from anabranch.connectors.kafka.messages import Messages, join_values
 from anabranch.connectors.kafka.protobuf_values import ProtobufValues, load_message
 from anabranch.connectors.kafka.protobuf_values import columns_of as protobuf_columns
+from anabranch.connectors.kafka.securing import IN_THE_CLEAR
 from anabranch.connectors.kafka.values import Decoded
 from anabranch.connectors.value_encoders import AvroEncoder
 from anabranch.errors import SinkError
@@ -61,7 +62,7 @@ class _NoClient:
 
 def read_batches(records: bytes, first: int, last: int) -> list[tuple[int, bytes]] | None:
     """Return (offset, value) of an answer's messages, None if they are left to the client."""
-    reader = FetchReader(make_connection("127.0.0.1:9", None), _NoClient())
+    reader = FetchReader(make_connection("127.0.0.1:9", None), IN_THE_CLEAR, _NoClient())
     part = TopicPart("t", 0)
     try:
         with patch.object(fetching, "FEWEST_RECORDS_A_BATCH", 0):

@@ -11,6 +11,7 @@ from anabranch.connectors.kafka.consuming import ConfluentReader, OffsetRange
 from anabranch.connectors.kafka.fetching import FetchReader
 from anabranch.connectors.kafka.librdkafka import load_librdkafka
 from anabranch.connectors.kafka.native import NativeReader
+from anabranch.connectors.kafka.securing import IN_THE_CLEAR
 from servers.kafka import KafkaBroker
 
 
@@ -49,7 +50,7 @@ def check_readers(kafka: KafkaBroker, part: TopicPart, chance: random.Random) ->
     write_by_chance(kafka, part, chance)
     connection = make_connection(kafka.servers, None)
     native = NativeReader(connection, load_librdkafka())
-    readers = [ConfluentReader(connection), native, FetchReader(connection, native)]
+    readers = [ConfluentReader(connection), native, FetchReader(connection, IN_THE_CLEAR, native)]
     end = LiveCluster(connection).ends([part])[part]
     for _ in range(4):
         first = chance.randrange(end)

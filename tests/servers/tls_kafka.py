@@ -18,9 +18,16 @@ ssl.keystore.location={keys}
 ssl.truststore.type=PEM
 ssl.truststore.location={trusted}
 listener.name.mutual.ssl.client.auth=required
+listener.name.login.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
+listener.name.login.scram-sha-256.sasl.jaas.config={scram}
+listener.name.login.scram-sha-512.sasl.jaas.config={scram}
+listener.name.login.scram-sha-512.connections.max.reauth.ms={short_login_ms}
 listener.name.login.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
 user_{user}="{password}";
 """
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+SHORT_LOGIN_SECONDS = 1.5
+"""How long a login by SCRAM-SHA-512 holds; others hold for ever."""
 
 
 @dataclass
@@ -56,7 +63,21 @@ class TlsKafkaBroker(KafkaBroker):
             trusted=self.trusted,
             user=SASL_USER,
             password=SASL_PASSWORD,
+            scram=_SCRAM,
+            short_login_ms=int(1_000 * SHORT_LOGIN_SECONDS),
         )
+
+    def let_in_by_scram(self) -> None:
+        """Make ``SASL_USER`` known with ``SASL_PASSWORD`` to both kinds of SCRAM."""
+        from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+        # Kept while it answers: a client that is gone never does.
+        admin = self.admin()
+        # One after the other: a broker takes one change of a user at a time.
+        for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            secret = ScramCredentialInfo(kind, 4096)
+            entry = UserScramCredentialUpsertion(SASL_USER, secret, SASL_PASSWORD.encode())
+            admin.alter_user_scram_credentials([entry])[SASL_USER].result(90)
 
     def mutual_options(self) -> dict[str, str]:
         """Return options of a client that shows a certificate."""
@@ -67,12 +88,12 @@ class TlsKafkaBroker(KafkaBroker):
             "ssl.key.location": str(self.folder / "certificates" / "client.key"),
         }
 
-    def login_options(self) -> dict[str, str]:
+    def login_options(self, mechanism: str = "PLAIN") -> dict[str, str]:
         """Return options of a client that logs in."""
         return {
             "security.protocol": "SASL_SSL",
             "ssl.ca.location": str(self.trusted),
-            "sasl.mechanism": "PLAIN",
+            "sasl.mechanism": mechanism,
             "sasl.username": SASL_USER,
             "sasl.password": SASL_PASSWORD,
         }

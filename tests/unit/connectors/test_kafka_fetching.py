@@ -13,8 +13,9 @@ import pytest
 from anabranch.connectors.kafka.cluster import TopicPart
 from anabranch.connectors.kafka.connection import make_connection
 from anabranch.connectors.kafka.consuming import ConfluentReader, OffsetRange
-from anabranch.connectors.kafka.fetching import FetchReader, is_plain
+from anabranch.connectors.kafka.fetching import FetchReader
 from anabranch.connectors.kafka.messages import Messages
+from anabranch.connectors.kafka.securing import IN_THE_CLEAR, find_security
 from formats.topics import check_readers
 from servers.kafka import KafkaBroker
 
@@ -59,7 +60,7 @@ def fetch(
     kafka: KafkaBroker, part: TopicPart, first: int, last: int, reader: FetchReader | None = None
 ) -> tuple[list[bytes], list[int], NotedReader]:
     client = NotedReader(kafka)
-    reader = reader or FetchReader(make_connection(kafka.servers, None), client)
+    reader = reader or FetchReader(make_connection(kafka.servers, None), IN_THE_CLEAR, client)
     found = list(reader.read(OffsetRange(part, first, last, 40.0), (), 30.0))
     values = [value for messages in found for value in messages.values()]
     offsets = np.concatenate([messages.offsets for messages in found]).tolist() if found else []
@@ -81,7 +82,7 @@ def test_ranges_follow_each_other_over_one_connection(kafka: KafkaBroker, part: 
     values = make_values()
     write(kafka, part, values)
     client = NotedReader(kafka)
-    reader = FetchReader(make_connection(kafka.servers, None), client)
+    reader = FetchReader(make_connection(kafka.servers, None), IN_THE_CLEAR, client)
     found = [
         value
         for first in range(0, ROWS, 1_111)
@@ -150,7 +151,7 @@ def test_offsets_that_are_gone_and_brokers_that_are_away_are_left_to_the_client(
     values = make_values(4_000)
     write(own_kafka, part, values)
     client = NotedReader(own_kafka)
-    reader = FetchReader(make_connection(own_kafka.servers, None), client)
+    reader = FetchReader(make_connection(own_kafka.servers, None), IN_THE_CLEAR, client)
     assert fetch(own_kafka, part, 0, 2_000, reader)[0] == values[:2_000]
     own_kafka.stop()
     own_kafka.start()
@@ -161,9 +162,35 @@ def test_offsets_that_are_gone_and_brokers_that_are_away_are_left_to_the_client(
         fetch(own_kafka, part, 500, 4_000, reader)
 
 
-def test_secured_connections_are_not_for_it() -> None:
-    assert is_plain(make_connection("host:9092", {"fetch.wait.max.ms": 5}))
-    assert not is_plain(make_connection("host:9092", {"security.protocol": "SASL_SSL"}))
+@pytest.mark.parametrize(
+    ("options", "over_tls", "mechanism"),
+    [
+        ({"fetch.wait.max.ms": 5}, False, None),
+        ({"security.protocol": "SSL", "ssl.ca.location": "authority.pem"}, True, None),
+        ({"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN", "sasl.username": "u"}, True, "PLAIN"),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "SCRAM-SHA-512"}, False, "SCRAM-SHA-512"),
+    ],
+)
+def test_usual_ways_to_log_in_are_spoken(options: dict[str, Any], over_tls: bool, mechanism: str | None) -> None:
+    security = find_security(make_connection("host:9092", options))
+    assert security is not None
+    assert (security.over_tls, security.mechanism) == (over_tls, mechanism)
+    assert "sasl" not in repr(security) and "ssl." not in repr(security)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"security.protocol": "SASL_SSL"},
+        {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"},
+        {"security.protocol": "SSL", "ssl.crl.location": "revoked.pem"},
+        {"security.protocol": "SSL", "ssl.cipher.suites": "DEFAULT"},
+        {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "enable.sasl.oauthbearer.unsecure.jwt": "true"},
+        {"client.rack": "here"},
+    ],
+)
+def test_unusual_ways_to_log_in_are_left_to_the_client(options: dict[str, Any]) -> None:
+    assert find_security(make_connection("host:9092", options)) is None
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -19,6 +19,7 @@ import pytest
 from anabranch.connectors.kafka import consuming, reading, remade_topics
 from anabranch.connectors.kafka import kafka as read_kafka
 from anabranch.connectors.kafka import planner as planner_module
+from anabranch.connectors.kafka.securing import IN_THE_CLEAR
 from anabranch.errors import FlowError, SourceError
 from servers.kafka import SASL_PASSWORD, SASL_USER, KafkaBroker
 
@@ -43,7 +44,7 @@ def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     monkeypatch.setattr(reading, "WORTH_COMPILED_CODE_MESSAGES", smallest)
     monkeypatch.setattr(reading, "_idle_readers", {})
     if request.param == "by compiled code":
-        monkeypatch.setattr(reading, "is_plain", lambda connection: False)
+        monkeypatch.setattr(reading, "find_security", lambda connection: None)
     return str(request.param)
 
 
@@ -311,10 +312,10 @@ def test_a_batch_that_is_damaged_on_the_disk_of_a_broker_gives_no_messages(
     held[held.index(b'{"n": 250}') + 6] ^= 1
     log.write_bytes(held)
     own_kafka.start()
-    for smallest, is_plain in ((1_000_000_000, False), (0, False), (0, True)):
+    for smallest, security in ((1_000_000_000, None), (0, None), (0, IN_THE_CLEAR)):
         monkeypatch.setattr(reading, "WORTH_COMPILED_CODE_MESSAGES", smallest)
         monkeypatch.setattr(reading, "_idle_readers", {})
-        monkeypatch.setattr(reading, "is_plain", lambda connection, answer=is_plain: answer)
+        monkeypatch.setattr(reading, "find_security", lambda connection, answer=security: answer)
         with pytest.raises(SourceError, match=r"topic worn, partition 0: messages at or behind offset \d+ are damaged"):
             read_splits(source, splits)
     # As the error says.

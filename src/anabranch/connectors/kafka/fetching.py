@@ -2,7 +2,7 @@
 
 A client hands out messages one by one, and making, passing on and freeing each costs more than parsing it. Here the
 batches come as the broker keeps them, are decompressed as a whole, and their values are found by compiled code and stay
-where they are: a third of the time. It is a short cut for the common case alone. Whatever is not common (security,
+where they are: a third of the time. It is a short cut for the common case alone. Whatever is not common (Kerberos,
 transactions that were aborted, tombstones, small batches, an error, a broker that does not answer) is left to the
 client, from that offset on.
 """
@@ -10,7 +10,6 @@ client, from that offset on.
 from __future__ import annotations
 
 import logging
-import socket
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from anabranch.connectors.kafka.cluster import TopicPart
 from anabranch.connectors.kafka.connection import REQUEST_SECONDS, KafkaConnection
 from anabranch.connectors.kafka.consuming import OffsetRange
 from anabranch.connectors.kafka.messages import Messages, ScatteredValues
+from anabranch.connectors.kafka.securing import BrokerConnection, Security, encode_request
 
 FETCH_BYTES = 4 * 1024 * 1024
 FEWEST_RECORDS_A_BATCH = 100
@@ -34,7 +34,6 @@ _MOST_EMPTY_ANSWERS = 3
 _MOST_FAILURES = 5
 """After so many, trying again costs more than it brings."""
 _FETCH, _FETCH_VERSION = 1, 11
-_CLIENT = b"anabranch"
 _BATCH_HEAD = struct.Struct(">qiibIhiqqqhii")
 """Base offset, length, leader epoch, magic, checksum, attributes, last offset delta, times, producer …, count."""
 _LENGTH_BEFORE = 12
@@ -46,7 +45,6 @@ _COMPRESSION, _CONTROL = 0x07, 0x20
 _CODECS = {1: "gzip", 3: "lz4", 4: "zstd"}
 _USUAL_RATIO, _HIGHEST_RATIO = 4, 64
 """Of unpacked to packed bytes. Where more comes out, twice as much room is made from then on."""
-_SECURITY_OPTIONS = ("security.protocol", "sasl.mechanism", "sasl.mechanisms", "client.rack", "broker.address.family")
 
 logger = logging.getLogger("anabranch")
 
@@ -80,22 +78,18 @@ class Batch:
         return self.checked[_BATCH_HEAD.size - _UNCHECKED_BYTES :]
 
 
-def is_plain(connection: KafkaConnection) -> bool:
-    """Say whether brokers can be talked to without security."""
-    return not any(name in _SECURITY_OPTIONS for name, _ in connection.options)
-
-
 class FetchReader:
     """Reads batches from the partition's leader over a connection of its own, one request ahead of what is read."""
 
-    def __init__(self, connection: KafkaConnection, client: RangeReader) -> None:
+    def __init__(self, connection: KafkaConnection, security: Security, client: RangeReader) -> None:
         from anabranch.connectors.kafka import checksums, record_memory
 
         self._memory = record_memory
         self._checksum_of = checksums.checksum_of
         self._connection = connection
+        self._security = security
         self._client = client
-        self._socket: socket.socket | None = None
+        self._leader: BrokerConnection | None = None
         self._fetches: tuple[TopicPart, int] | None = None
         """What the request that is under way asks for."""
         self._leader_of: TopicPart | None = None
@@ -213,33 +207,18 @@ class FetchReader:
         """Ask for batches from an offset on, unless that is what was asked for."""
         if self._fetches == (part, offset):
             return
-        if self._fetches is not None or self._leader_of != part:
-            # What was asked for is not wanted any more, or another broker has it.
+        if self._fetches is not None or self._leader is None or self._leader_of != part or self._leader.has_expired:
+            # What was asked for is not wanted any more, another broker has it, or the login is over.
             self._close()
-            self._socket = socket.create_connection(self._find_leader(part), REQUEST_SECONDS)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._leader = self._security.connect(self._find_leader(part))
             self._leader_of = part
-        assert self._socket is not None
-        self._socket.sendall(encode_request(part, offset, self._connection.reads_committed))
+        self._leader.send(encode_fetch(part, offset, self._connection.reads_committed))
         self._fetches = (part, offset)
 
     def _receive(self) -> memoryview:
-        assert self._socket is not None
+        assert self._leader is not None
         self._fetches = None
-        answer = self._receive_bytes(int.from_bytes(self._receive_bytes(4), "big"))
-        return read_answer(answer)
-
-    def _receive_bytes(self, size: int) -> memoryview:
-        assert self._socket is not None
-        answer = np.empty(size, np.uint8).data
-        received = 0
-        while received < size:
-            count = self._socket.recv_into(answer[received:])
-            if not count:
-                msg = "the broker closed the connection"
-                raise OSError(msg)
-            received += count
-        return answer
+        return read_answer(self._leader.receive())
 
     def _find_leader(self, part: TopicPart) -> tuple[str, int]:
         if part not in self._leaders:
@@ -262,20 +241,19 @@ class FetchReader:
         return str(broker.host), int(broker.port)
 
     def _close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-        self._socket = self._fetches = self._leader_of = self._rest = None
+        if self._leader is not None:
+            self._leader.close()
+        self._leader = self._fetches = self._leader_of = self._rest = None
 
 
-def encode_request(part: TopicPart, offset: int, reads_committed: bool) -> bytes:
+def encode_fetch(part: TopicPart, offset: int, reads_committed: bool) -> bytes:
     """Return a request for batches of one partition, with its length before it."""
     topic = part.topic.encode()
-    body = struct.pack(">hhih", _FETCH, _FETCH_VERSION, 1, len(_CLIENT)) + _CLIENT
-    body += struct.pack(">iiiibii", -1, _WAIT_MS, 1, FETCH_BYTES, int(reads_committed), 0, -1)
+    body = struct.pack(">iiiibii", -1, _WAIT_MS, 1, FETCH_BYTES, int(reads_committed), 0, -1)
     body += struct.pack(">ih", 1, len(topic)) + topic
     body += struct.pack(">iiiqqi", 1, part.number, -1, offset, -1, FETCH_BYTES)
     body += struct.pack(">ih", 0, 0)
-    return struct.pack(">i", len(body)) + body
+    return encode_request(_FETCH, _FETCH_VERSION, body)
 
 
 def read_answer(answer: memoryview) -> memoryview:

@@ -15,11 +15,12 @@ import polars as pl
 from anabranch.connectors.kafka.cluster import TopicPart
 from anabranch.connectors.kafka.connection import KafkaConnection
 from anabranch.connectors.kafka.consuming import ConfluentReader, OffsetRange, RangeReader, lost_offsets
-from anabranch.connectors.kafka.fetching import FetchReader, is_plain
+from anabranch.connectors.kafka.fetching import FetchReader
 from anabranch.connectors.kafka.librdkafka import load_librdkafka
 from anabranch.connectors.kafka.messages import METADATA_TYPES, Messages
 from anabranch.connectors.kafka.native import METADATA, NativeReader
 from anabranch.connectors.kafka.remade_topics import was_remade
+from anabranch.connectors.kafka.securing import find_security
 from anabranch.connectors.kafka.values import ValueFormat
 from anabranch.connectors.rejects import shorten_raw
 from anabranch.model import ReadOutcome, Split
@@ -152,8 +153,9 @@ def _borrow_reader(connection: KafkaConnection, wanted: OffsetRange, include: Co
         reader = ConfluentReader(connection)
     else:
         reader = NativeReader(connection, library)
-        if is_plain(connection):
-            reader = FetchReader(connection, reader)
+        security = find_security(connection)
+        if security is not None:
+            reader = FetchReader(connection, security, reader)
     try:
         yield reader
     finally:
