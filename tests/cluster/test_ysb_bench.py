@@ -12,14 +12,14 @@ from rich.console import Console
 from anabranch.bench import BenchOptions, ysb
 from anabranch.bench.servers.jars import ServerMissing
 from anabranch.bench.ysb_events import CHUNK_ROWS
-from anabranch.bench.ysb_figures import CATCH_UP, SUSTAINED
+from anabranch.bench.ysb_figures import SECURED, SUSTAINED
 from quick_jvm import SPARK_ENVIRONMENT
 from servers.programs import skip_or_fail
 
 QUICK = ysb.Sustained(rate=2_000, warm_up_seconds=14.0, measured_seconds=12.0, tail_seconds=6.0)
 
 
-@pytest.mark.parametrize("mode", [CATCH_UP, SUSTAINED])
+@pytest.mark.parametrize("mode", [SECURED, SUSTAINED])
 def test_a_short_bench_gives_right_answers(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ysb, "SHORT_SUSTAINED", QUICK)
     for name, value in SPARK_ENVIRONMENT.items():

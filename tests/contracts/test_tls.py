@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from anabranch.bench.servers.certificates import Authority, SignedKey
 from anabranch.connectors import kafka as read_kafka
 from anabranch.connectors import kafka_topic, mariadb, postgres, redis_hashes
 from anabranch.connectors.kafka.cluster import TopicPart
@@ -23,7 +24,6 @@ from anabranch.connectors.kafka.securing import find_security
 from anabranch.errors import SinkError, SourceError
 from anabranch.model import Split
 from contracts.database_sinks import SCHEMA, Stage, context, make_rows, read_committed
-from servers.certificates import Authority, SignedKey
 from servers.kafka import SASL_PASSWORD
 from servers.mariadb import MariadbServer
 from servers.postgres import PostgresServer

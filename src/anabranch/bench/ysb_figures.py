@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from anabranch.bench.answers import AnswerCheck
 from anabranch.bench.ysb_answers import Latency
 
 OURS, FLINK, SPARK = "anabranch", "flink", "spark"
-CATCH_UP, SUSTAINED = "catch-up", "sustained"
+CATCH_UP, SECURED, SUSTAINED = "catch-up", "catch-up over TLS", "sustained"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +41,43 @@ def compute_figures(runs: Sequence[YsbRun], rows: int) -> dict[str, float]:
     """
     figures: dict[str, float] = {"answers_equal": int(bool(runs) and all(run.answer.equal for run in runs))}
     figures["rows"] = rows
-    found = {(run.system, run.mode): run for run in runs}
-    ours = found.get((OURS, CATCH_UP))
-    if ours is not None and ours.batch_seconds is not None:
-        figures["batch_seconds"] = ours.batch_seconds
+    batches = [run.batch_seconds for run in runs if (run.system, run.mode) == (OURS, CATCH_UP)]
+    if any(seconds is not None for seconds in batches):
+        figures["batch_seconds"] = max(seconds for seconds in batches if seconds is not None)
     if not figures["answers_equal"]:
         return figures
     candidates: dict[str, float | None] = {}
-    own_rate = ours.rows_per_second if ours is not None else None
-    for peer in (FLINK, SPARK):
-        run = found.get((peer, CATCH_UP))
-        rate = run.rows_per_second if run is not None else None
-        candidates[f"x_{peer}"] = own_rate / rate if own_rate and rate else None
-        candidates[f"{peer}_rows_per_second"] = rate
-    candidates["rows_per_second"] = own_rate
+    for mode, prefix in ((CATCH_UP, ""), (SECURED, "secured_")):
+        candidates[f"{prefix}rows_per_second"] = find_rate(runs, OURS, mode)
+        for peer in (FLINK, SPARK):
+            candidates[f"{prefix}{peer}_rows_per_second"] = find_rate(runs, peer, mode)
+            ratios = compare(runs, peer, mode)
+            if ratios:
+                candidates[f"{prefix}x_{peer}"] = median(ratios)
+            if len(ratios) > 1:
+                candidates[f"{prefix}x_{peer}_lowest"] = min(ratios)
+                candidates[f"{prefix}x_{peer}_highest"] = max(ratios)
+    latencies = {run.system: run.latency for run in runs if run.mode == SUSTAINED and run.latency is not None}
     for system, prefix in ((OURS, ""), (FLINK, "flink_"), (SPARK, "spark_")):
-        run = found.get((system, SUSTAINED))
-        if run is not None and run.latency is not None:
-            candidates[f"{prefix}p50_ms"] = run.latency.p50_ms
-            candidates[f"{prefix}p99_ms"] = run.latency.p99_ms
+        if system in latencies:
+            candidates[f"{prefix}p50_ms"] = latencies[system].p50_ms
+            candidates[f"{prefix}p99_ms"] = latencies[system].p99_ms
+    if OURS in latencies and FLINK in latencies:
+        candidates["ysb_p50_over_flink"] = latencies[OURS].p50_ms / latencies[FLINK].p50_ms
     return figures | {name: value for name, value in candidates.items() if value is not None}
+
+
+def find_rate(runs: Sequence[YsbRun], system: str, mode: str) -> float | None:
+    """Return the median rate of a system's runs in a mode."""
+    rates = _list_rates(runs, system, mode)
+    return median(rates) if rates else None
+
+
+def compare(runs: Sequence[YsbRun], peer: str, mode: str) -> list[float]:
+    """Return our rate over a peer's, for each time that both ran after each other."""
+    pairs = zip(_list_rates(runs, OURS, mode), _list_rates(runs, peer, mode), strict=False)
+    return [ours / theirs for ours, theirs in pairs]
+
+
+def _list_rates(runs: Sequence[YsbRun], system: str, mode: str) -> list[float]:
+    return [run.rows_per_second for run in runs if (run.system, run.mode) == (system, mode) and run.rows_per_second]

@@ -27,7 +27,7 @@ from anabranch.bench.ysb_events import (
     plan_rows,
     to_messages,
 )
-from anabranch.bench.ysb_figures import CATCH_UP, FLINK, OURS, SPARK, SUSTAINED, YsbRun, compute_figures
+from anabranch.bench.ysb_figures import CATCH_UP, FLINK, OURS, SECURED, SPARK, SUSTAINED, YsbRun, compute_figures
 from anabranch.bench.ysb_redis import CampaignWindows, fill_redis, open_redis, read_windows, write_windows
 from anabranch.bench.ysb_report import YsbReport, print_report
 from anabranch.errors import SinkError
@@ -106,11 +106,25 @@ def test_figures_compare_with_each_peer_and_show_latencies() -> None:
     assert figures["x_flink"] == pytest.approx(3.0)
     assert figures["x_spark"] == pytest.approx(2.0)
     assert (figures["p50_ms"], figures["p99_ms"], figures["flink_p99_ms"]) == (10.0, 20.0, 20.0)
+    assert figures["ysb_p50_over_flink"] == 1.0
     text = StringIO()
     report = YsbReport(workload={}, figures=figures, runs=runs, seed=7)
     print_report(report, Console(file=text, width=80))
     assert "Answers equal" in text.getvalue() and "…" not in text.getvalue()
     assert "3.00" in text.getvalue()
+
+
+def test_systems_that_took_turns_are_compared_turn_by_turn() -> None:
+    rates = [(6e5, 2e5), (9e5, 4.5e5), (4e5, 1e5)]
+    runs = [run_of(OURS, SECURED, ours) for ours, _ in rates] + [run_of(FLINK, SECURED, flink) for _, flink in rates]
+    figures = compute_figures(runs, 1_000)
+    assert (figures["secured_x_flink_lowest"], figures["secured_x_flink"], figures["secured_x_flink_highest"]) == (
+        pytest.approx(2.0),
+        pytest.approx(3.0),
+        pytest.approx(4.0),
+    )
+    assert (figures["secured_rows_per_second"], figures["secured_flink_rows_per_second"]) == (6e5, 2e5)
+    assert "x_flink" not in figures
 
 
 def test_a_wrong_answer_leaves_no_claim() -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 def main() -> None:
     """Run the query and write samples, batches and settings as JSON."""
     given = read_options(
+        {"login": "{}"},
         servers=str,
         topic=str,
         redis=str,
@@ -80,6 +81,7 @@ def _count_views(spark: SparkSession, given: Any) -> DataFrame:
         .option("kafka.max.partition.fetch.bytes", "10485760")
         .option("kafka.max.poll.records", "5000")
         .option("kafka.check.crcs", "false")
+        .options(**{f"kafka.{name}": value for name, value in json.loads(given.login).items()})
         .load()
         .select(
             F.from_json(F.col("value").cast("string"), "ad_id string, event_type string, event_time string").alias("e")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+
 import polars as pl
 
 import anabranch as ab
@@ -10,11 +13,19 @@ from anabranch.bench.peers.our_outcome import CommitClock, describe_batch, write
 from anabranch.bench.ysb_redis import CampaignWindows
 
 
-def build_flow(servers: str, topic: str, redis_url: str, max_rows: int, delay_ms: int, window_ms: int) -> ab.Flow:
+def build_flow(
+    servers: str,
+    topic: str,
+    redis_url: str,
+    max_rows: int,
+    delay_ms: int,
+    window_ms: int,
+    login: Mapping[str, str] | None = None,
+) -> ab.Flow:
     """Return the flow: views of each campaign in each window."""
     # The other four of an event's seven fields are not declared, and so not read.
     schema = {"ad_id": pl.String, "event_type": pl.String, "event_time": pl.Datetime("ms")}
-    events = ab.kafka(servers, topic, schema=schema, start="earliest", max_rows=max_rows, max_bytes=None)
+    events = ab.kafka(servers, topic, schema=schema, start="earliest", max_rows=max_rows, max_bytes=None, options=login)
     flow = ab.Flow("ysb")
     (
         flow.read(events)
@@ -34,6 +45,7 @@ def build_flow(servers: str, topic: str, redis_url: str, max_rows: int, delay_ms
 def main() -> None:
     """Run the flow and write samples and batches as JSON."""
     given = read_options(
+        {"login": "{}"},
         servers=str,
         topic=str,
         redis=str,
@@ -45,7 +57,8 @@ def main() -> None:
         seconds=float,
     )
 
-    flow = build_flow(given.servers, given.topic, given.redis, given.max_rows, given.delay_ms, given.window_ms)
+    login = json.loads(given.login)
+    flow = build_flow(given.servers, given.topic, given.redis, given.max_rows, given.delay_ms, given.window_ms, login)
     spark = ab.local_session(master=f"local[{given.slots}]", memory=given.memory)
     clock = CommitClock()
     if given.seconds > 0:

@@ -1,4 +1,4 @@
-"""Certificates of the tests' own, made by ``openssl``."""
+"""Certificates for servers on loopback, made by ``openssl``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from anabranch.bench.servers.processes import find_program
+from anabranch.bench.servers.processes import ServerError, find_program
 
 _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
@@ -51,4 +51,6 @@ def _openssl(*arguments: str) -> None:
     done = subprocess.run(
         [find_program(["openssl"], [], "openssl"), *arguments], capture_output=True, text=True, check=False, timeout=60
     )
-    assert done.returncode == 0, f"openssl {arguments[0]} failed:\n{done.stderr}"
+    if done.returncode != 0:
+        msg = f"openssl {arguments[0]} failed:\n{done.stderr}"
+        raise ServerError(msg)
