@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 
@@ -26,12 +27,13 @@ def balance_buckets(
     *,
     table: RoutingTable | None = None,
     smallest_gain: float = SMALLEST_GAIN,
+    closed: Sequence[int] = (),
     clock: Clock | None = None,
 ) -> Plan:
     """Move the busiest slot's hottest bucket to the idlest slot, again and again, while that gains enough.
 
     A bucket hotter than the gap stays put: moving it only moves the hot spot, so splitting its keys is left to
-    ``plan_mnrt``. The routing table stays as it is.
+    ``plan_mnrt``. The routing table stays as it is. Slots that are ``closed`` give all away.
     """
     started = clock() if clock else 0.0
     count = goal.slots_in_all
@@ -41,12 +43,12 @@ def balance_buckets(
         settled[: len(loads.settled)] = loads.settled
     owners = loads.slots_of
     before = settled + sum_by(owners, loads.loads, count)
-    means = goal.find_means(float(before.sum()))
+    means = _share_out(goal, float(before.sum()), closed)
     dealing = _Dealing(before.copy(), means, owners, loads.loads)
-    dealing.offload(range(goal.slots_later, goal.slots))
+    dealing.offload([*closed, *range(goal.slots_later, goal.slots)])
     dealing.balance(smallest_gain)
     after = settled + sum_by(dealing.owners, loads.loads, count)
-    moves = _list_moves(loads, dealing.owners, goal)
+    moves = _list_moves(loads, dealing.owners, goal, closed)
     limits = means * (1 + goal.tolerance)
     new_table = RoutingTable.empty() if table is None else table
     return Plan(
@@ -66,6 +68,15 @@ def balance_buckets(
         ),
         shortfall=_describe_shortfall(after, means, limits),
     )
+
+
+def _share_out(goal: Goal, load: float, closed: Sequence[int]) -> NDArray[np.float64]:
+    """Return each slot's fair share of a load; 0 for slots that are closed."""
+    if not closed:
+        return goal.find_means(load)
+    means = goal.find_means(1.0)
+    means[list(closed)] = 0.0
+    return means * (load / float(means.sum()))
 
 
 def _check_slots(loads: BucketLoads, goal: Goal) -> None:
@@ -94,17 +105,18 @@ class _Dealing:
     def __post_init__(self) -> None:
         self.owners = self.owners.copy()
 
-    def offload(self, removed: range) -> None:
+    def offload(self, removed: Sequence[int]) -> None:
         """Empty the slots that are removed, hottest buckets first, each into the slot that is then idlest."""
-        homeless = np.flatnonzero(np.isin(self.owners, np.array(removed)))
+        homeless = np.flatnonzero(np.isin(self.owners, np.array(removed, np.int64)))
         stays = self.means > 0
+        left = np.setdiff1d(np.arange(len(self.means)), np.array(removed, np.int64))
         # Hottest first, ties by number: equal inputs must give equal plans.
         for bucket in homeless[np.argsort(-self.bucket_loads[homeless], kind="stable")].tolist():
             later = self.slot_loads + self.bucket_loads[bucket]
             relative = np.full(len(later), np.inf)
             relative[stays] = later[stays] / self.means[stays]
             # Without any load, all slots are alike, and the first with a fair share need not exist.
-            target = int(np.argmin(relative)) if stays.any() else bucket % removed.start
+            target = int(np.argmin(relative)) if stays.any() else int(left[bucket % len(left)])
             self._move(bucket, target)
 
     def balance(self, smallest_gain: float) -> None:
@@ -161,10 +173,11 @@ class _Dealing:
         self.owners[bucket] = target
 
 
-def _list_moves(loads: BucketLoads, owners: NDArray[np.int32], goal: Goal) -> Moves:
+def _list_moves(loads: BucketLoads, owners: NDArray[np.int32], goal: Goal, closed: Sequence[int]) -> Moves:
     before = loads.slots_of
     moved = np.flatnonzero(before != owners)
     reasons = np.where(before[moved] >= goal.slots_later, MoveReason.SLOT_REMOVED, MoveReason.NARROWS_GAP)
+    reasons = np.where(np.isin(before[moved], np.array(closed, np.int64)), MoveReason.MAKES_ROOM, reasons)
     return Moves(
         "bucket",
         moved.astype(np.uint64),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from anabranch.model.balance import OversizedChoice
 from anabranch.model.loads import LoadError
 
 ROUNDING = 1e-9
@@ -26,6 +27,8 @@ class Goal:
     """The number of slots once the plan is carried out; as many as now when it is not given."""
     powers: tuple[float, ...] | None = None
     """What each slot can do, by slot after the plan; all the same when it is not given."""
+    oversized: OversizedChoice = "fill"
+    """Where a key goes that no slot can hold: it *fills* the gaps of all, or has as few slots as will do *alone*."""
 
     def __post_init__(self) -> None:
         if self.slots < 1 or (self.slots_after is not None and self.slots_after < 1):

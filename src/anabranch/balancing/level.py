@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,9 +12,10 @@ from anabranch.balancing.buckets import balance_buckets
 from anabranch.balancing.columns import sum_by
 from anabranch.balancing.goals import ROUNDING, Goal
 from anabranch.balancing.outcome import Change, Clock, make_plan
+from anabranch.balancing.own_slots import find_own_slots, place_in_own_slots
 from anabranch.balancing.registry import find_planner
 from anabranch.model.loads import BucketLoads, KeyLoads, LoadError, locate_parts
-from anabranch.model.moves import Plan, find_imbalance
+from anabranch.model.moves import Plan, PlanCosts, find_imbalance
 from anabranch.model.routes import BucketMap, RoutingTable
 
 BUCKETS_ONLY = "balance-load"
@@ -62,6 +64,8 @@ class LevelPlan:
     """None where buckets stay; watched keys that follow their bucket are its business."""
     key_plan: Plan
     loads_before: NDArray[np.float64]
+    costs: PlanCosts
+    """Of buckets and keys together."""
 
     @property
     def loads_after(self) -> NDArray[np.float64]:
@@ -100,19 +104,53 @@ def plan_level(
 ) -> LevelPlan:
     """Let the named planner place the watched keys around the rest; move buckets only where that is not enough.
 
-    Buckets move when slots come or go, or when keys alone cannot reach the goal. They are then evened out without
-    their watched keys, which follow their buckets and are placed last. A plan that misses the limits and makes it worse
-    is dropped.
+    Buckets move when slots come or go, when a key is to have slots to itself, or when keys alone cannot reach the goal.
+    They are then evened out without their watched keys, which follow their buckets and are placed last. A plan that
+    misses the limits and makes it worse is dropped.
     """
+    started = clock() if clock else 0.0
     rest = loads.find_rest()
+    own: dict[int, tuple[int, ...]] = {}
+    plan = None
     if planner != BUCKETS_ONLY:
-        plan_keys = find_planner(planner, also=(BUCKETS_ONLY,)).plan
-        if goal.slots_later == goal.slots:
-            alone = plan_keys(_around(loads.keys, rest, goal), table, goal, clock=clock)
-            if alone.meets_limits:
-                return LevelPlan(rest.buckets, alone.table, None, alone, alone.loads_before)
+        splits_keys = find_planner(planner, also=(BUCKETS_ONLY,)).splits_keys
+        own = find_own_slots(loads.keys, rest, table, goal, splits_keys=splits_keys)
+        if goal.slots_later == goal.slots and not _has_load(rest, own):
+            plan = _plan_keys_alone(planner, loads, rest, table, goal)
+    if plan is None:
+        plan = _plan_buckets_first(planner, loads, rest, table, goal, own)
+    moved_bytes = _find_moved_bytes(loads, rest, table, plan)
+    seconds = clock() - started if clock else None
+    return replace(plan, costs=replace(plan.costs, planning_seconds=seconds, moved_bytes=moved_bytes))
+
+
+def _has_load(rest: BucketLoads, own: Mapping[int, tuple[int, ...]]) -> bool:
+    """Say whether buckets are in the way of keys that are to have slots to themselves."""
+    closed = [slot for slots in own.values() for slot in slots]
+    return bool((rest.loads[np.isin(rest.slots_of, closed)] > 0).any())
+
+
+def _plan_keys_alone(
+    planner: str, loads: LevelLoads, rest: BucketLoads, table: RoutingTable, goal: Goal
+) -> LevelPlan | None:
+    """Return the plan that leaves buckets where they are, if it reaches the goal."""
+    alone = find_planner(planner).plan(_around(loads.keys, rest, goal), table, goal)
+    if not alone.meets_limits:
+        return None
+    return LevelPlan(rest.buckets, alone.table, None, alone, alone.loads_before, alone.costs)
+
+
+def _plan_buckets_first(
+    planner: str,
+    loads: LevelLoads,
+    rest: BucketLoads,
+    table: RoutingTable,
+    goal: Goal,
+    own: Mapping[int, tuple[int, ...]],
+) -> LevelPlan:
+    closed = sorted(slot for slots in own.values() for slot in slots)
     bucket_plan = balance_buckets(
-        _keep_settled(loads, rest, table, goal) if planner == BUCKETS_ONLY else rest, goal, table=table, clock=clock
+        _keep_settled(loads, rest, table, goal) if planner == BUCKETS_ONLY else rest, goal, table=table, closed=closed
     )
     bucket_map = bucket_plan.bucket_map or rest.buckets
     moved = replace(rest, buckets=bucket_map)
@@ -121,17 +159,36 @@ def plan_level(
     key_goal = replace(goal, slots=goal.slots_in_all, slots_after=goal.slots_later)
     keys = _around(replace(loads.keys, homes=owners[loads.key_buckets]), moved, goal)
     if planner == BUCKETS_ONLY:
-        key_plan = make_plan(BUCKETS_ONLY, lambda _: Change.nothing(), keys, table, key_goal, clock)
+        key_plan = make_plan(BUCKETS_ONLY, lambda _: Change.nothing(), keys, table, key_goal, None)
     else:
-        key_plan = plan_keys(keys, table, key_goal, clock=clock)
+        key_plan = find_planner(planner).plan(keys, place_in_own_slots(table, own), key_goal)
     before = _find_loads(loads, rest, table, goal)
-    made = LevelPlan(bucket_map, key_plan.table, bucket_plan, key_plan, before)
+    made = LevelPlan(bucket_map, key_plan.table, bucket_plan, key_plan, before, key_plan.costs)
     stays = goal.slots_later == goal.slots
     if stays and made.shortfall and made.imbalance_after > made.imbalance_before * (1 + ROUNDING):
         still = _around(loads.keys, rest, goal)
-        stay = make_plan(planner, lambda _: Change.nothing(), still, table, goal, clock)
-        return LevelPlan(rest.buckets, stay.table, None, stay, before)
+        stay = make_plan(planner, lambda _: Change.nothing(), still, table, goal, None)
+        return LevelPlan(rest.buckets, stay.table, None, stay, before, stay.costs)
     return made
+
+
+def _find_moved_bytes(loads: LevelLoads, rest: BucketLoads, table: RoutingTable, plan: LevelPlan) -> float:
+    """Return the state that changes its slot: buckets, and the watched keys that go with them or their own way."""
+    owners = np.asarray(plan.bucket_map.slot_of, np.int32)
+    buckets = float(rest.state_bytes[rest.slots_of != owners].sum())
+    old, new = (
+        locate_parts(loads.keys, table),
+        locate_parts(replace(loads.keys, homes=owners[loads.key_buckets]), plan.table),
+    )
+    count = 1 + max(int(old.slots.max(initial=0)), int(new.slots.max(initial=0)))
+    pairs = [parts.key_rows * count + parts.slots for parts in (old, new)]
+    every = np.union1d(*pairs)
+    before, after = (
+        sum_by(np.searchsorted(every, pair), parts.shares, len(every))
+        for pair, parts in zip(pairs, (old, new), strict=True)
+    )
+    # A part stays as it is where its slot keeps some of the key: parts of results meet.
+    return buckets + float((np.where(after > 0, 0.0, before) * loads.keys.state_bytes[every // count]).sum())
 
 
 def _around(keys: KeyLoads, rest: BucketLoads, goal: Goal) -> KeyLoads:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
 
 from anabranch.balancing.goals import Goal
 from anabranch.balancing.loading import Loading, collect_items
@@ -25,15 +24,14 @@ def plan_mnrt(
     *,
     clock: Clock | None = None,
     whole_keys_a_split: int = WHOLE_KEYS_A_SPLIT,
-    oversized: Literal["fill", "alone"] = "fill",
 ) -> Plan:
     """Take from slots above the limit what merges a key, goes home or costs least, and place it as whole as can be.
 
     Merging comes before keeping whole, and keeping whole before splitting. A key that no slot can hold fills the
-    gaps of as many slots as it needs, and the keys that live there stay; ``alone`` gives it slots of its own, as few
-    as will do. That suits joins, which ask every slot of a key; the keys that must leave fill the routing table.
+    gaps of as many slots as it needs, and the keys that live there stay; where the goal has it ``alone``, it gets slots
+    of its own, as few as will do, and the keys that must leave fill the routing table.
     """
-    choose = partial(_choose, whole_keys_a_split=whole_keys_a_split, oversized_alone=oversized == "alone")
+    choose = partial(_choose, whole_keys_a_split=whole_keys_a_split, oversized_alone=goal.oversized == "alone")
     return make_plan("mnrt", choose, loads, table, goal, clock)
 
 

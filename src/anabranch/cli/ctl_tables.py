@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from anabranch.cli.formats import draw_bar, format_count
+from anabranch.cli.formats import draw_bar, format_bytes, format_count
 from anabranch.cli.tables import fits
 
 MOST_SLOTS_SHOWN = 32
@@ -122,6 +122,19 @@ def _draw_scores(scores: Mapping[str, Mapping[str, float]], current: str) -> Ite
     yield table
 
 
+def _describe_costs(costs: Mapping[str, Any] | None) -> str:
+    if costs is None:
+        return ""
+    facts = [
+        f"{format_count(costs['table_rows'])} rows of the routing table",
+        f"{format_bytes(costs['moved_bytes'])} of state",
+        f"{format_count(costs['split_load'])} rows a batch of split keys",
+    ]
+    if costs["planning_seconds"] is not None:
+        facts.insert(0, f"planned in {1000 * costs['planning_seconds']:.1f} ms")
+    return ", ".join(facts)
+
+
 def _draw_words(described: Mapping[str, Any]) -> Iterator[RenderableType]:
     settings = described.get("settings", {})
     away = {"moved": described.get("moved_keys", 0), "split": described.get("split_keys", 0)}
@@ -129,6 +142,7 @@ def _draw_words(described: Mapping[str, Any]) -> Iterator[RenderableType]:
         "keys": ", ".join(f"{format_count(count)} {how}" for how, count in away.items() if count),
         "settings": "  ".join(f"{name}={value}" for name, value in settings.items()),
         "last decision": described.get("last_decision"),
+        "its costs": _describe_costs(described.get("costs")),
         "next": described.get("pending"),
     }
     grid = Table.grid(padding=(0, 2))

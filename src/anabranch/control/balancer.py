@@ -25,6 +25,7 @@ from anabranch.control.moved_state import estimate_moved_bytes
 from anabranch.model import BucketMap, RouteError
 from anabranch.model.balance import AUTO, Balance, NamedStrategy, Routing
 from anabranch.model.loads import BucketLoads, KeyLoads, StateSizes
+from anabranch.model.moves import PlanCosts
 from anabranch.routing.bases import BucketRoute
 from anabranch.routing.hashing import buckets_of
 from anabranch.routing.keys import KeyBatch, KeySample
@@ -83,6 +84,8 @@ class Proposal:
     reason: str
     moved_bytes: float
     """State that has to move, as far as can be told beforehand."""
+    costs: PlanCosts | None = None
+    """What planning it took, and what it costs from then on; None of what people wish for."""
 
 
 @dataclass(slots=True)
@@ -92,6 +95,8 @@ class Balancer:
     routing: Routing
     clock: Clock | None = None
     last_reason: str = "no batch has been looked at"
+    last_costs: PlanCosts | None = None
+    """Of the last plan, carried out or not."""
     scores: Scores | None = None
     """What every strategy would have done with the last sample that was looked at."""
     _state: TriggerState | None = None
@@ -138,7 +143,12 @@ class Balancer:
             self._latest = _weigh(loads.sample, self.routing, routes.slots)
             self._remember(self._latest, routes.slots)
             loads = replace(loads, sample=self._latest)
-        goal = Goal(routes.slots, _AIM * balance.tolerance, powers=self.routing.powers_over(routes.slots))
+        goal = Goal(
+            routes.slots,
+            _AIM * balance.tolerance,
+            powers=self.routing.powers_over(routes.slots),
+            oversized=balance.oversized,
+        )
         reading = Reading(
             loads.batch,
             loads.now_seconds,
@@ -152,7 +162,9 @@ class Balancer:
         if not decision.go:
             self.last_reason = decision.reason
             return self._cool(loads, routes, goal)
+        started = self._now()
         proposal, expected = self._plan(loads, routes, goal)
+        proposal = self._with_costs(proposal, loads, started)
         verdict = decide_to_apply(balance.planning, self._state, reading, reading.imbalance, expected)
         self._state = verdict.state
         self.last_reason = f"{decision.reason}: {proposal.reason}; {verdict.reason}"
@@ -167,7 +179,7 @@ class Balancer:
         if loads is not None and loads.bucket_rows.any() and _can_be_planned(routes):
             balance = self.routing.balance or Balance()
             powers = self.routing.powers_over(slots)
-            goal = Goal(routes.slots, balance.tolerance, slots_after=slots, powers=powers)
+            goal = Goal(routes.slots, balance.tolerance, slots_after=slots, powers=powers, oversized=balance.oversized)
             # Who moves whole buckets only leaves keys of slots that go to their buckets.
             planned = routes.with_table(staying) if balance.planner == BUCKETS_ONLY else routes
             resized = _routes_of(self._plan_level(loads, planned, goal, balance.planner))
@@ -230,7 +242,7 @@ class Balancer:
             return Proposal(chosen, f"{self.routing.strategy} decides anew", moved_bytes), score.max_over_mean
         if _can_be_planned(routes):
             plan = self._plan_level(loads, routes, goal, balance.planner)
-            proposal = Proposal(_routes_of(plan), _describe(plan, balance.planner), _moved_bytes(plan))
+            proposal = Proposal(_routes_of(plan), _describe(plan, balance.planner), plan.costs.moved_bytes)
             if not plan.shortfall:
                 return proposal, plan.imbalance_after
             better = self._best_strategy(loads, plan.imbalance_after)
@@ -258,6 +270,7 @@ class Balancer:
         level = _level_loads(loads, routes)
         rest = level.find_rest()
         unlisted = np.bincount(rest.slots_of, rest.loads, minlength=goal.slots_in_all).astype(np.float64)
+        started = self._now()
         plan = plan_cooling(replace(level.keys, unlisted=unlisted), routes.table, goal, clock=self.clock)
         if not len(plan.moves):
             return None
@@ -265,7 +278,21 @@ class Balancer:
         merged = len(routes.table.split_keys()) - len(plan.table.split_keys())
         parts = _count(len(plan.moves), "part of a key that cooled goes back", "parts of keys that cooled go back")
         self.last_reason = f"{parts}; {_count(merged, 'key is', 'keys are')} whole again"
-        return Proposal(routes.with_table(plan.table), self.last_reason, plan.costs.moved_bytes)
+        proposal = Proposal(routes.with_table(plan.table), self.last_reason, plan.costs.moved_bytes)
+        return self._with_costs(proposal, loads, started)
+
+    def _now(self) -> float:
+        return self.clock() if self.clock is not None else 0.0
+
+    def _with_costs(self, proposal: Proposal, loads: OperatorLoads, started: float) -> Proposal:
+        """Return the proposal with what it costs: the time since planning began, and what its routes cost."""
+        seconds = None if self.clock is None else self.clock() - started
+        table, every_row = proposal.routes.table, float(loads.slot_rows.sum())
+        # A splitter shares out any key, so that results of all of them have to meet.
+        split_rows = sum(loads.hot_rows.get(key, 0.0) for key in table.split_keys().tolist())
+        split_load = split_rows if proposal.routes.splitter is None else every_row
+        self.last_costs = PlanCosts(seconds, len(table.keys), proposal.moved_bytes, split_load)
+        return replace(proposal, costs=self.last_costs)
 
     def _plan_level(self, loads: OperatorLoads, routes: Routes, goal: Goal, planner: str) -> LevelPlan:
         return plan_level(planner, _level_loads(loads, routes), routes.table, goal, clock=self.clock)
@@ -330,11 +357,6 @@ def _even_like(routes: Routes) -> BucketRoute:
     bucket_map = getattr(routes.base, "bucket_map", None)
     buckets = bucket_map.buckets if bucket_map is not None else 512
     return BucketRoute.even(routes.slots, max(buckets, routes.slots))
-
-
-def _moved_bytes(plan: LevelPlan) -> float:
-    buckets = plan.bucket_plan.costs.moved_bytes if plan.bucket_plan is not None else 0.0
-    return buckets + plan.key_plan.costs.moved_bytes
 
 
 def _describe(plan: LevelPlan, planner: str) -> str:

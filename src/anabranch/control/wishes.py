@@ -18,7 +18,7 @@ from anabranch.model.balance import CONDITIONS, Balance, Routing, Trigger
 from anabranch.routing.keys import KeyBatch
 from anabranch.routing.routes import Routes
 
-_TEXTS = ("planner", "protocol")
+_TEXTS = ("planner", "protocol", "oversized")
 _NUMBERS: dict[str, type[int] | type[float]] = {"tolerance": float, "sample_rate": float, "fewest_rows_a_slot": int}
 _TRIGGER_NUMBERS: dict[str, type[int] | type[float]] = {
     **dict.fromkeys(CONDITIONS, float),

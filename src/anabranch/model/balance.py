@@ -12,6 +12,8 @@ from anabranch.model.loads import LoadError
 
 ProtocolChoice = Literal["auto", "state", "window"]
 PROTOCOLS: tuple[str, ...] = get_args(ProtocolChoice)
+OversizedChoice = Literal["fill", "alone"]
+OVERSIZED: tuple[str, ...] = get_args(OversizedChoice)
 
 CONDITIONS = ("every_seconds", "every_rows", "imbalance_above", "balance_below")
 """The fields of a ``Trigger`` that say when."""
@@ -79,6 +81,8 @@ class Balance:
     """The part of a slot's rows that is looked at for hot keys; some 20,000 at least, if there are as many."""
     fewest_rows_a_slot: int = 2_000
     """Batches with fewer rows a slot say nothing about skew: chance alone makes such loads uneven."""
+    oversized: OversizedChoice = "fill"
+    """Where a key goes that is too hot for any slot: it *fills* the gaps of all, or has as few as will do *alone*."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.tolerance <= 10:
@@ -86,6 +90,9 @@ class Balance:
             raise LoadError(msg)
         if self.protocol not in PROTOCOLS:
             msg = f"protocol is {self.protocol!r}; there are {', '.join(PROTOCOLS)}"
+            raise LoadError(msg)
+        if self.oversized not in OVERSIZED:
+            msg = f"oversized is {self.oversized!r}; there are {', '.join(OVERSIZED)}"
             raise LoadError(msg)
         if not 0 < self.sample_rate <= 1:
             msg = f"sample_rate is {self.sample_rate}; give a part above 0 and at most 1"

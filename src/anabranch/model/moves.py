@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import IntEnum
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,6 +142,10 @@ class PlanCosts:
     """O3: state that changes its slot."""
     split_load: float
     """O4: the load of the keys that several slots share, whose partial results must meet further down."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON data."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -33,6 +33,9 @@ class BatchProgress:
     """Late rows that changed a result."""
     changes: tuple[str, ...] = ()
     """What changes about routes from the next batch on, and why."""
+    plan_costs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Operator → what the plan behind its change costs: ``planning_seconds``, ``table_rows``, ``moved_bytes`` as told
+    beforehand, and ``split_load``, the rows of a batch whose results have to meet because slots share their keys."""
     phase_seconds: dict[str, float] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     replayed: bool = False

@@ -185,8 +185,15 @@ class BatchRunner:
         }
         progress = describe_batch(self._plan, standing, report, total, phases, drained=given.drain)
         moved = sum(operator.handed_bytes for operator in report.operators.values())
-        described = tuple(f"{name_of(self._plan, head)}: {change}" for head, change in changes.items())
-        return standing, replace(progress, moved_bytes=moved, changes=described)
+        return standing, replace(progress, moved_bytes=moved, **self._describe_changes(changes))
+
+    def _describe_changes(self, changes: Mapping[int, Change]) -> dict[str, Any]:
+        """Return what the progress of a batch says of the changes at its end."""
+        named = {name_of(self._plan, head): change for head, change in changes.items()}
+        return {
+            "changes": tuple(f"{name}: {change}" for name, change in named.items()),
+            "plan_costs": {name: change.costs.to_json() for name, change in named.items() if change.costs is not None},
+        }
 
     def _publish(self, manifest: Manifest) -> None:
         """Publish, unless another driver has taken over: then it does that, and may move the files meanwhile."""

@@ -11,6 +11,7 @@ import numpy as np
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import BEGINNING_OF_TIME, OperatorTime, RouteError, WindowSpec
 from anabranch.model.balance import AUTO
+from anabranch.model.moves import PlanCosts
 from anabranch.query.nodes import Stateful
 from anabranch.query.plan import Plan
 from anabranch.routing.keys import KeySample
@@ -36,6 +37,8 @@ class Change:
     protocol: ReconfigurationProtocol
     """*state*: what is held moves at the end of this batch. *window*: nothing moves, open windows stay to their end."""
     reason: str = ""
+    costs: PlanCosts | None = None
+    """What the plan behind it cost and will cost; None where people asked for it."""
 
     def __str__(self) -> str:
         return f"{self.reason} (by the {self.protocol} protocol)"

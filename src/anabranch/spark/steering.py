@@ -86,7 +86,7 @@ class BalancingSteering:
                 operator.proposal = None
                 if proposal is not None and proposal.routes != routes[head].routes:
                     protocol = self._protocol(operator, routes[head].routes, proposal)
-                    changes[head] = Change(proposal.routes, protocol, proposal.reason)
+                    changes[head] = Change(proposal.routes, protocol, proposal.reason, proposal.costs)
                     operator.coming = proposal.routes
                     logger.info("batch %d, %s: %s (by %s)", batch, operator.name, proposal.reason, protocol)
         return changes

@@ -77,6 +77,8 @@ def describe_operator(operator: WatchedOperator) -> dict[str, Any]:
             "extra_time": score.extra_time,
             "hot_keys": _hot_keys(operator, loads, phases.routes),
         }
+    if balancer.last_costs is not None:
+        described["costs"] = balancer.last_costs.to_json()
     if balancer.scores is not None:
         described["scores"] = {
             scored.strategy: {
@@ -104,6 +106,7 @@ def _hot_keys(operator: WatchedOperator, loads: OperatorLoads, routes: Routes) -
         {
             "key": operator.labels.get(key, f"{key:016x}"),
             "share": rows / total,
+            "state_bytes": None if loads.sizes is None else loads.sizes.key_bytes.get(key),
             "slots": [[share.slot, share.share] for share in routes.table.owners(key)],
         }
         for key, rows in hottest

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.balancing import BUCKETS_ONLY, Goal, LevelLoads, plan_level
+from anabranch.balancing import BUCKETS_ONLY, Goal, LevelLoads, LevelPlan, plan_level
 from anabranch.model.loads import BucketLoads, KeyLoads, LoadError
 from anabranch.model.routes import BucketMap, RoutingTable
 
@@ -165,3 +167,80 @@ def test_each_change_of_the_distribution_is_made_up_for_by_one_plan() -> None:
         plan = plan_level("mnrt", level, table, Goal(slots, tolerance=0.02))
         assert plan.imbalance_after <= 1.02 + 1e-9
         bucket_map, table = plan.bucket_map, plan.table
+
+
+def _buckets_of_slots(plan: LevelPlan, slots: set[int]) -> list[int]:
+    return [bucket for bucket, slot in enumerate(plan.bucket_map.slot_of) if slot in slots]
+
+
+def test_a_key_that_no_slot_can_hold_fills_the_gaps_of_all_or_has_slots_alone() -> None:
+    """A tenth of the load is in each bucket of five slots, and half of all in one key."""
+    level = _level(5, [10.0] * 10, {7: (100.0, 3), 8: (5.0, 4)})
+    fills = plan_level("mnrt", level, NO_TABLE, Goal(5))
+    assert fills.bucket_plan is None
+    assert len(fills.table.owners(7)) == 5
+    alone = plan_level("mnrt", level, NO_TABLE, Goal(5, oversized="alone"))
+    own = {share.slot for share in alone.table.owners(7) if share.share * 100 == pytest.approx(205 / 5 * 1.05)}
+    assert len(own) == 2 and 3 in own
+    assert _buckets_of_slots(alone, own) == []
+    assert not own & {share.slot for share in alone.table.owners(8)}
+    assert alone.imbalance_after <= 1.05 + 1e-9
+    # What has slots to itself stays there.
+    again = replace_map(level, alone)
+    assert not plan_level("mnrt", again, alone.table, Goal(5, oversized="alone")).changes
+
+
+def replace_map(level: LevelLoads, plan: LevelPlan) -> LevelLoads:
+    """Return the same loads once a plan is carried out."""
+    homes = np.asarray(plan.bucket_map.slot_of, np.int32)[level.key_buckets]
+    buckets = BucketLoads(plan.bucket_map, level.buckets.loads, level.buckets.state_bytes)
+    return LevelLoads(buckets, replace(level.keys, homes=homes), level.key_buckets)
+
+
+@pytest.mark.parametrize("planner", ["mnrt", "qmmp", "readj"])
+def test_a_key_that_stays_whole_and_fills_its_slot_has_it_to_itself(planner: str) -> None:
+    level = _level(4, [10.0] * 16, {7: (120.0, 3), 9: (8.0, 3)})
+    whole = replace(level, keys=replace(level.keys, splittable=np.zeros(2, np.bool_)))
+    plan = plan_level(planner, whole, NO_TABLE, Goal(4))
+    assert plan.loads_after[3] == pytest.approx(120.0)
+    assert max(plan.loads_after[:3]) <= 288 / 4 * 1.05
+    assert _buckets_of_slots(plan, {3}) == []
+    # Its state stays where it was; what was beside it goes.
+    assert plan.costs.moved_bytes == pytest.approx(4 * 10.0 + 8.0)
+    again = plan_level(planner, replace_map(whole, plan), plan.table, Goal(4))
+    assert not again.changes
+
+
+def test_slots_of_its_own_are_those_with_least_state_to_clear_away() -> None:
+    level = _level(4, [10.0] * 8, {7: (200.0, 1)})
+    state = np.array([50.0, 200.0, 30.0, 40.0, 50.0, 0.0, 30.0, 40.0])
+    costly = replace(level, buckets=BucketLoads(level.buckets.buckets, level.buckets.loads, state))
+    plan = plan_level("mnrt", costly, NO_TABLE, Goal(4, oversized="alone"))
+    assert sorted(set(plan.bucket_map.slot_of)) == [0, 3]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    rest=st.lists(st.floats(0, 20), min_size=6, max_size=12),
+    hot=st.dictionaries(st.integers(1, 9), st.tuples(st.floats(0, 300), st.integers(0, 5)), max_size=4),
+    slots=st.integers(1, 5),
+    splittable=st.booleans(),
+)
+def test_slots_to_themselves_never_make_the_busiest_slot_busier_and_cost_what_moves(
+    rest: list[float], hot: dict[int, tuple[float, int]], slots: int, splittable: bool
+) -> None:
+    level = _level(slots, rest, hot)
+    level = replace(level, keys=replace(level.keys, splittable=np.full(len(hot), splittable)))
+    plan = plan_level("mnrt", level, NO_TABLE, Goal(slots, oversized="alone"))
+    assert plan.imbalance_after <= max(plan.imbalance_before, 1.05) + 1e-6
+    assert plan.loads_after.sum() == pytest.approx(sum(rest) + sum(load for load, _ in hot.values()))
+    moved = sum(
+        size
+        for bucket, size in enumerate(rest)
+        if level.buckets.buckets.slot_of[bucket] != plan.bucket_map.slot_of[bucket]
+    )
+    for key, (load, bucket) in hot.items():
+        before = level.buckets.buckets.slot_of[bucket]
+        after = {share.slot for share in plan.table.owners(key)} or {plan.bucket_map.slot_of[bucket]}
+        moved += 0.0 if before in after else load
+    assert plan.costs.moved_bytes == pytest.approx(moved, abs=1e-6)

@@ -130,7 +130,7 @@ def test_a_key_above_a_slots_limit_fills_the_gaps_and_no_other_key_moves() -> No
 def test_a_key_above_a_slots_limit_can_have_slots_of_its_own() -> None:
     keys = {1: (1000.0, 0)} | {key: (10.0, key % 4) for key in range(2, 42)}
     loads = make_loads(keys)
-    plan = plan_mnrt(loads, NO_TABLE, Goal(4), oversized="alone")
+    plan = plan_mnrt(loads, NO_TABLE, Goal(4, oversized="alone"))
     owners = {share.slot: share.share for share in plan.table.owners(1)}
     limit = 1400 / 4 * 1.05
     alone = [slot for slot, share in owners.items() if share * 1000 == pytest.approx(limit)]

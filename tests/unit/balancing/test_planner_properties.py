@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 from hypothesis import given, settings
 
-from anabranch.balancing import PlanKeys, plan_cooling, plan_mnrt, plan_qmmp, plan_readj
-from anabranch.model.moves import MoveEffect, MoveKind
+from anabranch.balancing import Goal, PlanKeys, plan_cooling, plan_mnrt, plan_qmmp, plan_readj
+from anabranch.balancing.outcome import Clock
+from anabranch.model.loads import KeyLoads
+from anabranch.model.moves import MoveEffect, MoveKind, Plan
+from anabranch.model.routes import RoutingTable
 from unit.balancing.cases import (
     Case,
     add_up,
@@ -20,9 +24,14 @@ from unit.balancing.cases import (
     find_worst,
 )
 
+
+def _plan_alone(loads: KeyLoads, table: RoutingTable, goal: Goal, *, clock: Clock | None = None) -> Plan:
+    return plan_mnrt(loads, table, replace(goal, oversized="alone"), clock=clock)
+
+
 SPLITTING: dict[str, PlanKeys] = {
     "mnrt": plan_mnrt,
-    "mnrt alone": partial(plan_mnrt, oversized="alone"),
+    "mnrt alone": _plan_alone,
     "mnrt without whole keys instead of splits": partial(plan_mnrt, whole_keys_a_split=0),
     "qmmp": plan_qmmp,
 }

@@ -64,6 +64,7 @@ def balancer(balance: Balance | None = EAGER, strategy: str = "auto") -> Balance
 
 EVEN = Routes.even(SLOTS, BUCKETS)
 HOT = {1: 40_000.0}
+MANY = {number: 700.0 + number for number in range(1, 60)}
 WARM = {number: 6_000.0 for number in range(1, 8)}
 
 
@@ -374,9 +375,43 @@ def test_what_has_to_move_is_told_beforehand() -> None:
         assert proposal is not None
         return proposal.moved_bytes
 
-    few, many = (moved(balancer().consider(measure(EVEN, WARM, state_bytes=size), EVEN)) for size in (1e6, 1e9))
+    few, many = (moved(balancer().consider(measure(EVEN, MANY, state_bytes=size), EVEN)) for size in (1e6, 1e9))
     assert 0 < few < 1e6
     assert many == pytest.approx(1000 * few)
+    # A key that is split leaves what it has where it is.
+    assert moved(balancer().consider(measure(EVEN, WARM), EVEN)) == 0
+
+
+def test_every_plan_says_what_it_costs() -> None:
+    ticks = iter(range(1000))
+    balanced = Balancer(Routing("auto", EAGER), clock=lambda: float(next(ticks)))
+    proposal = balanced.consider(measure(EVEN, WARM), EVEN)
+    assert proposal is not None and proposal.costs is not None
+    table = proposal.routes.table
+    assert proposal.costs.planning_seconds is not None and proposal.costs.planning_seconds > 0
+    assert proposal.costs.table_rows == len(table.keys) == 6
+    assert proposal.costs.moved_bytes == proposal.moved_bytes
+    assert proposal.costs.split_load == 6_000.0 * len(table.split_keys()) == 18_000.0
+    assert balanced.last_costs == proposal.costs
+
+
+def test_what_a_plan_costs_is_known_though_it_is_not_carried_out() -> None:
+    hardly_better = Balance(fewest_rows_a_slot=100, trigger=Trigger(imbalance_above=1.0, smallest_improvement=3.0))
+    balanced = balancer(hardly_better)
+    assert balanced.consider(measure(EVEN, HOT), EVEN) is None
+    assert balanced.last_costs is not None and balanced.last_costs.split_load == 40_000.0
+
+
+def test_a_key_too_hot_for_a_slot_has_slots_alone_if_that_is_set() -> None:
+    def slots_of_the_rest(balance: Balance) -> set[int]:
+        proposal = balancer(balance).consider(replace(measure(EVEN, {1: 60_000.0}), sample=None), EVEN)
+        assert proposal is not None
+        assert imbalance(proposal.routes, {1: 60_000.0}) <= 1.02
+        assert isinstance(proposal.routes.base, BucketRoute)
+        return set(proposal.routes.base.bucket_map.slot_of)
+
+    assert slots_of_the_rest(EAGER) == {0, 1, 2, 3}
+    assert len(slots_of_the_rest(replace(EAGER, oversized="alone"))) == 2
 
 
 def test_least_count_with_history_evens_out_all_batches_so_far() -> None:
