@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,9 @@ from anabranch.balancing import (
 )
 from anabranch.balancing.level import BUCKETS_ONLY
 from anabranch.balancing.outcome import Clock
+from anabranch.control.choosing import PLAN, Choice, Round
 from anabranch.control.moved_state import estimate_moved_bytes
+from anabranch.control.trials import FADE, Trials, name_strategy
 from anabranch.model import BucketMap, RouteError
 from anabranch.model.balance import AUTO, Balance, NamedStrategy, Routing
 from anabranch.model.loads import BucketLoads, KeyLoads, StateSizes
@@ -30,17 +32,19 @@ from anabranch.routing.bases import BucketRoute
 from anabranch.routing.hashing import buckets_of
 from anabranch.routing.keys import KeyBatch, KeySample
 from anabranch.routing.routes import Routes
-from anabranch.routing.scores import Scores, score_all, score_loads
-from anabranch.routing.strategies import strategy_over
+from anabranch.routing.scores import Scores, score_loads
+from anabranch.routing.strategies import count_buckets, goes_by_history, strategy_over
 
 _MOST_WATCHED_KEYS = 1_000
 _SMALLEST_WATCHED_SHARE = 0.002
 """Keys below this part of a slot's fair share are left to their buckets, unless the routing table names them."""
 _AIM = 0.3
 """The part of the tolerance that a plan may use: loads are known from one batch, and the next one differs by chance."""
-_FADE = 0.9
-"""What the past counts beside the present, a batch further back: some ten batches even chance out and follow skew."""
 _MOST_REMEMBERED_KEYS = 100_000
+_BYTES_A_ROW = 100.0
+"""State that moves in the time of a row: 42 MB took as long as 0.3 million rows in the migration bench."""
+_SHARING = 0.1
+"""What it costs, as a part of a batch, that any key may be in several slots: an exchange more, in which parts meet."""
 _BATCHES_A_SAMPLE = 8
 """Slots that are even, and stay so, send a sample as often as that: people want to see scores and hot keys."""
 
@@ -72,8 +76,8 @@ class OperatorLoads:
 
     @property
     def bytes_a_state_row(self) -> float:
-        """How large a row of state is, in the mean."""
-        return self.state_bytes / max(self.state_rows, 1)
+        """How large a row of state is, in the mean; 0 if nobody counted them."""
+        return self.state_bytes / self.state_rows if self.state_rows else 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,11 +102,17 @@ class Balancer:
     last_costs: PlanCosts | None = None
     """Of the last plan, carried out or not."""
     scores: Scores | None = None
-    """What every strategy would have done with the last sample that was looked at."""
+    """What every strategy, decided on earlier rows, would have done with the last sample."""
+    choice: Choice = field(default_factory=Choice)
+    """The strategy that keys go by, and how the others stand."""
     _state: TriggerState | None = None
+    _trials: Trials = field(default_factory=Trials)
+    _known: Routes | None = None
+    """The routes that the choice is about."""
+    _proposed: tuple[str, Routes] | None = None
+    _planned: LevelPlan | None = None
+    """The plan for the batch that is looked at, once it is made."""
     _latest: KeySample | None = None
-    _earlier: KeySample | None = None
-    """The sample of the last plan."""
     _remembered: KeySample | None = None
     """The last sample with all earlier ones as its history; kept for strategies that go by it only."""
     _batches_without_sample: int = _BATCHES_A_SAMPLE
@@ -143,12 +153,16 @@ class Balancer:
             self._latest = _weigh(loads.sample, self.routing, routes.slots)
             self._remember(self._latest, routes.slots)
             loads = replace(loads, sample=self._latest)
+        self._follow(routes)
+        self._planned = None
         goal = Goal(
             routes.slots,
             _AIM * balance.tolerance,
             powers=self.routing.powers_over(routes.slots),
             oversized=balance.oversized,
         )
+        if loads.sample is not None:
+            self._score(loads, loads.sample, routes, goal)
         reading = Reading(
             loads.batch,
             loads.now_seconds,
@@ -211,22 +225,37 @@ class Balancer:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _remember(self, sample: KeySample, slots: int) -> None:
-        # A strategy that leaves decided keys alone takes keys with a past for decided: only those that ask get one.
-        strategy = None if self.routing.strategy == AUTO else strategy_over(self.routing, slots)
-        if not getattr(strategy, "with_history", False):
+        if self.routing.strategy == AUTO or not goes_by_history(strategy_over(self.routing, slots)):
             self._remembered = None
         elif self._remembered is None:
             self._remembered = sample
         else:
-            self._remembered = sample.remembering(self._remembered, _FADE).hottest(_MOST_REMEMBERED_KEYS)
+            self._remembered = sample.remembering(self._remembered, FADE).hottest(_MOST_REMEMBERED_KEYS)
+
+    def _follow(self, routes: Routes) -> None:
+        """Notice routes that are others than before, whoever made them."""
+        if self._known is routes or self._known == routes:
+            return
+        name, proposed = self._proposed or ("", None)
+        by_name = self.routing.strategy if self.routing.strategy != AUTO else name_strategy(routes)
+        self.choice = self.choice.changed(name if proposed == routes else by_name)
+        self._known, self._proposed = routes, None
+
+    def _score(self, loads: OperatorLoads, sample: KeySample, routes: Routes, goal: Goal) -> None:
+        """Score the routes as they are, the planner's plan and all strategies on a sample."""
+        self.scores = self._trials.judge(
+            sample, routes, loads.batch, lambda: _routes_of(self._find_plan(loads, routes, goal))
+        )
+        held = _worth(routes, score_loads(routes.loads(sample), sample.powers).max_over_mean)
+        allowed = {
+            scored.strategy: _worth(scored.routes, scored.score.max_over_mean)
+            for scored in self.scores.ranked
+            if _keeps_whole(scored.routes, loads)
+        }
+        self.choice = self.choice.after(Round(float(loads.slot_rows.sum()) / routes.slots, held, allowed))
 
     def _plan(self, loads: OperatorLoads, routes: Routes, goal: Goal) -> tuple[Proposal, float]:
         """Return the best routes that can be found, and the imbalance that they should give."""
-        balance = self.routing.balance
-        assert balance is not None
-        if loads.sample is not None:
-            self.scores = score_all(loads.sample, routes, np.random.default_rng(loads.batch), decided_on=self._earlier)
-            self._earlier = loads.sample
         now = score_loads(loads.slot_rows, goal.powers).max_over_mean
         if self.routing.strategy != AUTO:
             if loads.sample is None:
@@ -240,24 +269,38 @@ class Balancer:
             score = score_loads(chosen.loads(loads.sample), loads.sample.powers)
             moved_bytes = estimate_moved_bytes(loads, routes, chosen)
             return Proposal(chosen, f"{self.routing.strategy} decides anew", moved_bytes), score.max_over_mean
-        if _can_be_planned(routes):
-            plan = self._plan_level(loads, routes, goal, balance.planner)
-            proposal = Proposal(_routes_of(plan), _describe(plan, balance.planner), plan.costs.moved_bytes)
-            if not plan.shortfall:
-                return proposal, plan.imbalance_after
-            better = self._best_strategy(loads, plan.imbalance_after)
-            return better or (proposal, plan.imbalance_after)
-        chosen = Routes(_even_like(routes))
-        return Proposal(chosen, "keys go by their hash again, and are planned from there", loads.state_bytes), 1.0
+        if self.choice.strategy != PLAN:
+            stays = Proposal(routes, f"{self.choice.strategy} stays: nothing else has led for long enough", 0.0), now
+            return self._choose(loads, routes, None) or stays
+        plan = self._find_plan(loads, routes, goal)
+        planner = self.routing.balance.planner if self.routing.balance is not None else ""
+        proposal = Proposal(_routes_of(plan), _describe(plan, planner), plan.costs.moved_bytes)
+        return self._choose(loads, routes, plan.imbalance_after) or (proposal, plan.imbalance_after)
 
-    def _best_strategy(self, loads: OperatorLoads, to_beat: float) -> tuple[Proposal, float] | None:
-        """Return the strategy that does better than the planner, where keys must stay whole and one does."""
-        for scored in self.scores.ranked if self.scores is not None else ():
-            splits = scored.routes.splitter is not None
-            if scored.score.max_over_mean < to_beat * 0.98 and ((loads.splittable and loads.spreadable) or not splits):
-                reason = f"{scored.strategy} scores best on the sample"
-                return Proposal(scored.routes, reason, loads.state_bytes), scored.score.max_over_mean
-        return None
+    def _choose(self, loads: OperatorLoads, routes: Routes, planned: float | None) -> tuple[Proposal, float] | None:
+        """Return the routes of the strategy that has led for long enough, if one has, and its score.
+
+        ``planned`` is what a new plan promises, where keys go by plans: promises count until too much was lost to them.
+        """
+        if loads.sample is None or self.scores is None:
+            return None
+        moved_bytes: dict[str, float] = {}
+
+        def find_cost(name: str) -> float:
+            assert self.scores is not None
+            moved_bytes[name] = estimate_moved_bytes(loads, routes, self.scores.of(name).routes)
+            return moved_bytes[name] / routes.slots / _BYTES_A_ROW
+
+        name = self.choice.choose(find_cost, planned)
+        if name is None:
+            return None
+        standing, chosen = self.choice.standings[name], self.scores.of(name).routes
+        self._proposed = name, chosen
+        reason = (
+            f"{name} leads {self.choice.strategy} by {standing.lead_rows:,.0f} rows of the busiest slot, "
+            f"and {moved_bytes[name]:,.0f} bytes of state to move are paid for"
+        )
+        return Proposal(chosen, reason, moved_bytes[name]), standing.score
 
     def _cool(self, loads: OperatorLoads, routes: Routes, goal: Goal) -> Proposal | None:
         """Return routes without the splits that are no longer needed."""
@@ -265,7 +308,7 @@ class Balancer:
         settled = self._state.settled_batch
         if settled is not None and loads.batch - settled <= 1:
             return None
-        if not isinstance(routes.base, BucketRoute) or not len(routes.table.keys) or self.routing.strategy != AUTO:
+        if self.choice.strategy != PLAN or not len(routes.table.keys):
             return None
         level = _level_loads(loads, routes)
         rest = level.find_rest()
@@ -294,6 +337,14 @@ class Balancer:
         self.last_costs = PlanCosts(seconds, len(table.keys), proposal.moved_bytes, split_load)
         return replace(proposal, costs=self.last_costs)
 
+    def _find_plan(self, loads: OperatorLoads, routes: Routes, goal: Goal) -> LevelPlan:
+        """Return the planner's plan for a batch: from the routes as they are, or from those of hashes."""
+        if self._planned is None:
+            assert self.routing.balance is not None
+            start = routes if _can_be_planned(routes) else Routes(_even_like(routes))
+            self._planned = self._plan_level(loads, start, goal, self.routing.balance.planner)
+        return self._planned
+
     def _plan_level(self, loads: OperatorLoads, routes: Routes, goal: Goal, planner: str) -> LevelPlan:
         return plan_level(planner, _level_loads(loads, routes), routes.table, goal, clock=self.clock)
 
@@ -301,6 +352,12 @@ class Balancer:
 def _level_loads(loads: OperatorLoads, routes: Routes) -> LevelLoads:
     assert isinstance(routes.base, BucketRoute)
     buckets: BucketMap = routes.base.bucket_map
+    if len(loads.bucket_rows) != buckets.buckets:
+        # Slots count the buckets of the routes that they have: those of other routes are known from the sample only.
+        assert loads.sample is not None
+        of_sample = buckets_of(loads.sample.keys, buckets.buckets)
+        bucket_rows = np.bincount(of_sample, loads.sample.counts, minlength=buckets.buckets).astype(np.float64)
+        loads = replace(loads, bucket_rows=bucket_rows)
     total = float(loads.slot_rows.sum())
     smallest = _SMALLEST_WATCHED_SHARE * total / routes.slots
     by_load = sorted(loads.hot_rows.items(), key=lambda item: (-item[1], item[0]))
@@ -354,9 +411,19 @@ def _can_be_planned(routes: Routes) -> bool:
 
 
 def _even_like(routes: Routes) -> BucketRoute:
-    bucket_map = getattr(routes.base, "bucket_map", None)
-    buckets = bucket_map.buckets if bucket_map is not None else 512
-    return BucketRoute.even(routes.slots, max(buckets, routes.slots))
+    return BucketRoute.even(routes.slots, max(count_buckets(routes.base), routes.slots))
+
+
+def _worth(routes: Routes, max_over_mean: float) -> float:
+    """Return what a score is worth: parts of every key that any slot may have must meet again."""
+    return max_over_mean * (1 + _SHARING if routes.splitter is not None else 1)
+
+
+def _keeps_whole(routes: Routes, loads: OperatorLoads) -> bool:
+    """Return whether routes share no keys but those that an operator's slots may share."""
+    if routes.splitter is not None:
+        return loads.splittable and loads.spreadable
+    return loads.splittable or not len(routes.table.split_keys())
 
 
 def _describe(plan: LevelPlan, planner: str) -> str:

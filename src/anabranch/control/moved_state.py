@@ -26,7 +26,7 @@ def estimate_moved_bytes(loads: OperatorLoads | None, old: Routes, new: Routes) 
     """
     if loads is None or not loads.state_bytes:
         return 0.0
-    named = _named_bytes(loads, old, new)
+    named = min(_named_bytes(loads, old, new), loads.state_bytes)
     if old.base == new.base and old.splitter == new.splitter:
         return named
     return min(named + _unnamed_bytes(loads, old, new), loads.state_bytes)

@@ -125,6 +125,25 @@ class KeySample:
             self.powers,
         )
 
+    def thinned(self, most: int) -> KeySample:
+        """Return a sample of at most so many keys: the hottest, and of the others a few that stand for all."""
+        if len(self) <= most:
+            return self
+        # Ties by key: equal samples must leave the same keys.
+        order = np.lexsort((self.keys, -self.counts))
+        hottest, others = order[: most // 2], order[most // 2 :]
+        few = others[:: -(-len(others) // (most - len(hottest)))]
+        counts = self.counts.copy()
+        counts[few] *= counts[others].sum() / max(counts[few].sum(), 1e-300)
+        kept = np.sort(np.concatenate((hottest, few)))
+        return KeySample(
+            self.keys[kept],
+            counts[kept],
+            None if self.values is None else self.values.gather(kept),
+            None if self.history is None else self.history[kept],
+            self.powers,
+        )
+
 
 def _joined_values(both: NDArray[np.uint64], newer: KeySample, earlier: KeySample) -> pl.Series | None:
     if newer.values is None or earlier.values is None:

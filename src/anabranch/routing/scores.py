@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from anabranch.model import RouteError
 from anabranch.routing.keys import KeySample
 from anabranch.routing.routes import Routes
-from anabranch.routing.strategies import make_strategy, strategy_names
+from anabranch.routing.strategies import goes_by_history, make_strategy, strategy_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +83,44 @@ def score_all(
     A strategy that decides on the very sample it is scored on looks better than it is, most of all when the sample is
     small: give an earlier one as ``decided_on`` to score it on rows that it has not seen.
     """
-    ranked, refused = [], {}
-    # Each strategy draws from the same numbers, so its score doesn't depend on who was asked before.
+    routes, refused = decide_all(sample if decided_on is None else decided_on, current, rng, names)
+    scores = score_routes(sample, routes)
+    return Scores(scores.ranked, refused | scores.refused)
+
+
+def decide_all(
+    sample: KeySample,
+    current: Routes,
+    rng: np.random.Generator,
+    names: Iterable[str] | None = None,
+    remembered: KeySample | None = None,
+) -> tuple[dict[str, Routes], dict[str, str]]:
+    """Return the routes that each strategy decides on, and why others cannot.
+
+    ``remembered`` is the sample with earlier ones as its history, for strategies that go by it.
+    """
+    routes, refused = {}, {}
+    # Each strategy draws from the same numbers, so what it decides doesn't depend on who was asked before.
     seed = int(rng.integers(2**63))
     for name in strategy_names() if names is None else names:
-        own_rng = np.random.default_rng(seed)
         try:
-            routes = make_strategy(name).decide(sample if decided_on is None else decided_on, current, own_rng)
-            loads = routes.loads(sample)
+            strategy = make_strategy(name)
+            seen = remembered if remembered is not None and goes_by_history(strategy) else sample
+            routes[name] = strategy.decide(seen, current, np.random.default_rng(seed))
+        except RouteError as error:
+            refused[name] = str(error)
+    return routes, refused
+
+
+def score_routes(sample: KeySample, routes: Mapping[str, Routes]) -> Scores:
+    """Return how even a sample would be under each strategy's routes."""
+    ranked, refused = [], {}
+    for name, decided in routes.items():
+        try:
+            loads = decided.loads(sample)
         except RouteError as error:
             refused[name] = str(error)
             continue
-        ranked.append(StrategyScore(name, score_loads(loads, sample.powers), loads, routes))
+        ranked.append(StrategyScore(name, score_loads(loads, sample.powers), loads, decided))
     ranked.sort(key=lambda scored: scored.score.max_over_mean)
     return Scores(tuple(ranked), refused)

@@ -94,6 +94,11 @@ def strategy_over(routing: Routing, slots: int) -> Strategy:
     return make_strategy(routing.strategy, **options)
 
 
+def goes_by_history(chosen: Strategy) -> bool:
+    """Return whether a strategy decides from earlier samples, too; one that leaves decided keys alone must get none."""
+    return bool(getattr(chosen, "with_history", False))
+
+
 def strategy_names() -> tuple[str, ...]:
     """Return the names of all strategies, the user's own included."""
     return _strategies.names()
@@ -107,7 +112,7 @@ class Hash:
     splits_keys: ClassVar[bool] = False
 
     def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
-        return Routes(BucketRoute.even(current.slots, _buckets_of(current.base)))
+        return Routes(BucketRoute.even(current.slots, count_buckets(current.base)))
 
 
 @strategy("consistent-hash")
@@ -122,7 +127,7 @@ class ConsistentHash:
         check_option("points_a_slot", self.points_a_slot, int)
 
     def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
-        return Routes(RingRoute.over(current.slots, _buckets_of(current.base), self.points_a_slot))
+        return Routes(RingRoute.over(current.slots, count_buckets(current.base), self.points_a_slot))
 
 
 @strategy("ranges")
@@ -187,7 +192,7 @@ def choose_weights(given: tuple[float, ...] | None, sample: KeySample, slots: in
     return tuple(given)
 
 
-def _buckets_of(base: BaseRoute) -> int:
+def count_buckets(base: BaseRoute) -> int:
     """Return the number of buckets to go on with: it is fixed for a flow's life."""
     if isinstance(base, BucketRoute | RingRoute):
         return base.bucket_map.buckets

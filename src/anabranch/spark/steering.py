@@ -23,7 +23,7 @@ from anabranch.routing import hash_keys
 from anabranch.routing.keys import KeySample
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
-from anabranch.routing.strategies import check_named, make_strategy
+from anabranch.routing.strategies import check_named, count_buckets, make_strategy
 from anabranch.spark.flow_routes import Change, FlowRoutes, ReconfigurationProtocol, name_of
 from anabranch.spark.flow_times import load_time
 from anabranch.spark.phases import can_wait, window_of
@@ -66,7 +66,7 @@ class BalancingSteering:
             balance = operator.balancer.balance
             if balance is not None:
                 watches[head] = Watch(
-                    _count_buckets(routes[head].routes), balance.sample_rate, operator.balancer.wants_sample
+                    count_buckets(routes[head].routes.base), balance.sample_rate, operator.balancer.wants_sample
                 )
         return watches
 
@@ -162,7 +162,7 @@ class BalancingSteering:
     def _loads(
         self, operator: WatchedOperator, manifest: Manifest, report: OperatorReport, phases: PhasedRoutes
     ) -> OperatorLoads | None:
-        buckets = _count_buckets(phases.routes)
+        buckets = count_buckets(phases.routes.base)
         measured = merge_sizes(report.sizes, len(report.runs), buckets)
         operator.sizes = follow_sizes(operator.sizes, measured, buckets)
         sighting = merge_sightings(report.sightings, buckets)
@@ -198,7 +198,7 @@ class BalancingSteering:
             now_seconds=time.monotonic(),
             rows_in_all=int(manifest.totals.get("rows_in", 0)),
             slot_rows=slot_rows[: phases.routes.slots],
-            bucket_rows=np.zeros(_count_buckets(phases.routes)),
+            bucket_rows=np.zeros(count_buckets(phases.routes.base)),
             hot_rows={},
             sample=None,
             state_bytes=float(level.state_bytes),
@@ -296,11 +296,6 @@ class BalancingSteering:
             "batch": self._batch,
             "operators": [describe_operator(operator) for operator in self._operators.values()],
         }
-
-
-def _count_buckets(routes: Routes) -> int:
-    bucket_map = getattr(routes.base, "bucket_map", None)
-    return bucket_map.buckets if bucket_map is not None else routes.slots
 
 
 def _sample(sample: pl.DataFrame | None, keys: tuple[str, ...]) -> KeySample | None:

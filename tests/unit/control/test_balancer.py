@@ -240,9 +240,9 @@ def test_a_key_that_stays_hot_stays_split() -> None:
 
 def test_keys_that_must_stay_whole_are_never_split() -> None:
     balanced = balancer()
-    loads = measure(EVEN, HOT | WARM, splittable=False)
-    proposal = balanced.consider(loads, EVEN)
-    assert proposal is not None
+    looks = (balanced.consider(measure(EVEN, HOT | WARM, batch, splittable=False), EVEN) for batch in range(1, 20))
+    # A twentieth less for the busiest slot is worth a change when it has lasted for some samples.
+    proposal = next(found for found in looks if found is not None)
     assert len(proposal.routes.table.split_keys()) == 0
     assert proposal.routes.splitter is None
     assert imbalance(proposal.routes, HOT | WARM) < imbalance(EVEN, HOT | WARM)
@@ -346,13 +346,14 @@ def test_going_back_to_auto_plans_from_buckets_again() -> None:
     assert balanced.routing.strategy == "auto"
 
 
-def test_auto_on_routes_that_cannot_be_planned_goes_by_hashes_first() -> None:
+def test_auto_on_routes_that_cannot_be_planned_plans_from_hashes() -> None:
     modulo = Routes(ModuloRoute(SLOTS, False))
     loads = replace(measure(modulo, HOT), bucket_rows=np.zeros(SLOTS))
     proposal = balancer().consider(loads, modulo)
     assert proposal is not None
-    assert "planned from there" in proposal.reason
+    assert "plan leads modulo" in proposal.reason
     assert isinstance(proposal.routes.base, BucketRoute)
+    assert imbalance(proposal.routes, HOT) <= 1.02
 
 
 def test_a_named_strategy_decides_anew_and_is_not_overruled() -> None:
