@@ -24,7 +24,10 @@ _FADE = 0.8
 """What the past counts in a smoothed score, a sample further back."""
 _CERTAINTY = 16.0
 """How surely a lead must not be chance: e to the minus this, a sample."""
-_LARGEST_STEP = 0.2
+_FIRST_NOISE = 0.03**2
+_NOISE_WEIGHT = 0.02
+"""What a sample counts in the variance of scores, once there are many."""
+_LARGEST_STEP = 0.3
 """Steps of a score from sample to sample that are larger are no noise: the data changed."""
 
 
@@ -49,22 +52,22 @@ class Standing:
     smoothed: float
     lead_rows: float = 0.0
     """Rows of the busiest slot that it would have saved, beyond the hysteresis, since it last was no better."""
-    noise: float = 0.0
+    noise: float = _FIRST_NOISE
     """How much its score and that of what it is compared with come apart by chance, from sample to sample: variance."""
+    samples: int = 0
     _gap: float | None = None
 
     def after(self, score: float, rival: float, slot_rows: float) -> Standing:
         """Return the standing after one more sample, on which what is there had the score ``rival``."""
         gap = rival - score * (1 + HYSTERESIS)
-        step = 0.0 if self._gap is None else max(-_LARGEST_STEP, min(_LARGEST_STEP, gap - self._gap))
-        return Standing(
-            score,
-            _FADE * self.smoothed + (1 - _FADE) * score,
-            max(0.0, self.lead_rows + gap * slot_rows),
+        noise = self.noise
+        if self._gap is not None:
             # Half of what two samples differ by, squared, is the variance of one.
-            self.noise if self._gap is None else _FADE * self.noise + (1 - _FADE) * step**2 / 2,
-            gap,
-        )
+            now = max(-_LARGEST_STEP, min(_LARGEST_STEP, gap - self._gap)) ** 2 / 2
+            noise += max(_NOISE_WEIGHT, 1 / (self.samples + 1)) * (now - noise)
+        lead_rows = max(0.0, self.lead_rows + gap * slot_rows)
+        smoothed = _FADE * self.smoothed + (1 - _FADE) * score
+        return Standing(score, smoothed, lead_rows, noise, self.samples + 1, gap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +121,17 @@ class Choice:
 
     def changed(self, strategy: str) -> Choice:
         """Return the choice once the routes are others: a new strategy's, or this one's, which decided anew."""
-        leads = {} if strategy != self.strategy else {name: old.lead_rows for name, old in self.standings.items()}
-        leads.pop(strategy, None)
+        same = strategy == self.strategy
+        # What differs by chance from the old routes differs as much from the new ones, the old ones included.
+        least = 0.0 if same or strategy not in self.standings else self.standings[strategy].noise
         standings = {
-            name: Standing(old.score, old.smoothed, leads.get(name, 0.0), old.noise)
+            name: Standing(
+                old.score,
+                old.smoothed,
+                old.lead_rows if same and name != strategy else 0.0,
+                max(old.noise, least),
+                old.samples,
+            )
             for name, old in self.standings.items()
         }
         return replace(self, strategy=strategy, samples=0, standings=standings)
