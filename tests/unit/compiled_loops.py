@@ -18,13 +18,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from anabranch.model.hash_order import find_wanted, merge_hashes, order_by_hash, order_by_number, take_in_order
-from anabranch.operators.grouping import add_up, count_and_add
+from anabranch.operators.grouping import add_up, count_and_add, group_rows
+from anabranch.operators.text_codes import code_texts
 from anabranch.routing import hash_keys
 
 _WITH_LOOPS = (
     "anabranch.model.hash_order",
     "anabranch.operators.open_windows",
+    "anabranch.operators.distinct_sketches",
     "anabranch.operators.grouping",
+    "anabranch.operators.text_codes",
     "anabranch.routing.hashing",
 )
 LARGEST_HASH = 2**64 - 1
@@ -213,3 +216,47 @@ def check_added(frame: pl.DataFrame, stride: int) -> None:
     # A row by itself stays as it is, which tells -0.0 from the 0.0 that it adds up to.
     plain = {(pane, key): [x + 0.0, *rest] for pane, key, x, *rest in rows}
     assert repr(sorted(plain.items())) == repr(sorted(expected.items()))
+
+
+# -- texts as numbers -------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def columns_of_texts(draw: st.DrawFn, most: int = 80) -> pl.Series:
+    """Return texts in pieces, some of them slices, some with equal texts kept once, some with each for itself."""
+    alphabet = st.sampled_from(
+        ["", "a", "ab", "ü", "twelve bytes", "thirteen byte", "用户" * 5, "x" * 40, "x" * 39 + "y"]
+    )
+    texts = draw(st.lists(alphabet | st.text(max_size=20), min_size=1, max_size=8))
+    pieces = [pl.Series("text", [], pl.String)] if draw(st.booleans()) else []
+    for _ in range(draw(st.integers(1, 4))):
+        places = draw(st.lists(st.integers(0, len(texts) - 1), max_size=most // 4))
+        kept_once = pl.Series("text", texts, pl.String)[places]
+        piece = kept_once if draw(st.booleans()) else pl.Series("text", kept_once.to_list(), pl.String)
+        pieces.append(piece[draw(st.integers(0, 3)) :])
+    return pl.concat(pieces, rechunk=draw(st.booleans()))
+
+
+def check_codes(column: pl.Series) -> None:
+    """Fail unless texts are numbered in the order in which they first come, or not at all where they do not repeat."""
+    expected = list(dict.fromkeys(column.to_list()))
+    with compiled_from(0):
+        coded = code_texts(column)
+    if coded is None:
+        assert len(expected) > 0.7 * len(column)
+        return
+    assert coded.texts.to_list() == expected
+    assert coded.codes.tolist() == [expected.index(text) for text in column]
+
+
+def check_grouped_texts(column: pl.Series) -> None:
+    """Fail unless rows are grouped by their texts, in the order in which groups first come, compiled or not."""
+    numbers = pl.Series("x", range(len(column)), pl.Int64)
+    frame = pl.DataFrame([(numbers % 3).alias("w"), column, numbers])
+    for by in (["text"], ["w", "text"], ["text", "w"]):
+        found = []
+        for worth in (0, 10**9):
+            with compiled_from(worth):
+                found.append(group_rows(frame, by, [pl.col("x").sum(), pl.len().alias("rows")]))
+        assert found[0].schema == found[1].schema
+        assert found[0].rows() == found[1].rows()

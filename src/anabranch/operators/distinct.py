@@ -9,7 +9,8 @@ import polars as pl
 from anabranch.model import BATCH, HASH, ORDER, SEEN, TIME, Fired, OperatorTime, Prepared, RunRef, SlotState, Standing
 from anabranch.operators.checks import check_columns
 from anabranch.operators.compaction import compact
-from anabranch.operators.grouping import group_rows
+from anabranch.operators.grouping import find_earliest, group_rows
+from anabranch.operators.known_keys import newest_by_key, wanted_hashes, without_known
 from anabranch.operators.partials import concatenate, sort_as_run
 from anabranch.operators.running import drop_expired
 
@@ -56,6 +57,11 @@ class Distinct:
 
     def combine(self, prepared: pl.DataFrame) -> pl.DataFrame:
         """Keep the first row of each key."""
+        if not self._in_event_time:
+            # All rows of a batch were seen at the same time.
+            earliest = find_earliest(prepared, self._keys, ORDER)
+            if earliest is not None:
+                return prepared[earliest]
         rank = pl.col(SEEN).cast(pl.Int128) * 2**64 + pl.col(ORDER)
         firsts = group_rows(prepared.with_row_index(_PLACE), self._keys, [pl.col(_PLACE).min_by(rank)])
         return prepared[firsts.get_column(_PLACE).sort()]
@@ -73,10 +79,10 @@ class Distinct:
         if not frames:
             return Fired(pl.DataFrame())
         arrived = self.combine(concatenate(frames))
-        found = state.lookup(arrived.get_column(HASH).unique().sort())
+        found = state.lookup(wanted_hashes(arrived))
         if found:
             known = drop_expired(self._newest(found), self._ttl_us, self._in_event_time, time)
-            arrived = arrived.join(known, on=self._keys, how="anti", maintain_order="left")
+            arrived = without_known(arrived, known, self._keys)
         if arrived.is_empty():
             return Fired(pl.DataFrame())
         state.append(sort_as_run(arrived.select(*self._keys, HASH, SEEN)))
@@ -104,7 +110,7 @@ class Distinct:
         return stored.select(*self._keys, pl.col(SEEN).cast(pl.Datetime("us")).alias("seen"))
 
     def _newest(self, runs: list[pl.DataFrame]) -> pl.DataFrame:
-        return concatenate(runs).unique(self._keys, keep="last", maintain_order=True)
+        return newest_by_key(runs, self._keys)
 
     def _compacted(self, runs: list[pl.DataFrame], time: OperatorTime) -> pl.DataFrame:
         alive = drop_expired(self._newest(runs), self._ttl_us, self._in_event_time, time)

@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.model.hash_order import WORTH_COMPILED_CODE_ROWS
+from anabranch.operators.text_codes import CodedRows, code_columns, code_numbers
 
 _PACKED = "__packed"
 # Offsets within a packed number must not overflow on the way.
@@ -41,20 +42,53 @@ def group_rows(
     """Group by columns without nulls; groups come in the order of their first rows.
 
     That order, unlike one made by sorting afterwards, also settles where text and bytes lie in memory and in files.
-    Whole numbers are packed into one: that is more than twice as fast as grouping by two columns.
-    ``strides`` names columns whose values are all equal modulo a number (window starts).
+    Whole numbers are packed into one: that is more than twice as fast as grouping by two columns. Texts become numbers
+    first. ``strides`` names columns whose values are all equal modulo a number (window starts).
     """
-    digits = _pack(frame, by, strides or {})
+    coded = code_keys(frame, by)
+    digits = _pack(coded.frame, by, strides or {})
     if digits is None:
         return frame.group_by(by, maintain_order=True).agg(aggregations)
-    return (
-        frame.lazy()
+    return coded.restore(
+        coded.frame.lazy()
         .with_columns(_pack_digits(digits))
         .group_by(_PACKED, maintain_order=True)
         .agg(aggregations)
         .select(*_unpack_digits(digits), pl.exclude(_PACKED, *by))
         .collect(engine="in-memory")
     )
+
+
+def find_earliest(frame: pl.DataFrame, by: Sequence[str], order: str) -> NDArray[np.integer] | None:
+    """Return where the row of each group lies whose ``order`` is smallest, rising; None where this way is closed.
+
+    ``order`` names an Int64 column without nulls that is different in all rows of a group.
+    """
+    if not WORTH_COMPILED_CODE_ROWS <= frame.height < _LARGEST_INT32:
+        return None
+    coded = code_keys(frame, by)
+    digits = _pack(coded.frame, by, {})
+    if digits is None:
+        return None
+    from anabranch.operators.grouping_loops import raise_places
+
+    found = code_numbers(coded.frame.select(_pack_digits(digits)).to_series().to_numpy())
+    orders = frame.get_column(order).to_numpy()
+    if (orders[1:] > orders[:-1]).all():
+        return found.firsts
+    # The largest of what is smaller the later it is.
+    earliest = np.full(len(found.firsts), _SMALLEST_INT64)
+    raise_places(found.codes, ~orders, earliest)
+    places = np.flatnonzero(earliest[found.codes] == ~orders)
+    return places if len(places) == len(found.firsts) else None
+
+
+def code_keys(frame: pl.DataFrame, by: Sequence[str]) -> CodedRows:
+    """Return the rows with texts to group by as numbers, where all of ``by`` can be numbers then."""
+    texts = [name for name in by if frame.schema[name] == pl.String]
+    if not texts or not all(_is_whole(frame.schema[name]) for name in by if name not in texts):
+        return CodedRows(frame, {})
+    return code_columns(frame, texts)
 
 
 def count_and_add(
@@ -65,7 +99,7 @@ def count_and_add(
     strides: Mapping[str, int] | None = None,
     largest: Sequence[str] = (),
 ) -> pl.DataFrame | None:
-    """Count rows and add floats up per group, groups in the order of their values; None where this way is closed.
+    """Count rows and add floats up per group, None where this way is closed; groups come in the order of their values.
 
     Whole numbers that lie close together, such as ids, need no hash table: each group has a place in an array, which is
     three times as fast. ``sums`` names columns by the column of their total, ``largest`` Int64 columns without nulls.

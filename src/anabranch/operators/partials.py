@@ -9,7 +9,7 @@ import polars as pl
 
 from anabranch.errors import FlowError
 from anabranch.model import BATCH, HASH, TIME, WINDOW, Aggregate, OperatorTime
-from anabranch.operators.grouping import add_up, count_and_add, group_rows
+from anabranch.operators.grouping import add_up, code_keys, count_and_add, group_rows
 from anabranch.operators.overflows import LARGEST_INT64, SMALLEST_INT64, find_overflow, may_overflow, way_out
 from anabranch.operators.plan import plan_aggregates, wide_type
 
@@ -58,9 +58,12 @@ class Partials:
         aggregations = [*_first_hash(rows), *extra, *self.plan.partials]
         sums = {column.partial_column: column.input_column for column in self.plan.sums}
         if len(aggregations) == len(sums) + len(self.plan.row_counts):
-            counted = count_and_add(rows, by, [*self.plan.row_counts, *row_counts], sums, strides, largest)
+            coded = code_keys(rows, by)
+            counted = count_and_add(coded.frame, by, [*self.plan.row_counts, *row_counts], sums, strides, largest)
             if counted is not None:
-                return counted.select(*by, *largest, *row_counts, *self.plan.partial_columns)
+                return coded.restore(counted.select(*by, *largest, *row_counts, *self.plan.partial_columns))
+            if not any(may_overflow(rows.get_column(column)) for column in sums.values()):
+                return coded.restore(group_rows(coded.frame, by, [*own, *aggregations], strides))
         return self._group(rows, by, [*own, *aggregations], sums, strides)
 
     def merge(

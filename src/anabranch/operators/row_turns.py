@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
 from types import GeneratorType
@@ -52,6 +54,8 @@ MOST_TIMERS_WITHOUT_PROGRESS = 1_000_000
 HandledRow = tuple[int, int, bool, Row]
 """(stage, event time, whether it is late, the row)."""
 
+_ROWS_AT_ONCE = 4096
+_OBJECTS_A_COLLECTION = 100_000
 _USUAL = (GeneratorType, list, tuple)
 """What methods usually return; others are looked at more closely, which takes longer."""
 
@@ -96,17 +100,18 @@ class RowRunner:
         changed: dict[str, dict[int, Any]] = {
             name: {} for name in (*self._processor.state_fields, *TIMER_COLUMNS.values())
         }
-        for place, handled in _give_turns(_group_by_key(rows), stored.places_with_due_timers()):
-            state, timers = stored.state(place), stored.timers(place)
-            try:
-                calls.begin(place, stored.key(place), state, timers)
-                self._take_turn(calls, handled, batch, place)
-                for field, kept in changes_of(state).items():
-                    changed[field][place] = kept
-            except FAILURES as error:
-                raise self._failed(calls.method, batch, place, error, calls.row) from error
-            for domain, waiting in timers.changes().items():
-                changed[TIMER_COLUMNS[domain]][place] = waiting
+        with _rare_collections():
+            for place, handled in _give_turns(_group_by_key(rows), stored.places_with_due_timers()):
+                state, timers = stored.state(place), stored.timers(place)
+                try:
+                    calls.begin(place, stored.key(place), state, timers)
+                    self._take_turn(calls, handled, batch, place)
+                    for field, kept in changes_of(state).items():
+                        changed[field][place] = kept
+                except FAILURES as error:
+                    raise self._failed(calls.method, batch, place, error, calls.row) from error
+                for domain, waiting in timers.changes().items():
+                    changed[TIMER_COLUMNS[domain]][place] = waiting
         return Outcome(
             self._build_results(output, batch),
             {name: self._build_content(name, stored, values, batch) for name, values in changed.items()},
@@ -126,7 +131,10 @@ class RowRunner:
             current = next(waiting, None)
         calls.fire("event", closed_us)
         while current is not None and current[0] == ARRIVED:
-            (calls.on_late if current[2] else calls.on_time)(current[3])
+            if current[2]:
+                calls.on_late(current[3])
+            else:
+                calls.on_time(current[3])
             current = next(waiting, None)
         while current is not None and current[0] == AFTER:
             calls.fire("event", current[1])
@@ -297,9 +305,25 @@ class _Output:
         return whole
 
 
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Let Python look for circles of objects less often: rows come and go by the million, and hardly any is in one."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(max(thresholds[0], _OBJECTS_A_COLLECTION), *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+
+
 def _as_dicts(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield rows as users know them."""
-    return rows.drop(*ENGINE_COLUMNS, IS_LATE, STAGE, strict=False).iter_rows(named=True)
+    rows = rows.drop(*ENGINE_COLUMNS, IS_LATE, STAGE, strict=False)
+    names = rows.columns
+    # Columns become Python values faster than rows do.
+    for part in rows.iter_slices(_ROWS_AT_ONCE):
+        for values in zip(*(column.to_list() for column in part.iter_columns()), strict=True):
+            yield dict(zip(names, values, strict=True))
 
 
 def _group_by_key(rows: pl.DataFrame | None) -> Iterator[tuple[int, list[HandledRow]]]:

@@ -9,6 +9,7 @@ import polars as pl
 from anabranch.model import HASH, SEEN, Aggregate, Fired, OperatorTime, Prepared, RunRef, SlotState, Standing
 from anabranch.operators.checks import check_aggregates, describe_aggregates, empty_rows
 from anabranch.operators.compaction import compact
+from anabranch.operators.known_keys import newest_by_key, wanted_hashes
 from anabranch.operators.partials import Partials, concatenate, sort_as_run
 
 _TOUCHED = "__touched"
@@ -76,7 +77,7 @@ class RunningAggregate:
             arrived = self._partials.merge(frames, extra=self._latest)
         else:
             arrived = self._partials.combine(concatenate(frames), extra=self._latest)
-        found = state.lookup(arrived.get_column(HASH).unique().sort())
+        found = state.lookup(wanted_hashes(arrived))
         if found:
             known = self._alive(self._newest(found), time)
             totals = self._partials.merge([known, arrived.select(known.columns)], extra=self._latest)
@@ -171,7 +172,7 @@ class RunningAggregate:
         return joined.with_columns(pl.col(_TOUCHED).fill_null(False))
 
     def _newest(self, runs: list[pl.DataFrame]) -> pl.DataFrame:
-        return concatenate(runs).unique(self._keys, keep="last", maintain_order=True)
+        return newest_by_key(runs, self._keys)
 
     def _alive(self, totals: pl.DataFrame, time: OperatorTime) -> pl.DataFrame:
         return drop_expired(totals, self._ttl_us, self._time_column is not None, time)

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import polars as pl
-from datasketches import hll_sketch, hll_union, tdigest_double, tgt_hll_type
+from datasketches import hll_sketch, hll_union, tdigest_double
 
 from anabranch.errors import FlowError
 from anabranch.model import Column
 from anabranch.operators.aggregates import Argument, as_expression
+from anabranch.operators.distinct_sketches import HLL_TYPE, sketch_groups
 
-_HLL_TYPE = tgt_hll_type.HLL_4
 _DIGEST_K = 200
 
 
@@ -49,12 +49,16 @@ class ApproxDistinct:
         return col("sketch").map_batches(self._estimate, return_dtype=pl.Int64(), is_elementwise=True)
 
     def _sketch_groups(self, groups: pl.Series) -> pl.Series:
-        return pl.Series([self._sketch(values) for values in _groups_as_lists(_countable(groups))], dtype=pl.Binary)
+        countable = _countable(groups)
+        sketches = sketch_groups(countable, self.lg_k)
+        if sketches is not None:
+            return sketches
+        return pl.Series([self._sketch(values) for values in _groups_as_lists(countable)], dtype=pl.Binary)
 
     def _sketch(self, values: Sequence[Any]) -> bytes | None:
         if not values:
             return None
-        sketch = hll_sketch(self.lg_k, _HLL_TYPE)
+        sketch = hll_sketch(self.lg_k, HLL_TYPE)
         for value in values:
             sketch.update(value)
         return bytes(sketch.serialize_compact())
@@ -68,7 +72,7 @@ class ApproxDistinct:
         union = hll_union(self.lg_k)
         for sketch in sketches:
             union.update(hll_sketch.deserialize(sketch))
-        return bytes(union.get_result(_HLL_TYPE).serialize_compact())
+        return bytes(union.get_result(HLL_TYPE).serialize_compact())
 
     def _estimate(self, sketches: pl.Series) -> pl.Series:
         return pl.Series([0 if b is None else self._estimate_one(b) for b in sketches], dtype=pl.Int64)

@@ -37,12 +37,19 @@ class StoredKeys:
         self._columns: dict[str, pl.Series] = {}
         self._values: dict[str, list[Any] | None] = {}
         self._keys = batch.touched.keys.drop(HASH).rows(named=True)
-        self._watermarks = batch.touched.clocks.closed_us.tolist()
+        closed_us = batch.touched.clocks.closed_us
+        # Most keys have the same one, and making a moment of it takes longer than looking it up.
+        moments = {us: watermark_from_us(us) for us in np.unique(closed_us).tolist()}
+        self._watermarks = [moments[us] for us in closed_us.tolist()]
         self._now = from_us(batch.time.now_us)
         self._first_timers_us: dict[TimerDomain, Times] = {
             domain: first_timer_us(self.column(name, TIMER_LIST)).fill_null(NO_TIMER_US).to_numpy()
             for domain, name in TIMER_COLUMNS.items()
         }
+        firsts = zip(*(times_us.tolist() for times_us in self._first_timers_us.values()), strict=True)
+        self._first_us: list[dict[TimerDomain, int]] = [
+            dict(zip(TIMER_COLUMNS, times_us, strict=True)) for times_us in firsts
+        ]
 
     def column(self, name: str, dtype: pl.DataType) -> pl.Series:
         """Return what is stored in a column, by key."""
@@ -67,9 +74,8 @@ class StoredKeys:
 
     def timers(self, place: int) -> Timers:
         """Return the timers of a key."""
-        first_us = {domain: int(firsts[place]) for domain, firsts in self._first_timers_us.items()}
-        watermark = watermark_from_us(self._watermarks[place])
         load = partial(self._load_timers, place)
+        first_us, watermark = self._first_us[place], self._watermarks[place]
         return Timers(self._keys[place], first_us, load, watermark, self._now, self._batch.has_event_time)
 
     def load_field(self, place: int, name: str) -> Any:

@@ -12,8 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.model.hash_order import WORTH_COMPILED_CODE_ROWS
+from anabranch.operators import text_codes
 from anabranch.operators.grouping import count_and_add, group_rows
-from unit.compiled_loops import check_added, check_counts, rows_to_group
+from anabranch.operators.text_codes import code_texts
+from unit.compiled_loops import (
+    check_added,
+    check_codes,
+    check_counts,
+    check_grouped_texts,
+    columns_of_texts,
+    compiled_from,
+    rows_to_group,
+)
 
 TOTAL = [pl.col("x").sum().alias("total"), pl.len().cast(pl.Int64).alias("rows")]
 
@@ -99,3 +109,38 @@ def test_many_rows_are_counted_and_added_as_few_are(key_type: type[pl.DataType])
 def test_few_rows_are_counted_and_added_as_plain_python_does(given_rows: tuple[pl.DataFrame, int]) -> None:
     check_counts(*given_rows)
     check_added(*given_rows)
+
+
+@settings(deadline=None)
+@given(column=columns_of_texts())
+def test_texts_are_numbered_in_the_order_in_which_they_come(column: pl.Series) -> None:
+    check_codes(column)
+
+
+@settings(deadline=None)
+@given(column=columns_of_texts())
+def test_rows_are_grouped_by_their_texts_with_and_without_numbers(column: pl.Series) -> None:
+    check_grouped_texts(column)
+
+
+def test_more_texts_than_the_first_table_holds_are_numbered() -> None:
+    numbers = np.random.default_rng(7).integers(0, 60_000, 200_000)
+    column = pl.Series("text", numbers).cast(pl.String) + "-with-a-longer-end"
+    coded = code_texts(column)
+    assert coded is not None
+    assert (coded.texts[coded.codes] == column).all()
+    assert len(coded.texts) == column.n_unique()
+    assert (np.diff(np.unique(coded.codes, return_index=True)[1]) > 0).all(), "by first row"
+
+
+def test_texts_that_hardly_repeat_are_left_alone() -> None:
+    column = pl.Series("text", range(WORTH_COMPILED_CODE_ROWS)).cast(pl.String) + "-with-a-longer-end"
+    assert code_texts(column) is None
+
+
+def test_two_texts_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_codes, "_hashes_of", lambda column: np.zeros(len(column), np.uint64))
+    column = pl.Series("text", ["a long text, and", "another long text"] * 20)
+    with compiled_from(1):
+        assert code_texts(column) is None
+    check_grouped_texts(column)

@@ -8,9 +8,12 @@ from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from anabranch.errors import FlowError
 from anabranch.operators import sketches as sk
+from unit.compiled_loops import compiled_from
 from unit.operators.test_aggregates import aggregate_values
 
 RANDOM = random.Random(20)
@@ -79,3 +82,42 @@ def test_fractions_and_sizes_out_of_range_are_refused() -> None:
         sk.quantiles("x")
     with pytest.raises(FlowError, match="lg_k must be from 7 to 21, got 3"):
         sk.approx_distinct("x", lg_k=3)
+
+
+_VALUES: dict[pl.DataType, st.SearchStrategy[Any]] = {
+    pl.String(): st.text(max_size=40),
+    pl.Int64(): st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 2),
+    pl.UInt8(): st.integers(0, 255),
+    pl.Float64(): st.floats() | st.sampled_from([0.0, -0.0, float("nan"), float("inf")]),
+    pl.Float32(): st.floats(width=32),
+}
+
+
+@settings(deadline=None)
+@given(values=st.data(), dtype=st.sampled_from(list(_VALUES)), lg_k=st.integers(7, 14))
+def test_sketches_of_many_groups_at_once_are_those_of_single_values(
+    values: st.DataObject, dtype: pl.DataType, lg_k: int
+) -> None:
+    lists = values.draw(st.lists(st.lists(_VALUES[dtype], max_size=60), min_size=1, max_size=6))
+    check_sketches(pl.Series(lists, dtype=pl.List(dtype)), lg_k)
+
+
+@pytest.mark.parametrize("lg_k", [7, 8, 10, 12])
+@pytest.mark.parametrize("dtype", [pl.String(), pl.Int64(), pl.Float64()])
+def test_sketches_of_any_size_are_those_of_single_values(lg_k: int, dtype: pl.DataType) -> None:
+    # Where a list becomes a set, and a set registers, and far beyond.
+    sizes = [0, 1, 7, 8, 9, 23, 24, 25, 95, 96, 97, 383, 384, 385, 5_000]
+    check_sketches(pl.Series([DISTINCT[:size] * 2 for size in sizes]).cast(pl.List(dtype)), lg_k)
+
+
+def check_sketches(groups: pl.Series, lg_k: int) -> None:
+    """Fail unless compiled code makes sketches that say, alone and merged, what those of the library say."""
+    aggregate = sk.approx_distinct("x", lg_k)
+    said = []
+    for worth in (0, 10**9):
+        with compiled_from(worth):
+            sketches = aggregate._sketch_groups(groups)
+        merged = aggregate._merge_groups(pl.Series([sketches.drop_nulls().to_list()], dtype=pl.List(pl.Binary)))
+        sizes = sketches.bin.size().to_list()
+        said.append((sizes, aggregate._estimate(sketches).to_list(), aggregate._estimate(merged).to_list()))
+    assert said[0] == said[1]

@@ -1,0 +1,155 @@
+"""Texts as small whole numbers, which group, sort and pack many times as fast.
+
+Columns of texts hold them as views: length, beginning, and where the rest lies. Rows of a file that keeps each text
+once, as Parquet does, have equal views if they have equal texts, so that most texts need not even be looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from anabranch.model.hash_order import WORTH_COMPILED_CODE_ROWS
+
+Codes = NDArray[np.int32]
+_MOST_ROWS = 2**30
+_WORTH_BELOW = 0.7
+"""Where more of the rows than this have a text of their own, numbers for texts save nothing."""
+_FIRST_PLACES = 1 << 13
+_HOPELESS_ABOVE = 0.95
+_JUDGED_PART = 8
+"""Where nearly all of the first eighth of the rows are different, the others are not looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodedTexts:
+    """A column of texts as numbers from 0, in the order in which its texts first come."""
+
+    codes: Codes
+    texts: pl.Series
+    """The different texts, by number."""
+
+
+def code_texts(column: pl.Series) -> CodedTexts | None:
+    """Return a column without nulls as numbers, or None where that is not worth it: few rows, or few that repeat."""
+    if column.dtype != pl.String or not WORTH_COMPILED_CODE_ROWS <= len(column) <= _MOST_ROWS or column.null_count():
+        return None
+    by_view = _code_views(column)
+    if by_view is None:
+        return _code_by_hash(column)
+    by_hash = _code_by_hash(by_view.texts, most_share=1.0)
+    if by_hash is None:
+        return None
+    return CodedTexts(by_hash.codes[by_view.codes], by_hash.texts)
+
+
+@dataclass(frozen=True, slots=True)
+class CodedNumbers:
+    """Numbers as numbers from 0, in the order in which they first come."""
+
+    codes: Codes
+    firsts: Codes
+    """Where each of them first comes."""
+
+
+def code_numbers(numbers: NDArray[np.int64]) -> CodedNumbers:
+    """Return whole numbers, however far apart, as small ones."""
+    pairs = np.zeros(2 * len(numbers), np.uint64)
+    pairs[::2] = numbers.view(np.uint64)
+    codes, firsts = np.empty(len(numbers), np.int32), np.empty(len(numbers), np.int32)
+    count = _code_pairs(pairs, 1.0, codes, firsts)
+    return CodedNumbers(codes, firsts[:count])
+
+
+@dataclass(frozen=True, slots=True)
+class CodedRows:
+    """Rows whose texts, in some columns, are numbers."""
+
+    frame: pl.DataFrame
+    texts: Mapping[str, pl.Series]
+    """The different texts of each such column, by number."""
+
+    def restore(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return rows that were made of these with their texts again."""
+        columns = [texts[rows.get_column(name)].alias(name) for name, texts in self.texts.items()]
+        return rows.with_columns(columns) if columns else rows
+
+
+def code_columns(frame: pl.DataFrame, columns: Sequence[str]) -> CodedRows:
+    """Return rows with the texts of these columns as numbers, where that is worth it."""
+    coded = {name: found for name in columns if (found := code_texts(frame.get_column(name))) is not None}
+    if not coded:
+        return CodedRows(frame, {})
+    numbers = [pl.Series(name, found.codes) for name, found in coded.items()]
+    return CodedRows(frame.with_columns(numbers), {name: found.texts for name, found in coded.items()})
+
+
+def _code_views(column: pl.Series) -> CodedTexts | None:
+    """Return numbers for different views: equal texts may have several of them; None if too many are different."""
+    codes = np.empty(len(column), np.int32)
+    distinct: list[pl.Series] = []
+    start = found = 0
+    # Each piece by itself: its views are few enough to stay in the processor's cache.
+    for piece in column.get_chunks():
+        firsts = np.empty(len(piece), np.int32)
+        here = codes[start : start + len(piece)]
+        count = _code_pairs(_views_of(piece), _WORTH_BELOW, here, firsts)
+        if count < 0:
+            return None
+        here += found
+        distinct.append(piece[firsts[:count]])
+        start, found = start + len(piece), found + count
+    if found > _WORTH_BELOW * len(column):
+        return None
+    return CodedTexts(codes, pl.concat(distinct, rechunk=True))
+
+
+def _code_by_hash(column: pl.Series, most_share: float = _WORTH_BELOW) -> CodedTexts | None:
+    """Return numbers for different texts by their hash; None where two have the same, or too many are different."""
+    pairs = np.zeros(2 * len(column), np.uint64)
+    pairs[::2] = _hashes_of(column)
+    codes, firsts = np.empty(len(column), np.int32), np.empty(len(column), np.int32)
+    count = _code_pairs(pairs, most_share, codes, firsts)
+    if count < 0:
+        return None
+    texts = column[firsts[:count]]
+    return CodedTexts(codes, texts) if (texts[codes] == column).all() else None
+
+
+def _hashes_of(column: pl.Series) -> NDArray[np.uint64]:
+    # Any hash will do: numbers go by which text comes first.
+    hashes: NDArray[np.uint64] = column.hash().to_numpy()
+    return hashes
+
+
+def _views_of(piece: pl.Series) -> NDArray[np.uint64]:
+    """Return the two words that each text of a piece is kept as."""
+    array = piece.to_arrow(compat_level=pl.CompatLevel.newest())
+    words: NDArray[np.uint64] = np.frombuffer(array.buffers()[1], np.uint64)
+    return words[2 * array.offset : 2 * (array.offset + len(array))]
+
+
+def _code_pairs(pairs: NDArray[np.uint64], most_share: float, codes: Codes, firsts: Codes) -> int:
+    """Number pairs of words in the order in which they first come; return how many there are.
+
+    Fills in the number of each pair, and where each number first comes. Returns -1 if more than ``most_share`` of the
+    pairs are different, or will be by what was seen of them.
+    """
+    from anabranch.operators.text_loops import code_pairs, fill_table
+
+    places, done, found = _FIRST_PLACES, 0, 0
+    known = np.empty(places, np.uint64)
+    while True:
+        table = np.zeros(places, np.uint32)
+        fill_table(table, known, found)
+        done, found = code_pairs(pairs, done, table, known, found, codes, firsts)
+        if done == len(codes):
+            return found if found <= most_share * done else -1
+        if most_share < 1.0 and _JUDGED_PART * done > len(codes) and found > _HOPELESS_ABOVE * done:
+            return -1
+        places *= 4
+        known = np.concatenate((known[: 2 * found], np.empty(places - 2 * found, np.uint64)))
