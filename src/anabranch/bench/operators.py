@@ -22,10 +22,10 @@ from anabranch.bench.registry import BenchOptions, choose_peers
 from anabranch.bench.report import deliver
 from anabranch.bench.workload import read_through
 
-DEFAULT_ROWS = 24_000_000
+DEFAULT_ROWS = 36_000_000
 DEFAULT_KEYS = 200_000
 ROUNDS = 3
-_FILES_PER_BATCH = 12
+_FILES_PER_BATCH = 24
 _FEWEST_BATCHES = 4
 
 

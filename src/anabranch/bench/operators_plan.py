@@ -55,13 +55,13 @@ OPERATORS: dict[str, OperatorCase] = {
             "a processor with a total a user, row by row",
             "transformWithState",
             stores=(ROCKSDB,),
-            share_of_rows=0.125,
+            share_of_rows=1 / 24,
         ),
         OperatorCase(
             "process-frames",
             "the same, a frame at a time",
             "applyInPandasWithState",
-            share_of_rows=0.125,
+            share_of_rows=1 / 6,
         ),
     )
 }

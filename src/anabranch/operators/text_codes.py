@@ -17,12 +17,15 @@ from anabranch.model.hash_order import WORTH_COMPILED_CODE_ROWS
 
 Codes = NDArray[np.int32]
 _MOST_ROWS = 2**30
-_WORTH_BELOW = 0.7
-"""Where more of the rows than this have a text of their own, numbers for texts save nothing."""
 _FIRST_PLACES = 1 << 13
+_GIVES_UP_ABOVE = 0.7
+"""Where more of the views than this are different, they say too little about texts."""
 _HOPELESS_ABOVE = 0.95
 _JUDGED_PART = 8
-"""Where nearly all of the first eighth of the rows are different, the others are not looked at."""
+"""Where nearly all of the first eighth are different, the others are not looked at."""
+_LOOKED_AT = 1024
+_LOW_HALF = np.uint64(0xFFFFFFFF)
+_LONGEST_WITHIN_VIEW = np.uint64(12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +38,18 @@ class CodedTexts:
 
 
 def code_texts(column: pl.Series) -> CodedTexts | None:
-    """Return a column without nulls as numbers, or None where that is not worth it: few rows, or few that repeat."""
+    """Return a column without nulls as numbers, or None where texts are as fast.
+
+    That is so for few rows, and for texts that hardly repeat or of which each row has bytes of its own: to compare
+    those takes as long as grouping by them does. Texts of up to twelve bytes are views all by themselves.
+    """
     if column.dtype != pl.String or not WORTH_COMPILED_CODE_ROWS <= len(column) <= _MOST_ROWS or column.null_count():
         return None
     by_view = _code_views(column)
-    if by_view is None:
-        return _code_by_hash(column)
-    by_hash = _code_by_hash(by_view.texts, most_share=1.0)
-    if by_hash is None:
+    by_text = _code_by_hash(by_view.texts) if by_view is not None else None
+    if by_view is None or by_text is None:
         return None
-    return CodedTexts(by_hash.codes[by_view.codes], by_hash.texts)
+    return CodedTexts(by_text.codes[by_view.codes], by_text.texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,7 @@ def code_numbers(numbers: NDArray[np.int64]) -> CodedNumbers:
     pairs = np.zeros(2 * len(numbers), np.uint64)
     pairs[::2] = numbers.view(np.uint64)
     codes, firsts = np.empty(len(numbers), np.int32), np.empty(len(numbers), np.int32)
-    count = _code_pairs(pairs, 1.0, codes, firsts)
+    count = _code_pairs(pairs, codes, firsts)
     return CodedNumbers(codes, firsts[:count])
 
 
@@ -97,26 +102,22 @@ def _code_views(column: pl.Series) -> CodedTexts | None:
     for piece in column.get_chunks():
         firsts = np.empty(len(piece), np.int32)
         here = codes[start : start + len(piece)]
-        count = _code_pairs(_views_of(piece), _WORTH_BELOW, here, firsts)
+        views = _views_of(piece)
+        count = -1 if _follow_each_other(views) else _code_pairs(views, here, firsts, gives_up=True)
         if count < 0:
             return None
         here += found
         distinct.append(piece[firsts[:count]])
         start, found = start + len(piece), found + count
-    if found > _WORTH_BELOW * len(column):
-        return None
     return CodedTexts(codes, pl.concat(distinct, rechunk=True))
 
 
-def _code_by_hash(column: pl.Series, most_share: float = _WORTH_BELOW) -> CodedTexts | None:
-    """Return numbers for different texts by their hash; None where two have the same, or too many are different."""
+def _code_by_hash(column: pl.Series) -> CodedTexts | None:
+    """Return numbers for different texts by their hash; None where two have the same."""
     pairs = np.zeros(2 * len(column), np.uint64)
     pairs[::2] = _hashes_of(column)
     codes, firsts = np.empty(len(column), np.int32), np.empty(len(column), np.int32)
-    count = _code_pairs(pairs, most_share, codes, firsts)
-    if count < 0:
-        return None
-    texts = column[firsts[:count]]
+    texts = column[firsts[: _code_pairs(pairs, codes, firsts)]]
     return CodedTexts(codes, texts) if (texts[codes] == column).all() else None
 
 
@@ -133,11 +134,22 @@ def _views_of(piece: pl.Series) -> NDArray[np.uint64]:
     return words[2 * array.offset : 2 * (array.offset + len(array))]
 
 
-def _code_pairs(pairs: NDArray[np.uint64], most_share: float, codes: Codes, firsts: Codes) -> int:
+def _follow_each_other(views: NDArray[np.uint64]) -> bool:
+    """Say whether each of the first texts has bytes of its own, behind those of the one before, as lines of JSON do."""
+    firsts = views[: 2 * _LOOKED_AT]
+    # A view is length, beginning, number of a buffer and place in it, in four bytes each; short texts have no place.
+    lengths, buffers, places = firsts[::2] & _LOW_HALF, firsts[1::2] & _LOW_HALF, firsts[1::2] >> np.uint64(32)
+    is_long = lengths > _LONGEST_WITHIN_VIEW
+    buffers, places = buffers[is_long], places[is_long]
+    rises = (places[1:] > places[:-1]) | (buffers[1:] != buffers[:-1])
+    return 2 * len(places) > len(lengths) and bool(rises.all())
+
+
+def _code_pairs(pairs: NDArray[np.uint64], codes: Codes, firsts: Codes, gives_up: bool = False) -> int:
     """Number pairs of words in the order in which they first come; return how many there are.
 
-    Fills in the number of each pair, and where each number first comes. Returns -1 if more than ``most_share`` of the
-    pairs are different, or will be by what was seen of them.
+    Fills in the number of each pair, and where each number first comes. One that gives up returns -1 where most pairs
+    are different.
     """
     from anabranch.operators.text_loops import code_pairs, fill_table
 
@@ -148,8 +160,8 @@ def _code_pairs(pairs: NDArray[np.uint64], most_share: float, codes: Codes, firs
         fill_table(table, known, found)
         done, found = code_pairs(pairs, done, table, known, found, codes, firsts)
         if done == len(codes):
-            return found if found <= most_share * done else -1
-        if most_share < 1.0 and _JUDGED_PART * done > len(codes) and found > _HOPELESS_ABOVE * done:
+            return -1 if gives_up and found > _GIVES_UP_ABOVE * done else found
+        if gives_up and _JUDGED_PART * done > len(codes) and found > _HOPELESS_ABOVE * done:
             return -1
         places *= 4
         known = np.concatenate((known[: 2 * found], np.empty(places - 2 * found, np.uint64)))

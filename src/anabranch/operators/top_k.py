@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -29,11 +29,15 @@ from anabranch.model import (
     Standing,
     TopKSpec,
 )
+from anabranch.model.hash_order import WORTH_COMPILED_CODE_ROWS
 from anabranch.operators.parted_windows import PartedWindows
 
 RANK = "rank"
 _BEST, _GROUP = "__best", "__group"
 _BY, _TIES = "by", ("time", "batch", "order")
+_MOST_KEPT_IN_ORDER = 32
+"""More are put in order faster by sorting all."""
+_WITHIN_INT64 = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,8 +82,10 @@ class Best:
         if not too_long.any():
             return groups
         numbered = pl.DataFrame({_GROUP: pl.int_range(len(groups), eager=True), _BEST: groups})
+        rows = numbered.filter(too_long).explode(_BEST)
+        may_be_best = find_best(rows.get_column(_GROUP), rows.get_column(_BEST).struct.field(_BY), self)
         cut = (
-            self.rank_rows(numbered.filter(too_long))
+            self._rank(rows if may_be_best is None else rows.filter(may_be_best))
             .filter(pl.col(RANK) <= self.k)
             .group_by(_GROUP, maintain_order=True)
             .agg(_BEST)
@@ -88,11 +94,37 @@ class Best:
 
     def rank_rows(self, numbered: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of lists in BEST, best first within each GROUP, with their rank from 1."""
-        ranks = pl.int_ranges(1, pl.col(_BEST).list.len().cast(pl.Int64) + 1)
+        return self._rank(numbered.explode(_BEST))
+
+    def _rank(self, rows: pl.DataFrame) -> pl.DataFrame:
         best = pl.col(_BEST).struct
         order = [pl.col(_GROUP), best.field(_BY), *(best.field(tie) for tie in _TIES)]
-        rows = numbered.explode(_BEST).sort(order, descending=[False, self.descending, False, False, False])
-        return rows.with_columns(numbered.select(ranks.alias(RANK)).to_series().explode())
+        rows = rows.sort(order, descending=[False, self.descending, False, False, False])
+        lengths = rows.get_column(_GROUP).rle().struct.field("len")
+        return rows.with_columns(pl.int_ranges(1, lengths.cast(pl.Int64) + 1, eager=True).explode().alias(RANK))
+
+
+def find_best(groups: pl.Series, values: pl.Series, best: Best) -> pl.Series | None:
+    """Say of rows, group after group, which may be among the k best of theirs: those that are not need no sorting.
+
+    None where all rows have to be sorted: few of them, a large k, values that are no numbers.
+    """
+    if len(values) < WORTH_COMPILED_CODE_ROWS or best.k > _MOST_KEPT_IN_ORDER or values.null_count():
+        return None
+    if values.dtype.is_integer() and values.dtype in _WITHIN_INT64:
+        numbers: NDArray[Any] = values.cast(pl.Int64).to_numpy()
+        numbers = numbers if best.descending else ~numbers
+    elif values.dtype.is_float() and not values.is_nan().any():
+        numbers = values.cast(pl.Float64).to_numpy()
+        numbers = numbers if best.descending else -numbers
+    else:
+        return None
+    from anabranch.operators.top_loops import mark_best
+
+    marks = np.zeros(len(numbers), np.bool_)
+    ends = np.cumsum(groups.rle().struct.field("len").to_numpy(), dtype=np.int64)
+    mark_best(numbers, ends, best.k, marks)
+    return pl.Series(marks)
 
 
 class TopK:

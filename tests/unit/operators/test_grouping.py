@@ -17,11 +17,13 @@ from anabranch.operators.grouping import count_and_add, group_rows
 from anabranch.operators.text_codes import code_texts
 from unit.compiled_loops import (
     check_added,
+    check_best,
     check_codes,
     check_counts,
     check_grouped_texts,
     columns_of_texts,
     compiled_from,
+    lists_to_cut,
     rows_to_group,
 )
 
@@ -124,8 +126,8 @@ def test_rows_are_grouped_by_their_texts_with_and_without_numbers(column: pl.Ser
 
 
 def test_more_texts_than_the_first_table_holds_are_numbered() -> None:
-    numbers = np.random.default_rng(7).integers(0, 60_000, 200_000)
-    column = pl.Series("text", numbers).cast(pl.String) + "-with-a-longer-end"
+    texts = pl.Series("text", range(60_000)).cast(pl.String) + "-with-a-longer-end"
+    column = texts[np.random.default_rng(7).integers(0, 60_000, 200_000)]
     coded = code_texts(column)
     assert coded is not None
     assert (coded.texts[coded.codes] == column).all()
@@ -133,14 +135,22 @@ def test_more_texts_than_the_first_table_holds_are_numbered() -> None:
     assert (np.diff(np.unique(coded.codes, return_index=True)[1]) > 0).all(), "by first row"
 
 
-def test_texts_that_hardly_repeat_are_left_alone() -> None:
-    column = pl.Series("text", range(WORTH_COMPILED_CODE_ROWS)).cast(pl.String) + "-with-a-longer-end"
+def test_few_rows_and_rows_that_have_bytes_of_their_own_keep_their_texts() -> None:
+    assert code_texts(pl.Series(["a", "b", "a"])) is None
+    column = pl.Series(["a text of more than twelve bytes"] * WORTH_COMPILED_CODE_ROWS)
     assert code_texts(column) is None
+    assert code_texts(column.head(1)[np.zeros(len(column), np.int64)]) is not None
 
 
 def test_two_texts_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_codes, "_hashes_of", lambda column: np.zeros(len(column), np.uint64))
-    column = pl.Series("text", ["a long text, and", "another long text"] * 20)
+    column = pl.Series("text", ["a long text, and", "another long text"])[[0, 1] * 20]
     with compiled_from(1):
         assert code_texts(column) is None
     check_grouped_texts(column)
+
+
+@settings(deadline=None)
+@given(lists=lists_to_cut(), k=st.integers(1, 4), descending=st.booleans())
+def test_the_best_rows_are_found_with_and_without_sorting_all(lists: pl.Series, k: int, descending: bool) -> None:
+    check_best(lists, k, descending)

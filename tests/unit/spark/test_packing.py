@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from anabranch.model.hash_order import WORTH_COMPILED_CODE_ROWS
 from anabranch.spark.packing import FEWEST_ROWS, pack, unpack
 
 ROWS = 2 * FEWEST_ROWS
@@ -56,3 +57,23 @@ def test_whole_numbers_take_the_bytes_they_need() -> None:
 def test_what_shrinks_is_compressed() -> None:
     frame = pl.DataFrame({"rising": np.repeat(np.arange(ROWS // 64), 64), "float": [0.25, 0.5] * (ROWS // 2)})
     assert len(pack(frame)) < ROWS
+
+
+MANY = WORTH_COMPILED_CODE_ROWS
+TEXTS = pl.Series("text", [f"a text of some length, number {number}" for number in range(5_000)])
+
+
+@pytest.mark.parametrize("different", [1, 300, 5_000])
+def test_texts_that_repeat_are_sent_once(different: int) -> None:
+    column = TEXTS[RNG.integers(0, different, MANY)]
+    frame = pl.DataFrame([column, pl.Series("hash", RNG.integers(-(2**62), 2**62, MANY))])
+    packed = pack(frame)
+    assert unpack(packed).equals(frame)
+    assert len(packed) < MANY * (8 + 3) + 45 * different, "whatever the compressor makes of it"
+    assert pack(unpack(packed)) == packed
+
+
+def test_texts_that_hardly_repeat_are_sent_as_they_are() -> None:
+    frame = pl.DataFrame({"text": [f"a text of some length, number {number}" for number in range(MANY)]})
+    assert unpack(pack(frame)).equals(frame)
+    assert len(pack(frame)) <= len(pack(frame.head(MANY - 1))) + 100
