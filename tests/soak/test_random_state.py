@@ -17,12 +17,17 @@ from numpy.typing import NDArray
 from anabranch.model import WindowSpec
 from unit.compiled_loops import (
     check_added,
+    check_best,
+    check_codes,
     check_counts,
+    check_grouped_texts,
     check_hashing,
     check_numbers,
     check_orders,
     check_searches,
+    columns_of_texts,
     hashes,
+    lists_to_cut,
     rows_to_group,
     whole_numbers,
 )
@@ -90,6 +95,19 @@ def test_whole_numbers_hash_as_their_texts(numbers: pl.Series) -> None:
 def test_rows_are_counted_and_added_as_plain_python_does(given_rows: tuple[pl.DataFrame, int]) -> None:
     check_counts(*given_rows)
     check_added(*given_rows)
+
+
+@LONG
+@given(column=columns_of_texts(400))
+def test_texts_are_numbered_and_grouped_as_they_come(column: pl.Series) -> None:
+    check_codes(column)
+    check_grouped_texts(column)
+
+
+@LONG
+@given(lists=lists_to_cut(), k=st.integers(1, 6), descending=st.booleans())
+def test_the_best_rows_are_found_with_and_without_sorting_all(lists: pl.Series, k: int, descending: bool) -> None:
+    check_best(lists, k, descending)
 
 
 @LONG

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 from rich.console import Console
 
 import anabranch as ab
-from anabranch.bench import BenchError, BenchOptions
+from anabranch.bench import BenchError, BenchOptions, operators
 from anabranch.bench.answers import AnswerCheck
 from anabranch.bench.operators import run
 from anabranch.bench.operators_answers import Expected, ask_oracle, check_answer, read_answer
@@ -218,3 +220,48 @@ def test_the_table_says_who_is_how_fast_and_who_is_wrong() -> None:
 def test_an_unknown_operator_is_refused_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="unknown operators joins; there are sliding, session"):
         run(BenchOptions(only=("joins",), cache_dir=tmp_path))
+
+
+# -- the whole bench, with stand-ins that are fast to start ------------------------------------------------------------
+
+STAND_IN = """
+import argparse, json, pathlib
+import polars as pl
+
+parser = argparse.ArgumentParser()
+for name in ("input", "operator", "files-per-batch", "memory", "output", "checkpoint", "result"):
+    parser.add_argument(f"--{name}", required=True)
+parser.add_argument("--slots")
+parser.add_argument("--state-store")
+given = parser.parse_args()
+assert given.operator == "running"
+rows = pl.read_parquet(sorted(pathlib.Path(given.input).glob("part-*")))
+answer = rows.group_by("user").agg(pl.len().alias("readings"), pl.col("value").sum().alias("total"))
+pathlib.Path(given.output).mkdir()
+answer.write_parquet(pathlib.Path(given.output) / "part.parquet")
+seconds = {None: 1.0, "memory": 4.0, "rocksdb": 2.0}[given.state_store]
+samples = [(seconds * done / 4, rows.height * done // 4) for done in range(1, 5)]
+batches = [{"rows": rows.height // 4, "seconds": seconds / 4, "state_bytes": 7}] * 4
+pathlib.Path(given.result).write_text(json.dumps({"samples": samples, "batches": batches, "settings": {}}))
+"""
+
+
+def test_systems_take_turns_and_native_spark_keeps_to_its_faster_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in = tmp_path / "stand_in.py"
+    stand_in.write_text(STAND_IN)
+    monkeypatch.setattr(operators, "our_script", lambda module: [sys.executable, str(stand_in)])
+    options = BenchOptions(
+        rows=24_000, only=("running",), cache_dir=tmp_path / "cache", keys=500, json_path=tmp_path / "report.json"
+    )
+    output = StringIO()
+    report = run(options, Console(file=output, width=120), rounds=3)
+    turns = [OURS, "spark-memory", "spark-rocksdb", OURS, "spark-rocksdb", OURS, "spark-rocksdb"]
+    assert [run.system for run in report.systems] == turns
+    assert report.answers_equal
+    assert report.figures["running_x_spark"] == pytest.approx(2.0)
+    written = json.loads((tmp_path / "report.json").read_text())
+    assert written["figures"] == report.figures
+    assert written["workload"]["operators"]["running"]["spark"] == "groupBy() in update mode"
+    assert "running on Anabranch: 0.02 M rows/s, answers equal" in output.getvalue()
