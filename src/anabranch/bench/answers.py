@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
+from anabranch.bench.mixed_json import MIXED_JSON
 from anabranch.bench.registry import BenchError
 from anabranch.bench.workload import WATERMARK_DELAY_MS, WINDOW_MS, write_atomically
 
@@ -21,10 +22,14 @@ ANSWER_SCHEMA: dict[str, type[pl.DataType]] = {
 _KEY = ["window_start", "sensor"]
 
 _COLUMNS = "{sensor: 'BIGINT', ts: 'BIGINT', value: 'DOUBLE'}"
-_SCAN_BY_FORMAT = {
+SCAN_BY_FORMAT = {
     "json": f"read_json($files, format = 'newline_delimited', columns = {_COLUMNS})",
     "csv": f"read_csv($files, header = true, columns = {_COLUMNS})",
     "parquet": "read_parquet($files)",
+    MIXED_JSON: (
+        "(SELECT sensor, ts, reading.value AS value FROM read_json($files, format = 'newline_delimited',"
+        " columns = {sensor: 'VARCHAR', ts: 'BIGINT', reading: 'STRUCT(value DOUBLE)'}))"
+    ),
 }
 
 
@@ -35,6 +40,9 @@ class Expected:
     answer: pl.DataFrame
     closed_until_ms: int
     """The final watermark: windows that end later may still be open in some systems, so none is asked for them."""
+    readings: int = 0
+    """Of all windows, open ones too."""
+    total: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,8 @@ def ask_oracle(folder: Path, file_format: str) -> Expected:
     answer = pl.read_parquet(path)
     latest_ms = answer.select(pl.col("latest").max()).item()
     closed_until_ms = int(latest_ms) - WATERMARK_DELAY_MS
-    return Expected(canonicalise(answer, closed_until_ms), closed_until_ms)
+    readings, total = answer.select(pl.col("readings").sum(), pl.col("total").sum()).row(0)
+    return Expected(canonicalise(answer, closed_until_ms), closed_until_ms, int(readings), float(total))
 
 
 def aggregate_with_duckdb(folder: Path, file_format: str, window_ms: int = WINDOW_MS) -> pl.DataFrame:
@@ -68,7 +77,7 @@ def aggregate_with_duckdb(folder: Path, file_format: str, window_ms: int = WINDO
         raise BenchError(msg) from error
     query = (
         f"SELECT ts - ts % {window_ms} AS window_start, sensor, count(*) AS readings, sum(value) AS total,"
-        f" max(ts) AS latest FROM {_SCAN_BY_FORMAT[file_format]} GROUP BY ALL"
+        f" max(ts) AS latest FROM {SCAN_BY_FORMAT[file_format]} GROUP BY ALL"
     )
     with duckdb.connect() as connection:
         answer = connection.sql(query, params={"files": str(folder / "part-*")}).to_arrow_table()
@@ -76,16 +85,19 @@ def aggregate_with_duckdb(folder: Path, file_format: str, window_ms: int = WINDO
 
 
 def canonicalise(answer: pl.DataFrame, closed_until_ms: int) -> pl.DataFrame:
-    """Return an answer's closed windows as (window_start, sensor, readings, total), sorted.
+    """Return an answer's closed windows as (window_start, sensor, readings, total), sorted; sensors may have names.
 
     Repeated rows stay: a row that was written twice must spoil the digest.
     """
     start = pl.col("window_start")
     if answer.schema["window_start"].is_temporal():
         start = start.dt.epoch("ms")
+    kinds: dict[str, type[pl.DataType]] = dict(ANSWER_SCHEMA)
+    if answer.schema["sensor"] == pl.String:
+        kinds["sensor"] = pl.String
     return (
         answer.with_columns(window_start=start)
-        .select(pl.col(name).cast(dtype) for name, dtype in ANSWER_SCHEMA.items())
+        .select(pl.col(name).cast(dtype) for name, dtype in kinds.items())
         .filter(pl.col("window_start") + WINDOW_MS <= closed_until_ms)
         .sort(list(ANSWER_SCHEMA))
     )
@@ -98,7 +110,10 @@ def compute_digest(canonical: pl.DataFrame) -> str:
         column = canonical.get_column(name)
         if column.null_count():
             sha256.update(f"{name}: {column.null_count()} nulls".encode())
-            column = column.fill_null(0)
+            column = column.fill_null("" if column.dtype == pl.String else 0)
+        if column.dtype == pl.String:
+            sha256.update("\0".join(column).encode())
+            continue
         values = column.to_numpy()
         sha256.update(values.astype(values.dtype.newbyteorder("<")).tobytes())
     return sha256.hexdigest()
@@ -113,6 +128,16 @@ def check_answer(answer: pl.DataFrame, expected: Expected) -> AnswerCheck:
     return AnswerCheck(
         equal=False, rows=canonical.height, digest=digest, difference=describe_difference(canonical, expected.answer)
     )
+
+
+def check_totals(answer: pl.DataFrame, expected: Expected) -> AnswerCheck:
+    """Compare what all rows add up to, for those who read them and do nothing else with them."""
+    readings, total = (int(answer.get_column("readings").sum()), float(answer.get_column("total").sum()))
+    equal = (readings, total) == (expected.readings, expected.total)
+    found = f"{readings} rows with a sum of {total}"
+    wanted = f"{expected.readings} with {expected.total}"
+    digest = hashlib.sha256(found.encode()).hexdigest()
+    return AnswerCheck(equal, readings, digest, "" if equal else f"{found}, not {wanted}")
 
 
 def describe_difference(found: pl.DataFrame, wanted: pl.DataFrame) -> str:
@@ -145,8 +170,11 @@ def _read_flink_answer(folder: Path) -> pl.DataFrame:
     paths = sorted(path for path in folder.rglob("part-*") if path.stat().st_size)
     if not paths:
         return pl.DataFrame(schema=ANSWER_SCHEMA)
-    schema: dict[str, type[pl.DataType]] = {**ANSWER_SCHEMA, "window_start": pl.String}
+    schema: dict[str, type[pl.DataType]] = {**ANSWER_SCHEMA, "window_start": pl.String, "sensor": pl.String}
     rows = pl.concat([pl.read_csv(path, has_header=False, schema=schema) for path in paths])
+    numbers = rows.get_column("sensor").cast(pl.Int64, strict=False)
+    if numbers.null_count() == rows.get_column("sensor").null_count():
+        rows = rows.with_columns(sensor=numbers)
     return rows.with_columns(pl.col("window_start").str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="ms"))
 
 
@@ -156,10 +184,15 @@ def _read_partial_answer(folder: Path) -> pl.DataFrame:
     return partial.group_by(_KEY).agg(pl.col("readings").sum(), pl.col("total").sum())
 
 
+def _read_totals(folder: Path) -> pl.DataFrame:
+    return pl.concat([pl.read_parquet(path) for path in sorted(folder.rglob("*.parquet"))])
+
+
 ANSWER_READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
     "anabranch": _read_parquet_answer,
     "spark-memory": _read_parquet_answer,
     "spark-rocksdb": _read_parquet_answer,
     "flink": _read_flink_answer,
     "two-polars": _read_partial_answer,
+    "two-duckdb": _read_totals,
 }

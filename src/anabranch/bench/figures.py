@@ -9,9 +9,12 @@ from statistics import median
 from typing import Any
 
 from anabranch.bench.answers import AnswerCheck
+from anabranch.bench.mixed_json import MIXED_JSON
 
 OURS = "anabranch"
 NATIVE_STORES = ("spark-memory", "spark-rocksdb")
+READERS_ONLY = ("two-duckdb",)
+"""Those who read the rows, and do nothing else with them."""
 
 # The first half of the rows is warm-up for every system: a JVM compiles its hot loops for tens of seconds.
 WARM_UP_SHARE = 0.5
@@ -107,6 +110,10 @@ def compute_figures(
         "csv_x_flink": _divide(rates.get((OURS, "csv")), rates.get(("flink", "csv"))),
         "parquet_x_spark": _divide(rates.get((OURS, "parquet")), _fastest_native(rates, "parquet")),
         "json_x_two_polars": _divide(rates.get((OURS, "json")), rates.get(("two-polars", "json"))),
+        "mixed_json_x_spark": _divide(rates.get((OURS, MIXED_JSON)), _fastest_native(rates, MIXED_JSON)),
+        "mixed_json_x_flink": _divide(rates.get((OURS, MIXED_JSON)), rates.get(("flink", MIXED_JSON))),
+        "mixed_json_x_two_duckdb": _divide(rates.get((OURS, MIXED_JSON)), rates.get(("two-duckdb", MIXED_JSON))),
+        "mixed_json_rows_per_second": rates.get((OURS, MIXED_JSON)),
         "json_rows_per_second": rates.get((OURS, "json")),
         "csv_rows_per_second": rates.get((OURS, "csv")),
         "parquet_rows_per_second": rates.get((OURS, "parquet")),

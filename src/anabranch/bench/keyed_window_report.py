@@ -12,6 +12,7 @@ from rich.table import Table
 
 from anabranch.bench.figures import OURS, SystemRun
 from anabranch.bench.report import CurvedReport, print_figures, print_if_busy
+from anabranch.bench.workload import FORMATS
 
 NAMES = {
     OURS: "Anabranch",
@@ -19,6 +20,7 @@ NAMES = {
     "spark-rocksdb": "Spark (RocksDB)",
     "flink": "Flink SQL",
     "two-polars": "2 × Polars",
+    "two-duckdb": "2 × DuckDB, reading",
 }
 
 
@@ -58,7 +60,7 @@ def _build_table(runs: Sequence[SystemRun]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     ours = {run.file_format: run.rows_per_second for run in runs if run.system == OURS}
     previous = ""
-    for run in sorted(runs, key=lambda run: (("json", "csv", "parquet").index(run.file_format), run.system != OURS)):
+    for run in sorted(runs, key=lambda run: (FORMATS.index(run.file_format), run.system != OURS)):
         if previous and run.file_format != previous:
             table.add_section()
         roles = run.peak_memory_bytes_by_role

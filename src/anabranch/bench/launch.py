@@ -10,13 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.bench import peers
-from anabranch.bench.answers import ANSWER_READERS, Expected, check_answer
-from anabranch.bench.figures import OURS, WARM_UP_SHARE, SystemRun, compute_steady_rate, find_longest_steady_batch
+from anabranch.bench.answers import ANSWER_READERS, Expected, check_answer, check_totals
+from anabranch.bench.figures import (
+    OURS,
+    READERS_ONLY,
+    WARM_UP_SHARE,
+    SystemRun,
+    compute_steady_rate,
+    find_longest_steady_batch,
+)
+from anabranch.bench.mixed_json import MIXED_JSON
 from anabranch.bench.peers.flink import ensure_flink
 from anabranch.bench.process import ProcessOutcome, run_measured
 from anabranch.bench.registry import choose_peers
 from anabranch.bench.servers.processes import find_free_port
-from anabranch.bench.workload import Workload, read_through, write_lanes
+from anabranch.bench.workload import FORMATS, Workload, read_through, write_lanes
 
 CORES = 2
 # The same heap for every JVM: driver memory for Spark, native and ours, and the whole of Flink.
@@ -25,17 +33,24 @@ FLINK_CHECKPOINT_SECONDS = 3.0
 _TIMEOUT_SECONDS = 3_600.0
 _SCRIPTS = Path(peers.__file__).parent
 
-SYSTEMS_BY_PEER = {"spark": ("spark-memory", "spark-rocksdb"), "flink": ("flink",), "polars": ("two-polars",)}
+SYSTEMS_BY_PEER = {
+    "spark": ("spark-memory", "spark-rocksdb"),
+    "flink": ("flink",),
+    "polars": ("two-polars",),
+    "duckdb": ("two-duckdb",),
+}
 FORMATS_BY_SYSTEM = {
-    OURS: ("json", "csv", "parquet"),
-    "spark-memory": ("json", "csv", "parquet"),
-    "spark-rocksdb": ("json", "csv", "parquet"),
+    OURS: FORMATS,
+    "spark-memory": FORMATS,
+    "spark-rocksdb": FORMATS,
     # Flink's Python package has no Parquet format.
-    "flink": ("json", "csv"),
-    "two-polars": ("json", "csv", "parquet"),
+    "flink": ("json", "csv", MIXED_JSON),
+    "two-polars": FORMATS,
+    "two-duckdb": (MIXED_JSON,),
 }
 # More in a batch merges better; what is here stays below 3 s on two cores.
-_OUR_FILES_PER_BATCH = 36
+_OUR_FILES_PER_BATCH = {MIXED_JSON: 12}
+_OUR_FILES_PER_PLAIN_BATCH = 36
 _NATIVE_FILES_PER_BATCH = 24
 _FEWEST_BATCHES = 4
 
@@ -60,13 +75,14 @@ class Places:
         return self.scratch / "result.json"
 
 
-def count_files_per_batch(workload: Workload, system: str) -> int:
+def count_files_per_batch(workload: Workload, system: str, file_format: str = "json") -> int:
     """Return how many files a micro-batch takes, fewer where the input is short.
 
     Native Spark gets its best of 6, 12 and 24 files (12 M rows), however long such a batch takes it. We take what stays
     below 3 s on two cores, the checkpoint interval that Flink gets.
     """
-    most = _OUR_FILES_PER_BATCH if system == OURS else _NATIVE_FILES_PER_BATCH
+    ours = _OUR_FILES_PER_BATCH.get(file_format, _OUR_FILES_PER_PLAIN_BATCH)
+    most = ours if system == OURS else _NATIVE_FILES_PER_BATCH
     return max(1, min(most, workload.file_count // _FEWEST_BATCHES))
 
 
@@ -108,7 +124,7 @@ def launch(
         command += ["--rest-port", str(find_free_port())]
         environment["JVM_ARGS"] = f"-Xmx{JVM_MEMORY} -XX:+UseParallelGC"
     else:
-        command = [sys.executable, "-m", "anabranch.bench.peers.two_polars", *common]
+        command = [sys.executable, "-m", f"anabranch.bench.peers.{system.replace('-', '_')}", *common]
     read_through(folder)
     name = f"{system} on {file_format}"
     outcome = run_measured(name, command, environment, places.log, _TIMEOUT_SECONDS)
@@ -134,6 +150,7 @@ def judge(
         batch_seconds: float | None = FLINK_CHECKPOINT_SECONDS
     else:
         batch_seconds = find_longest_steady_batch(reported.get("batches", ()), warm_up_rows)
+    check = check_totals if system in READERS_ONLY else check_answer
     return SystemRun(
         system=system,
         file_format=file_format,
@@ -141,7 +158,7 @@ def judge(
         rows_per_second=compute_steady_rate(samples, warm_up_rows),
         batch_seconds=batch_seconds,
         run_seconds=took.run_seconds,
-        answer=check_answer(ANSWER_READERS[system](places.output), expected),
+        answer=check(ANSWER_READERS[system](places.output), expected),
         peak_memory_bytes=took.peak_bytes,
         peak_memory_bytes_by_role=took.peak_bytes_by_role,
         other_cpu_share=took.other_cpu_share,

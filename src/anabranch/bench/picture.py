@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.bench.figures import OURS, SystemRun
 from anabranch.bench.keyed_window_report import NAMES
+from anabranch.bench.mixed_json import MIXED_JSON
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,7 +18,8 @@ _OUR_COLOUR = "#0b6e99"
 _PEER_COLOUR = "#b8c4cc"
 _BOUND_COLOUR = "#e3dcc8"
 _INK = "#22303a"
-_FORMAT_TITLES = {"json": "JSON lines", "csv": "CSV", "parquet": "Parquet"}
+_FORMAT_TITLES = {"json": "JSON lines", "csv": "CSV", "parquet": "Parquet", MIXED_JSON: "JSON as it comes"}
+_BOUNDS = {"two-polars": "no exchange, no state", "two-duckdb": "reads, and nothing else"}
 
 
 def draw_comparison(runs: Sequence[SystemRun], rows: int, folder: Path, name: str = "keyed-window") -> list[Path]:
@@ -67,15 +69,15 @@ def _draw_panel(panel: Axes, runs: Sequence[SystemRun], title: str) -> None:
 def _describe_ratio(system: str, rate: float, own_rate: float | None) -> str:
     if own_rate is None or system == OURS:
         return ""
-    if system == "two-polars":
-        return f"   (no exchange, no state: Anabranch at {own_rate / rate:.0%})"
+    if system in _BOUNDS:
+        return f"   ({_BOUNDS[system]}: Anabranch at {own_rate / rate:.0%})"
     return f"   (Anabranch × {own_rate / rate:.1f})"
 
 
 def _colour(system: str) -> str:
     if system == OURS:
         return _OUR_COLOUR
-    return _BOUND_COLOUR if system == "two-polars" else _PEER_COLOUR
+    return _BOUND_COLOUR if system in _BOUNDS else _PEER_COLOUR
 
 
 def draw_curves(points: Sequence[Mapping[str, Any]], folder: Path, name: str = "keyed-window-curves") -> list[Path]:

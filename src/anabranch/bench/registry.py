@@ -120,9 +120,9 @@ BENCHES: dict[str, Bench] = {
     for bench in (
         Bench(
             name="keyed-window",
-            summary="10 s windows, count and sum over 100,000 zipf keys, beside native Spark, Flink and plain Polars",
+            summary="10 s windows, count and sum over 100,000 zipf keys, beside native Spark, Flink, Polars, DuckDB",
             run=_run_keyed_window,
-            peers=("spark", "flink", "polars"),
+            peers=("spark", "flink", "polars", "duckdb"),
         ),
         Bench(
             name="planners",

@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from anabranch.bench.mixed_json import MIXED_JSON, write_events
 from anabranch.errors import AnabranchError
 
-FORMATS = ("json", "csv", "parquet")
+FORMATS = ("json", "csv", "parquet", MIXED_JSON)
 SCHEMA = {"sensor": pl.Int64, "ts": pl.Int64, "value": pl.Float64}
 
 WINDOW_MS = 10_000
@@ -106,7 +107,7 @@ _WRITERS: dict[str, Callable[[pl.DataFrame, Path], None]] = {
 def format_writer(file_format: str) -> Callable[[pl.DataFrame, Path], None]:
     """Return the function that writes one file of this format."""
     if file_format not in _WRITERS:
-        msg = f"unknown file format {file_format!r}; the workload comes as {', '.join(FORMATS)}"
+        msg = f"unknown file format {file_format!r}; rows are written as {', '.join(_WRITERS)}"
         raise WorkloadError(msg)
     return _WRITERS[file_format]
 
@@ -138,12 +139,17 @@ def write_workload(
 
 
 def _file_names(workload: Workload, file_format: str) -> Iterator[tuple[int, str]]:
+    suffix = "json" if file_format == MIXED_JSON else file_format
     for index in range(workload.file_count):
-        yield index, f"part-{index:05d}.{file_format}"
+        yield index, f"part-{index:05d}.{suffix}"
 
 
 def _write_file(workload: Workload, file_format: str, index: int, path: Path) -> None:
-    format_writer(file_format)(make_rows(workload, index), path)
+    rows = make_rows(workload, index)
+    if file_format == MIXED_JSON:
+        path.write_bytes(write_events(rows, workload.seed, index))
+    else:
+        format_writer(file_format)(rows, path)
     # Spark's file source reads in the order of these times, and small files are written within one tick of the clock.
     os.utime(path, (_ORIGIN_MS // 1_000 + index, _ORIGIN_MS // 1_000 + index))
 

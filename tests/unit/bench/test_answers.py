@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import struct
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,9 +20,11 @@ from anabranch.bench.answers import (
     ask_oracle,
     canonicalise,
     check_answer,
+    check_totals,
     compute_digest,
 )
-from anabranch.bench.workload import WATERMARK_DELAY_MS, WINDOW_MS, make_rows, plan_workload, write_workload
+from anabranch.bench.mixed_json import MIXED_JSON
+from anabranch.bench.workload import WATERMARK_DELAY_MS, WINDOW_MS, list_files, make_rows, plan_workload, write_workload
 
 CLOSED_UNTIL_MS = 40_000
 ANSWER = pl.DataFrame(
@@ -110,6 +113,31 @@ def test_oracle_agrees_with_polars_on_every_format(tmp_path: Path, file_format: 
     assert check_answer(answer, expected).equal
     # The second question is answered from the file beside the input.
     assert check_answer(answer, ask_oracle(folder, file_format)).equal
+
+
+def test_oracle_knows_sensors_by_name_in_json_as_it_comes(tmp_path: Path) -> None:
+    workload = plan_workload(5_000, keys=50)
+    folder = write_workload(workload, MIXED_JSON, tmp_path)
+    events = [json.loads(line) for path in list_files(folder) for line in path.read_bytes().splitlines()]
+    rows = pl.DataFrame(
+        [{"sensor": event["sensor"], "ts": event["ts"], "value": event["reading"]["value"]} for event in events]
+    )
+    answer = rows.group_by(window_start=pl.col("ts") - pl.col("ts") % WINDOW_MS, sensor="sensor").agg(
+        readings=pl.len(), total=pl.col("value").sum()
+    )
+    expected = ask_oracle(folder, MIXED_JSON)
+    assert expected.answer.schema["sensor"] == pl.String
+    assert check_answer(answer, expected).equal
+    renamed = answer.with_columns(pl.col("sensor").str.replace("1$", "2"))
+    assert not check_answer(renamed, expected).equal
+    assert check_totals(answer, expected).equal
+    assert "4999 rows" in check_totals(rows.slice(1).select(readings=pl.lit(1), total="value"), expected).difference
+
+
+def test_flink_answer_names_sensors_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "part-0-0").write_text('1970-01-01 00:00:10,"Hall ""B"" 5",2,1.5\n')
+    found = canonicalise(ANSWER_READERS["flink"](tmp_path), CLOSED_UNTIL_MS)
+    assert found.rows() == [(10_000, 'Hall "B" 5', 2, 1.5)]
 
 
 def test_flink_answer_is_read_from_committed_files_alone(tmp_path: Path) -> None:

@@ -42,6 +42,11 @@ ALL = [
     _run("flink", "json", 0.8e6, batch_seconds=3.0),
     _run("flink", "csv", 1e6),
     _run("two-polars", "json", 5e6),
+    _run("anabranch", "mixed-json", 3e6),
+    _run("spark-memory", "mixed-json", 0.5e6),
+    _run("spark-rocksdb", "mixed-json", 0.6e6),
+    _run("flink", "mixed-json", 0.75e6),
+    _run("two-duckdb", "mixed-json", 4e6),
 ]
 
 
@@ -53,6 +58,9 @@ def test_figures_compare_ours_with_each_peer() -> None:
     assert figures["json_x_flink"] == pytest.approx(5.0)
     assert figures["csv_x_flink"] == pytest.approx(9.0)
     assert figures["json_x_two_polars"] == pytest.approx(0.8)
+    assert figures["mixed_json_x_spark"] == pytest.approx(5.0)
+    assert figures["mixed_json_x_flink"] == pytest.approx(4.0)
+    assert figures["mixed_json_x_two_duckdb"] == pytest.approx(0.75)
     assert figures["json_rows_per_second"] == 4e6
     assert figures["small_batch_ms"] == 350.0
 

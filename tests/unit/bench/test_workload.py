@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from anabranch.bench.mixed_json import write_events
 from anabranch.bench.workload import (
     FORMATS,
     SCHEMA,
@@ -79,6 +81,30 @@ def test_all_formats_hold_the_same_rows(tmp_path: Path) -> None:
     for file_format, read in readers.items():
         path = list_files(write_workload(SMALL, file_format, tmp_path))[2]
         assert read(path).equals(make_rows(SMALL, 2))
+
+
+@pytest.mark.parametrize("seed", [3, 4, 5])
+def test_json_as_it_comes_holds_the_same_rows_whatever_the_seed(seed: int) -> None:
+    rows = make_rows(SMALL, 2)
+    events = [json.loads(line) for line in write_events(rows, seed, 2).splitlines()]
+    assert [event["reading"]["value"] for event in events] == rows.get_column("value").to_list()
+    assert [event["ts"] for event in events] == rows.get_column("ts").to_list()
+    # A sensor has one name, however it is written, and no other sensor has it.
+    names = {(event["sensor"], sensor) for event, sensor in zip(events, rows.get_column("sensor"), strict=True)}
+    assert len(names) == len({name for name, _ in names}) == len({sensor for _, sensor in names})
+
+
+def test_json_as_it_comes_is_nested_optional_reordered_escaped_and_not_ascii() -> None:
+    text = write_events(make_rows(SMALL, 0), 7, 0)
+    lines = text.splitlines()
+    layouts = {tuple(json.loads(line)) for line in lines}
+    assert len(layouts) > 20
+    assert len({frozenset(layout) for layout in layouts}) == 8
+    assert {b'\\"', b"\\u00e9", "é".encode(), b'": {', b'":{', b"null"} <= {
+        part for part in (b'\\"', b"\\u00e9", "é".encode(), b'": {', b'":{', b"null") if part in text
+    }
+    assert 150 < len(text) / len(lines) < 190
+    assert text != write_events(make_rows(SMALL, 0), 8, 0)
 
 
 def test_no_row_is_late_when_files_are_read_in_order() -> None:

@@ -20,18 +20,22 @@ from pyflink.version import __version__ as flink_version  # type: ignore[import-
 
 SAMPLE_SECONDS = 0.25
 
+MIXED_JSON = "mixed-json"
+FIELDS = {
+    "plain": "sensor BIGINT, ts BIGINT, `value` DOUBLE",
+    MIXED_JSON: "sensor STRING, ts BIGINT, reading ROW<`value` DOUBLE>, `value` AS reading.`value`",
+}
+
 READINGS = """
 CREATE TABLE readings (
-  sensor BIGINT,
-  ts BIGINT,
-  `value` DOUBLE,
+  {fields},
   event_time AS TO_TIMESTAMP_LTZ(ts, 3),
   WATERMARK FOR event_time AS event_time - INTERVAL '2' SECOND
 ) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = '{format}')
 """
 
 TOTALS = """
-CREATE TABLE totals (window_start TIMESTAMP(3), sensor BIGINT, readings BIGINT, total DOUBLE)
+CREATE TABLE totals (window_start TIMESTAMP(3), sensor {sensor}, readings BIGINT, total DOUBLE)
 WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'csv')
 """
 
@@ -125,11 +129,21 @@ def configure(arguments: argparse.Namespace) -> dict[str, str]:
     }
 
 
+def create_tables(tables: Any, arguments: argparse.Namespace) -> None:
+    """Declare what is read and what is written."""
+    is_mixed = arguments.format == MIXED_JSON
+    fields = FIELDS[arguments.format if is_mixed else "plain"]
+    file_format = "json" if is_mixed else arguments.format
+    tables.execute_sql(READINGS.format(fields=fields, path=f"file://{arguments.input}", format=file_format))
+    sensor = "STRING" if is_mixed else "BIGINT"
+    tables.execute_sql(TOTALS.format(sensor=sensor, path=f"file://{arguments.output}"))
+
+
 def main() -> None:
     """Run the job and write samples, settings and versions as JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--input", required=True)
-    parser.add_argument("--format", choices=("json", "csv"), required=True)
+    parser.add_argument("--format", choices=("json", "csv", MIXED_JSON), required=True)
     parser.add_argument("--output", required=True)
     parser.add_argument("--checkpoint", required=True)
     parser.add_argument("--result", required=True)
@@ -144,8 +158,7 @@ def main() -> None:
     tables = TableEnvironment.create(
         EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(configuration).build()
     )
-    tables.execute_sql(READINGS.format(path=f"file://{arguments.input}", format=arguments.format))
-    tables.execute_sql(TOTALS.format(path=f"file://{arguments.output}"))
+    create_tables(tables, arguments)
     plan = tables.explain_sql(QUERY)
 
     meter = SourceMeter(arguments.rest_port)

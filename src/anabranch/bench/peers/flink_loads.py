@@ -9,7 +9,7 @@ import argparse
 import json
 from typing import Any
 
-from flink_job import QUERY, READINGS, TOTALS, SourceMeter, configure  # type: ignore[import-not-found]
+from flink_job import QUERY, SourceMeter, configure, create_tables  # type: ignore[import-not-found]
 from pyflink.common import Configuration  # type: ignore[import-not-found]
 from pyflink.table import EnvironmentSettings, TableEnvironment  # type: ignore[import-not-found]
 from pyflink.version import __version__ as flink_version  # type: ignore[import-not-found]
@@ -65,8 +65,7 @@ def main() -> None:
     tables = TableEnvironment.create(
         EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(configuration).build()
     )
-    tables.execute_sql(READINGS.format(path=f"file://{arguments.input}", format=arguments.format))
-    tables.execute_sql(TOTALS.format(path=f"file://{arguments.output}"))
+    create_tables(tables, arguments)
     meter = SubtaskMeter(arguments.rest_port)
     meter.start()
     tables.execute_sql(QUERY).wait()

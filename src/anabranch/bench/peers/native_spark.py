@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anabranch.bench.mixed_json import MIXED_JSON
 from anabranch.bench.peers.options import read_options
 
 if TYPE_CHECKING:
@@ -58,12 +59,17 @@ def run_windows(spark: SparkSession, given: argparse.Namespace, delay: str, wind
     """Count and sum the readings of each sensor in windows, to the end of all files; return Spark's reports."""
     from pyspark.sql import functions as F
 
+    is_mixed = given.format == MIXED_JSON
+    fields = (
+        "sensor string, ts long, reading struct<value: double>" if is_mixed else "sensor long, ts long, value double"
+    )
     readings = (
-        spark.readStream.format(given.format)
-        .schema("sensor long, ts long, value double")
+        spark.readStream.format("json" if is_mixed else given.format)
+        .schema(fields)
         .option("header", "true")
         .option("maxFilesPerTrigger", given.files_per_batch)
         .load(given.input)
+        .withColumn("value", F.col("reading.value" if is_mixed else "value"))
     )
     totals = (
         readings.withColumn("event_time", F.timestamp_millis("ts"))
