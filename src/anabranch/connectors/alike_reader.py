@@ -61,8 +61,8 @@ def _read_lines(  # noqa: PLR0911, PLR0912, PLR0913, PLR0915, PLR0917 - one loop
     bytes asks whether the text goes on. Lines with other things between them have ``starts`` and ``ends``, and line
     ends there. Rows go to ``first_row`` and behind it; ``buffer`` is the text's number among those of a column.
     """
-    # Looked at by address: so Numba asks no place whether it is counted from the end.
-    memory, prefix_memory = text.ctypes.data, prefixes.ctypes.data
+    # Signed: an unsigned address and a signed place would be added as floats.
+    memory, prefix_memory = np.int64(text.ctypes.data), np.int64(prefixes.ctypes.data)
     end = len(text)
     at = 0
     row = first_row

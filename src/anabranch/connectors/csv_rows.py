@@ -113,7 +113,8 @@ class _UsualCsv:
         """
         return (
             text.startswith(_BYTE_ORDER_MARK)
-            or text.count(b"\r") != text.count(b"\r\n")
+            # Mostly there is none, and to look for one takes a twentieth of the time that counting takes.
+            or (b"\r" in text and text.count(b"\r") != text.count(b"\r\n"))
             or not is_regularly_quoted(text, self._dialect)
             or not is_utf8(text)
         )

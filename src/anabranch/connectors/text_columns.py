@@ -20,6 +20,9 @@ _SEPARATORS = ((4, "-"), (7, "-"), (10, "T"), (13, ":"), (16, ":"), (19, "."))
 _DIGIT_PLACES = (0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18)
 _LONGEST_MONTHS = np.array([0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int32)
 _DATE_BYTES = 10
+_BYTES_BEHIND = 64
+_MANY_TIMES = 20_000
+"""Below it, loading the compiled code takes a process longer than it saves."""
 _MOST_SECONDS = {unit: 2**63 // 10**digits - 1 for unit, digits in FRACTION_DIGITS.items()}
 """Further from 1970, ticks may not fit into 64 bits."""
 
@@ -82,7 +85,8 @@ def _read_times(text: pl.Series, kind: pl.Datetime) -> pl.Series | None:
     else:
         ticks = _read_epochs(text)
     if ticks is None:
-        ticks = _read_any_ticks(text, kind)
+        ticks = _read_many_ticks(text, kind) if len(text) >= _MANY_TIMES else None
+        ticks = _read_any_ticks(text, kind) if ticks is None else ticks
         has_offset = True if is_utc else text.str.contains(_OFFSET_OR_EPOCH)
     if ticks.null_count() != text.null_count():
         return None
@@ -190,6 +194,26 @@ def _count_days(digits: NDArray[np.uint8]) -> _Ints | None:
     marched = year - (month <= 2)
     day_of_year = (153 * (month + np.where(month > 2, -3, 9)) + 2) // 5 + day - 1
     return np.asarray(marched * 365 + marched // 4 - marched // 100 + marched // 400 + day_of_year - 719_468, np.int32)
+
+
+def _read_many_ticks(text: pl.Series, kind: pl.Datetime) -> pl.Series | None:
+    """Read every form by compiled code; None if a value has none of them, or one that is read otherwise."""
+    from anabranch.connectors.written_times import read_moments
+
+    # A line end behind every value: compiled code reads digits up to what is none.
+    ended = pl.select(pl.concat_str(text.fill_null(""), pl.lit("\n"))).to_series()
+    array = ended.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
+    offsets = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(text) + 1]
+    held = np.frombuffer(array.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
+    ticks = np.zeros(len(text), np.int64)
+    padded = np.concatenate([held, np.zeros(_BYTES_BEHIND, np.uint8)])
+    if read_moments(offsets[1:] - offsets[0], padded, FRACTION_DIGITS[kind.time_unit], ticks) < len(text):
+        return None
+    # Nulls were made empty, which is what no other value may be.
+    if text.null_count() != int((ended.str.len_bytes() == 1).sum()):
+        return None
+    read = pl.Series(text.name, ticks)
+    return read if text.null_count() == 0 else read.set(text.is_null(), None)
 
 
 def _read_any_ticks(text: pl.Series, kind: pl.Datetime) -> pl.Series:

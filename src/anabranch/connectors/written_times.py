@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anabranch.connectors.byte_words import MINUS, PLUS, POINT, ZERO, byte_at
 from anabranch.connectors.written_numbers import MOST_INTEGER_DIGITS, read_digits
@@ -129,3 +130,24 @@ def _read_moment(  # noqa: PLR0911, PLR0912 - form after form
 
 
 read_moment = compile_loop(_read_moment)
+
+
+def _read_texts(ends: NDArray[np.int64], texts: NDArray[np.uint8], kept_digits: int, ticks: NDArray[np.int64]) -> int:
+    """Read times that lie behind each other, each with a byte behind it that is no digit; return how many were read.
+
+    The first that is no time, or is left to others, ends it. Behind the last one, 32 bytes may be looked at.
+    """
+    # Signed: an unsigned address and a signed place would be added as floats.
+    memory = np.int64(texts.ctypes.data)
+    first = memory
+    for number in range(len(ends)):
+        end = memory + ends[number] - 1
+        if end > first:
+            fits, ticks[number] = read_moment(first, end, kept_digits)
+            if not fits:
+                return number
+        first = end + 1
+    return len(ends)
+
+
+read_moments = compile_loop(_read_texts)

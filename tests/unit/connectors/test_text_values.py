@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anabranch.connectors import text_columns
 from anabranch.connectors.csv_records import CsvDialect
 from anabranch.connectors.csv_rows import parse_csv_lines
 from anabranch.connectors.json_rows import parse_json_lines
 from anabranch.connectors.text_columns import convert_text
 from anabranch.connectors.text_values import Misfit, reader_of
+from wild_lines import times
 
 UTC = datetime.UTC
 BERLIN = pl.Datetime("us", "Europe/Berlin")
@@ -40,6 +42,25 @@ def test_time_is_read_alone_and_beside_other_forms(text: str, expected: datetime
     beside = convert_text(pl.Series(["2026-01-31", text, "5", None]), pl.Datetime("us"))
     assert alone is not None and alone.to_list() == [expected, None]
     assert beside is not None and beside.to_list()[1] == expected
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.one_of(times, times, st.none(), st.integers(-(10**15), 10**15).map(str)), min_size=1, max_size=6),
+    st.sampled_from([pl.Datetime("ms"), pl.Datetime("us", "UTC"), pl.Datetime("ns"), BERLIN]),
+)
+def test_many_times_are_read_by_compiled_code_as_few_are(texts: list[str | None], kind: pl.Datetime) -> None:
+    # One of another length, so that they are of several forms.
+    column = pl.Series([*texts, "2026-01-31", "2026-01-31T10:00:00Z"], dtype=pl.String)
+    few = convert_text(column, kind)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_columns, "_MANY_TIMES", 0)
+        many = convert_text(column, kind)
+        assert (few is None) == (many is None)
+        assert few is None or few.equals(many, null_equal=True)
+        if few is not None and not any(text and text.lstrip("-").startswith("0") for text in texts):
+            patch.setattr(text_columns, "_read_any_ticks", lambda *_: pytest.fail("compiled code left it to others"))
+            assert convert_text(column, kind) is not None
 
 
 @pytest.mark.parametrize(
