@@ -18,7 +18,7 @@ from anabranch.connectors.staged_frames import is_url
 from anabranch.errors import SourceError
 
 PIECE_BYTES = 16 * 1024 * 1024
-_TAIL_BYTES = 64 * 1024
+_EDGE_BYTES = 64 * 1024
 _CHUNK_BYTES = 64 * 1024
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
@@ -72,30 +72,28 @@ def read_lines_starting_in(file: BinaryIO, first: int, last: int, size_bytes: in
     last = min(last, size_bytes)
     if first >= last:
         return b""
-    # The byte before the range says whether a line starts right at its first byte: then nothing is copied.
-    file.seek(max(first - 1, 0))
-    begins_a_line = first == 0 or file.read(1) == b"\n"
-    held = file.read(last - first)
-    if not begins_a_line:
-        start = held.find(b"\n")
-        if start < 0 or start + 1 >= len(held):
-            return b""  # No line starts in here: it is all the inside of one.
-        held = held[start + 1 :]
-    if held.endswith(b"\n") or last >= size_bytes:
-        return held
-    parts = [held]
-    position = last
-    while position < size_bytes:
-        tail = file.read(min(_TAIL_BYTES, size_bytes - position))
-        if not tail:
+    # The byte before the range says whether a line starts right at its first byte. Both ends are looked for first:
+    # cutting off what is not wanted, or putting a line's end behind what was read, would copy all of it.
+    start = 0 if first == 0 else _find_behind_line_end(file, first - 1, last)
+    if start >= last:
+        return b""  # No line starts in here: it is all the inside of one.
+    end = _find_behind_line_end(file, last - 1, size_bytes)
+    file.seek(start)
+    return file.read(end - start)
+
+
+def _find_behind_line_end(file: BinaryIO, position: int, limit: int) -> int:
+    """Return the place behind the first line end from a place on, the limit if there is none before it."""
+    file.seek(position)
+    while position < limit:
+        chunk = file.read(min(_EDGE_BYTES, limit - position))
+        if not chunk:
             break
-        end = tail.find(b"\n")
+        end = chunk.find(b"\n")
         if end >= 0:
-            parts.append(tail[: end + 1])
-            break
-        parts.append(tail)
-        position += len(tail)
-    return b"".join(parts)
+            return position + end + 1
+        position += len(chunk)
+    return limit
 
 
 class CompressedDamage(Exception):

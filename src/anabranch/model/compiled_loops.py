@@ -13,6 +13,6 @@ def compile_loop(function: Any) -> Callable[..., Any]:
     try:
         compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:
-        # Nowhere to keep what is compiled: this process compiles for itself, in less than a second.
+        # Nowhere to keep what is compiled: this process compiles for itself, in a few seconds at most.
         compiled = numba.njit(nogil=True)(function)
     return compiled
