@@ -235,14 +235,15 @@ def _walk(job_array: NDArray[np.int64]) -> int:  # noqa: PLR0912, PLR0915 - one 
                     elif container >= 0:
                         node = container + 1
                     byte = byte_at(at)
-                    # The root stands in for what is passed over: nothing is written there.
-                    node_at = max(node, 0) * NODE_SIZE
-                    kind = get_integer(nodes, node_at + KIND) if node >= 0 else -1
-                    place = get_integer(nodes, node_at + COUNT)
-                    values = get_integer(nodes, node_at + VALUES)
-                    if node >= 0 and place >= get_integer(nodes, node_at + ROOM):
-                        status = node
-                        break
+                    kind, node_at, place, values = -1, 0, 0, 0
+                    if node >= 0:
+                        node_at = node * NODE_SIZE
+                        kind = get_integer(nodes, node_at + KIND)
+                        place = get_integer(nodes, node_at + COUNT)
+                        values = get_integer(nodes, node_at + VALUES)
+                        if place >= get_integer(nodes, node_at + ROOM):
+                            status = node
+                            break
                     is_added = node >= 0
                     if byte == QUOTE:
                         first = at + 1
