@@ -70,18 +70,24 @@ def ask_oracle(folder: Path, file_format: str) -> Expected:
 
 def aggregate_with_duckdb(folder: Path, file_format: str, window_ms: int = WINDOW_MS) -> pl.DataFrame:
     """Return count, sum and latest event time of each sensor and window, whatever the order of the rows."""
+    return query_with_duckdb(
+        folder,
+        file_format,
+        f"SELECT ts - ts % {window_ms} AS window_start, sensor, count(*) AS readings, sum(value) AS total,"
+        " max(ts) AS latest FROM {rows} GROUP BY ALL",
+    )
+
+
+def query_with_duckdb(folder: Path, file_format: str, query: str) -> pl.DataFrame:
+    """Return what DuckDB answers to a query on all files of a folder, which it calls ``{rows}``."""
     try:
         import duckdb
     except ImportError as error:
         msg = "the answers are checked with DuckDB, which is not installed; install it with: pip install 'duckdb>=1,<3'"
         raise BenchError(msg) from error
-    query = (
-        f"SELECT ts - ts % {window_ms} AS window_start, sensor, count(*) AS readings, sum(value) AS total,"
-        f" max(ts) AS latest FROM {SCAN_BY_FORMAT[file_format]} GROUP BY ALL"
-    )
     with duckdb.connect() as connection:
-        answer = connection.sql(query, params={"files": str(folder / "part-*")}).to_arrow_table()
-    return pl.DataFrame(answer)
+        scan = query.replace("{rows}", SCAN_BY_FORMAT[file_format])
+        return pl.DataFrame(connection.sql(scan, params={"files": str(folder / "part-*")}).to_arrow_table())
 
 
 def canonicalise(answer: pl.DataFrame, closed_until_ms: int) -> pl.DataFrame:
@@ -106,7 +112,7 @@ def canonicalise(answer: pl.DataFrame, closed_until_ms: int) -> pl.DataFrame:
 def compute_digest(canonical: pl.DataFrame) -> str:
     """Return a digest of a canonical answer that depends on its values alone, not on the Polars version."""
     sha256 = hashlib.sha256(str(canonical.height).encode())
-    for name in ANSWER_SCHEMA:
+    for name in canonical.columns:
         column = canonical.get_column(name)
         if column.null_count():
             sha256.update(f"{name}: {column.null_count()} nulls".encode())
@@ -146,9 +152,8 @@ def describe_difference(found: pl.DataFrame, wanted: pl.DataFrame) -> str:
     extra = found.join(wanted, on=_KEY, how="anti")
     repeated = found.height - found.select(_KEY).n_unique()
     both = found.join(wanted, on=_KEY, how="inner", suffix="_wanted")
-    wrong = both.filter(
-        pl.col("readings").ne_missing(pl.col("readings_wanted")) | pl.col("total").ne_missing(pl.col("total_wanted"))
-    )
+    values = [name for name in wanted.columns if name not in _KEY]
+    wrong = both.filter(pl.any_horizontal(pl.col(name).ne_missing(pl.col(f"{name}_wanted")) for name in values))
     counts = (
         f"{missing.height} rows missing, {extra.height} extra, {repeated} repeated, {wrong.height} with other values"
     )
@@ -158,8 +163,13 @@ def describe_difference(found: pl.DataFrame, wanted: pl.DataFrame) -> str:
     return counts
 
 
+def list_parquet_files(folder: Path) -> list[Path]:
+    """Return the files that a system has committed, by name."""
+    return sorted(path for path in folder.rglob("*.parquet") if not path.name.startswith((".", "_")))
+
+
 def _read_parquet_answer(folder: Path) -> pl.DataFrame:
-    paths = sorted(path for path in folder.rglob("*.parquet") if not path.name.startswith((".", "_")))
+    paths = list_parquet_files(folder)
     if not paths:
         return pl.DataFrame(schema=ANSWER_SCHEMA)
     return pl.concat([pl.read_parquet(path, columns=list(ANSWER_SCHEMA)) for path in paths])

@@ -18,6 +18,7 @@ from anabranch.bench.answers import (
     check_answer,
     compute_digest,
     describe_difference,
+    list_parquet_files,
 )
 from anabranch.bench.disorder_inputs import DELAY_MS, FILE_FORMAT, SOURCES, WINDOW_MS
 from anabranch.bench.workload import write_atomically
@@ -59,14 +60,17 @@ def ask_oracle(folder: Path, window_ms: int = WINDOW_MS) -> Oracle:
 
 def read_our_words(output: Path) -> LastWords:
     """Return the last emission of every window; files are named by batch, and rows lie in the order of emission."""
-    return _keep_last(_read_parquet(path) for path in _list_parquet(output))
+    return _keep_last(_read_parquet(path) for path in list_parquet_files(output))
 
 
 def read_flink_words(output: Path) -> LastWords:
     """Return the last emission of every window; a sensor's are all in the files of one subtask, in their order."""
-    # Hidden files were not committed.
-    paths = [path for path in output.glob("part-*") if path.stat().st_size]
-    return _keep_last(_read_flink_file(path) for path in sorted(paths, key=_flink_order))
+    return _keep_last(_read_flink_file(path) for path in list_flink_files(output))
+
+
+def list_flink_files(output: Path) -> list[Path]:
+    """Return the files that a job has committed, those of a subtask in their order; hidden ones were not committed."""
+    return sorted((path for path in output.glob("part-*") if path.stat().st_size), key=_flink_order)
 
 
 def _flink_order(path: Path) -> tuple[str, int]:
@@ -114,7 +118,7 @@ def check_lossy(output: Path, oracle: Oracle, punctual_sources: Collection[int])
     Windows of sources that do not lag must be the oracle's. Those of the others may lack rows, or be missing, but
     none may hold more than there is.
     """
-    found = pl.concat([pl.DataFrame(schema=ANSWER_SCHEMA), *map(_read_parquet, _list_parquet(output))]).sort(_KEY)
+    found = pl.concat([pl.DataFrame(schema=ANSWER_SCHEMA), *map(_read_parquet, list_parquet_files(output))]).sort(_KEY)
     # Windows that end later may still be open.
     wanted = oracle.answer.filter(pl.col("window_start") + WINDOW_MS <= oracle.latest_ms - DELAY_MS)
     is_punctual = (pl.col("sensor") % SOURCES).is_in(list(punctual_sources))
@@ -129,10 +133,6 @@ def check_lossy(output: Path, oracle: Oracle, punctual_sources: Collection[int])
         difference = f"{beyond.height} windows hold more rows than there are; first: {beyond.row(0, named=True)}"
     check = AnswerCheck(not difference, found.height, compute_digest(found), difference)
     return LossyAnswer(check, int(wanted["readings"].sum()) - int(found["readings"].sum()))
-
-
-def _list_parquet(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*.parquet") if not path.name.startswith((".", "_")))
 
 
 def _read_parquet(path: Path) -> pl.DataFrame:

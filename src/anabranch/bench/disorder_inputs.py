@@ -101,24 +101,27 @@ def plan_input(
     return DisorderInput(file_count * rows_per_file, rows_per_file, late_pct, sensors, rows_per_event_second, seed)
 
 
-def write_input(given: DisorderInput, cache_dir: Path, on_file: Callable[[], None] | None = None) -> Path:
+def write_input(given: DisorderInput, cache_dir: Path) -> Path:
     """Return the folder with the input's files, writing those that the cache lacks."""
     name = (
         f"v{GENERATOR_VERSION}-rows{given.rows}-n{given.rows_per_file}-late{given.late_pct}-k{given.sensors}"
         f"-r{given.rows_per_event_second}-s{given.seed}"
     )
     folder = cache_dir / name / FILE_FORMAT
-    folder.mkdir(parents=True, exist_ok=True)
-    for index in range(given.file_count):
-        path = folder / f"part-{index:05d}.{FILE_FORMAT}"
-        if not path.exists():
-            write_atomically(path, partial(_write_file, given, index))
-        if on_file is not None:
-            on_file()
+    write_files(folder, given.file_count, given.make_rows)
     return folder
 
 
-def _write_file(given: DisorderInput, index: int, path: Path) -> None:
-    format_writer(FILE_FORMAT)(given.make_rows(index), path)
+def write_files(folder: Path, count: int, make_rows: Callable[[int], pl.DataFrame]) -> None:
+    """Write those of so many files that the folder lacks."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for index in range(count):
+        path = folder / f"part-{index:05d}.{FILE_FORMAT}"
+        if not path.exists():
+            write_atomically(path, partial(_write_file, make_rows, index))
+
+
+def _write_file(make_rows: Callable[[int], pl.DataFrame], index: int, path: Path) -> None:
+    format_writer(FILE_FORMAT)(make_rows(index), path)
     # Spark's file source reads in the order of these times, and small files are written within one tick of the clock.
     os.utime(path, (_ORIGIN_MS // 1_000 + index, _ORIGIN_MS // 1_000 + index))

@@ -115,6 +115,12 @@ def _run_operators(options: BenchOptions) -> Outcome:
     return run(options)
 
 
+def _run_apps(options: BenchOptions) -> Outcome:
+    from anabranch.bench.apps import run
+
+    return run(options)
+
+
 BENCHES: dict[str, Bench] = {
     bench.name: bench
     for bench in (
@@ -163,6 +169,12 @@ BENCHES: dict[str, Bench] = {
             summary="nine operators on text keys, from sliding windows to processors, beside those of native Spark",
             run=_run_operators,
             peers=("spark",),
+        ),
+        Bench(
+            name="apps",
+            summary="low-voltage detection and vault monitoring on one machine, beside Flink and native Spark",
+            run=_run_apps,
+            peers=("flink", "spark"),
         ),
     )
 }

@@ -46,7 +46,10 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
     keys: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=2, help="Keys (planners, migration, disorder, exchange, operators).", show_default=False
+            metavar="N",
+            min=2,
+            help="Keys (planners, migration, disorder, exchange, operators, apps).",
+            show_default=False,
         ),
     ] = None,
     slots: Annotated[
@@ -64,7 +67,10 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
     data: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", envvar="ANABRANCH_BENCH_DATA", help="Real data, too (planners, skew).", show_default=False
+            metavar="FOLDER",
+            envvar="ANABRANCH_BENCH_DATA",
+            help="Real data, too (planners, skew, apps).",
+            show_default=False,
         ),
     ] = None,
     debug: DebugOption = False,

@@ -50,7 +50,7 @@ public final class DisorderJob {
     }
 
     /** Adds up in place: a window holds two numbers, however many rows it has. */
-    private static final class CountAndSum implements AggregateFunction<Reading, Totals, Totals> {
+    static final class CountAndSum implements AggregateFunction<Reading, Totals, Totals> {
         @Override
         public Totals createAccumulator() {
             return new Totals();
