@@ -11,7 +11,6 @@ from typing import Any
 from rich.console import Console
 
 from anabranch.balancing import PLANNERS
-from anabranch.bench import peers
 from anabranch.bench.answers import ANSWER_READERS, Expected, ask_oracle, check_answer
 from anabranch.bench.competitors import (
     BALANCED,
@@ -23,17 +22,25 @@ from anabranch.bench.competitors import (
     list_papers_strategies,
 )
 from anabranch.bench.figures import OURS
-from anabranch.bench.launch import CORES, JVM_MEMORY, Places
+from anabranch.bench.launch import CORES, JVM_MEMORY
 from anabranch.bench.peer_process import our_script, run_peer, scratch_places, show_activity
-from anabranch.bench.peers.flink import ensure_flink
 from anabranch.bench.planner_inputs import WEIBO_FILE
-from anabranch.bench.process import ProcessOutcome
 from anabranch.bench.registry import BenchError, BenchOptions, choose_peers
-from anabranch.bench.report import BUSY_NEIGHBOUR_SHARE, deliver
-from anabranch.bench.servers.processes import find_free_port
+from anabranch.bench.report import deliver
 from anabranch.bench.skew_answers import ask_busy_oracle
 from anabranch.bench.skew_figures import BusyRun, OverheadPair, compute_figures, evaluate_busy
+from anabranch.bench.skew_launch import (
+    WHY_NO_CORE_SHARES,
+    WHY_NO_FLINK_LOADS,
+    describe_neighbours,
+    describe_run,
+    run_flink_loads,
+    run_flows,
+)
 from anabranch.bench.skew_loads import SETTLING_BATCHES, LoadRun, evaluate_loads, evaluate_whole_run
+from anabranch.bench.skew_paper import SPREAD_ROWS, SPREAD_SLOTS, TOP_TOPICS, PaperParts
+from anabranch.bench.skew_paper_figures import SpreadRun, compute_paper_figures, list_answers
+from anabranch.bench.skew_paper_picture import draw_paper_parts
 from anabranch.bench.skew_picture import draw_moving, draw_strategies
 from anabranch.bench.skew_report import SkewReport, print_report
 from anabranch.bench.skew_streams import (
@@ -46,7 +53,6 @@ from anabranch.bench.skew_streams import (
     read_weibo_stream,
     write_stream,
 )
-from anabranch.bench.workload import write_lanes
 from anabranch.model.balance import Balance
 
 DEFAULT_SLOTS = 16
@@ -69,11 +75,6 @@ WHY_NOT_SPARK = (
     "native Spark is not among the loads: it merges rows before the exchange and cannot be told not to, so a hot key "
     "is one row a split there; nor has it, in streams, aggregates of one's own from Python for the costly operator"
 )
-WHY_NO_CORE_SHARES = (
-    "control groups cannot be made here (root can, where the kernel has cpu quotas), so slots of the costly operator "
-    "shared all cores: two of them hide a slot with nearly half of the rows"
-)
-WHY_NO_FLINK_LOADS = "Flink's job was over before its subtasks could be asked for their loads: give more --rows"
 WHY_NOT_FLINK_BUSY = "Flink has the loads only: its own aggregates from Python run row by row, not on arrays"
 
 
@@ -96,7 +97,13 @@ def run(options: BenchOptions, console: Console | None = None) -> SkewReport:
     loads += bench.run_loads("keys that move, and four cases", [*moving, *bench.make_cases()])
     busy = bench.run_busy()
     pairs = bench.measure_overhead()
-    figures = compute_figures(loads, busy, pairs, bench.rows)
+    paper = bench.make_paper_parts()
+    spreads = [*bench.spread_by_flink(paper), *paper.spread_rising_ids()]
+    rates = paper.rate_cases() + paper.rate_topics()
+    bench.notes += paper.notes
+    figures = compute_figures(loads, busy, pairs, bench.rows, list_answers(spreads, rates))
+    if figures["answers_equal"]:
+        figures |= compute_paper_figures(spreads, rates)
     pictures: list[Path] = []
     # No matching answers, no claim: a picture would be one.
     if options.out_dir is not None and figures["answers_equal"] == 1:
@@ -107,12 +114,15 @@ def run(options: BenchOptions, console: Console | None = None) -> SkewReport:
             for case in moving
         }
         pictures += draw_strategies(loads, busy, options.out_dir) + draw_moving(loads, phases, options.out_dir)
+        pictures += draw_paper_parts(spreads, rates, options.out_dir)
     report = SkewReport(
         workload=bench.describe(),
         figures=figures,
         loads=loads,
         busy=busy,
         pairs=pairs,
+        spreads=spreads,
+        rates=rates,
         seed=options.seed,
         notes=bench.notes,
         pictures=pictures,
@@ -188,7 +198,7 @@ class _Skew:
             cases_path.write_text(json.dumps(given))
             options = {"cases": cases_path, "slots": self.slots, "memory": JVM_MEMORY}
             reported, took = run_peer(name, our_script("ours_loads"), options, places)
-            self._note_neighbours(name, took)
+            self.notes += describe_neighbours(name, took)
             for number, (case, folder) in enumerate(zip(cases, folders, strict=True)):
                 expected = ask_oracle(folder, "parquet")
                 seen = reported["cases"][case.stream.name]["batches"]
@@ -204,25 +214,16 @@ class _Skew:
         if "flink" not in self._peers:
             return []
         stream = make_zipf_stream(BUSY_EXPONENT, self._rows_per_batch, BATCHES_A_PHASE, 1, self._options.seed)
-        folder = write_stream(stream, "csv", self._inputs)
-        # Flink's file source hands out files in no order, and rows of an overtaken file would be late and dropped.
-        lanes = write_lanes(folder, CORES)
-        script = [str(ensure_flink(self._options.cache_dir)), str(Path(peers.__file__).parent / "flink_loads.py")]
-        options = {"input": lanes, "format": "csv", "slots": self.slots, "rest-port": find_free_port()}
         with (
             scratch_places(self._options.cache_dir, self._logs, "skew-flink") as places,
             show_activity(self._console, f"Flink on {stream.name}"),
         ):
-            reported, took = run_peer("Flink", script, options, places)
-            answer = check_answer(ANSWER_READERS["flink"](places.output), ask_oracle(folder, "csv"))
-        self._note_neighbours("Flink", took)
-        if not sum(reported["rows"]):
-            if not answer.equal:
-                msg = f"Flink gave a wrong answer: {answer.difference}"
-                raise BenchError(msg)
+            rows, answer, took = run_flink_loads(stream, self.slots, self._inputs, self._options.cache_dir, places)
+        self.notes += describe_neighbours("Flink", took)
+        if not sum(rows):
             self.notes.append(WHY_NO_FLINK_LOADS)
             return []
-        run = evaluate_whole_run("flink", stream.name, reported["rows"], answer)
+        run = evaluate_whole_run("flink", stream.name, rows, answer)
         self._console.print(f"{stream.name}: max/mean {run.settled_max_over_mean:.2f} by Flink")
         return [run]
 
@@ -236,14 +237,14 @@ class _Skew:
         stream = make_zipf_stream(BUSY_EXPONENT, 2 * self._rows_per_batch, BATCHES_A_PHASE, 1, self._options.seed)
         folder = write_stream(stream, "parquet", self._inputs)
         expected = ask_busy_oracle(folder, LEHMER_STEPS)
-        given = [_describe_run(competitor, folder, lehmer_steps=LEHMER_STEPS) for competitor in (HASH, BALANCED)]
+        given = [describe_run(competitor, folder, lehmer_steps=LEHMER_STEPS) for competitor in (HASH, BALANCED)]
         busy: list[BusyRun] = []
         with (
             scratch_places(self._options.cache_dir, self._logs, "skew-busy") as places,
             show_activity(self._console, "an operator that costs processor time"),
         ):
-            reported, took = self._run_flows("a costly operator", given, self.slots, places, CORES / self.slots)
-            self._note_neighbours("a costly operator", took)
+            reported, took = run_flows("a costly operator", given, self.slots, self.slots, places, CORES / self.slots)
+            self.notes += describe_neighbours("a costly operator", took)
             if reported["core_share"] is None:
                 self.notes.append(WHY_NO_CORE_SHARES)
             for number, seen in enumerate(reported["runs"]):
@@ -263,14 +264,22 @@ class _Skew:
         order: list[Competitor] = []
         for pair in range(WARM_UP_PAIRS + OVERHEAD_PAIRS):
             order += [UNBALANCED, BALANCED] if pair % 2 == 0 else [BALANCED, UNBALANCED]
-        given = [_describe_run(competitor, folder, files_per_batch=files_per_batch) for competitor in order]
+        given = [describe_run(competitor, folder, files_per_batch=files_per_batch) for competitor in order]
         with (
             scratch_places(self._options.cache_dir, self._logs, "skew-overhead") as places,
             show_activity(self._console, "keys without skew, balance on and off"),
         ):
-            reported, took = self._run_flows("keys without skew", given, CORES, places)
-        self._note_neighbours("keys without skew", took)
+            reported, took = run_flows("keys without skew", given, self.slots, CORES, places)
+        self.notes += describe_neighbours("keys without skew", took)
         return pair_up(reported["runs"])[WARM_UP_PAIRS:]
+
+    def make_paper_parts(self) -> PaperParts:
+        """Return the parts after tables and figures of the papers, with what was asked for."""
+        return PaperParts(self._options, self._rows_per_batch, self.slots, self._console)
+
+    def spread_by_flink(self, paper: PaperParts) -> list[SpreadRun]:
+        """Return what Flink's subtasks get of rising ids, if it is among the peers."""
+        return paper.spread_by_flink() if "flink" in self._peers else []
 
     def describe(self) -> dict[str, Any]:
         """Return what was run."""
@@ -287,30 +296,13 @@ class _Skew:
             "planners": sorted(PLANNERS),
             "tolerance": Balance().tolerance,
             "lehmer_steps": LEHMER_STEPS,
+            "rising_ids": {"slots": SPREAD_SLOTS, "rows": SPREAD_ROWS},
+            "top_k": TOP_TOPICS,
             "overhead_keys": OVERHEAD_KEYS,
             "load": "rows that a slot received in a batch",
         }
 
     # -- inside ----------------------------------------------------------------------------------------------------
-
-    def _run_flows(
-        self,
-        name: str,
-        given: Sequence[Mapping[str, Any]],
-        threads: int,
-        places: Places,
-        core_share: float | None = None,
-    ) -> tuple[dict[str, Any], ProcessOutcome]:
-        path = places.scratch / "runs.json"
-        path.write_text(json.dumps(given))
-        options: dict[str, Any] = {"runs": path, "slots": self.slots, "threads": threads, "memory": JVM_MEMORY}
-        if core_share is not None:
-            options["core-share"] = core_share
-        return run_peer(name, our_script("ours_runs"), options, places)
-
-    def _note_neighbours(self, name: str, took: ProcessOutcome) -> None:
-        if took.other_cpu_share > BUSY_NEIGHBOUR_SHARE:
-            self.notes.append(f"busy machine: other programs took {took.other_cpu_share:.0%} of it during {name}")
 
     def _say(self, runs: Sequence[LoadRun]) -> None:
         for stream in dict.fromkeys(run.stream for run in runs):
@@ -333,19 +325,6 @@ def _refuse(rows_per_batch: int, slots: int) -> None:
             f"at batches of {fewest:,} rows and more; ask for at least {fewest * batches:,} rows, or for fewer slots"
         )
         raise BenchError(msg)
-
-
-def _describe_run(
-    competitor: Competitor, folder: Path, *, lehmer_steps: int = 0, files_per_batch: int = 1
-) -> dict[str, Any]:
-    return {
-        "name": competitor.name,
-        "folder": str(folder),
-        "competitor": competitor.to_json(),
-        "files_per_batch": files_per_batch,
-        "lehmer_steps": lehmer_steps,
-        "local_merge": False,
-    }
 
 
 def pair_up(runs: Sequence[Mapping[str, Any]]) -> list[OverheadPair]:

@@ -1,4 +1,4 @@
-"""The answers that a processor-bound flow must give, found without any of the systems."""
+"""The answers that processor-bound flows must give, found without any of the systems."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from anabranch.bench.answers import Expected, canonicalise
+from anabranch.bench.answers import AnswerCheck, Expected, canonicalise, compute_digest, describe_difference
 from anabranch.bench.peers.lehmer import take_steps
 from anabranch.bench.workload import WATERMARK_DELAY_MS, WINDOW_MS, list_files
 
@@ -34,3 +34,23 @@ def ask_busy_oracle(folder: Path, steps: int) -> Expected:
     )
     closed_until_ms = int(answer.select(pl.col("latest").max()).item()) - WATERMARK_DELAY_MS
     return Expected(canonicalise(answer, closed_until_ms), closed_until_ms)
+
+
+def check_top_answer(answer: pl.DataFrame, expected: Expected, count: int) -> AnswerCheck:
+    """Compare the most frequent keys of each window with the oracle's.
+
+    Of keys that come equally often, any may be the last of them: counts must be the largest there are, and each must be
+    that of the key it is given for.
+    """
+    found = canonicalise(answer, expected.closed_until_ms)
+    order = ["window_start", "readings"]
+    wanted = (
+        expected.answer.sort(order, descending=[False, True]).group_by("window_start", maintain_order=True).head(count)
+    )
+    true = found.join(expected.answer, on=found.columns, how="semi")
+    equal = (
+        true.height == found.height
+        and found.select("window_start", "sensor").is_unique().all()
+        and found.select(order).sort(order).equals(wanted.select(order).sort(order))
+    )
+    return AnswerCheck(equal, found.height, compute_digest(found), "" if equal else describe_difference(found, wanted))

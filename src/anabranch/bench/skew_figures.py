@@ -42,7 +42,11 @@ class OverheadPair:
 
 
 def evaluate_busy(
-    system: str, batches: Sequence[Mapping[str, Any]], first_batches: Sequence[int], answer: AnswerCheck
+    system: str,
+    batches: Sequence[Mapping[str, Any]],
+    first_batches: Sequence[int],
+    answer: AnswerCheck,
+    settling_batches: int = SETTLING_BATCHES,
 ) -> BusyRun:
     """Return how fast a system was in settled batches; ``batches`` have rows and the time of their commit."""
     with_rows = [batch for batch in batches if batch["rows"]]
@@ -50,7 +54,7 @@ def evaluate_busy(
     settled = [
         (with_rows[index - 1], with_rows[index])
         for first, end in zip(first_batches, ends, strict=True)
-        for index in range(first + SETTLING_BATCHES, end)
+        for index in range(first + settling_batches, end)
     ]
     seconds = [after["committed_at"] - before["committed_at"] for before, after in settled]
     loads = [batch["slot_rows"] for _, batch in settled if batch.get("slot_rows")]
@@ -64,13 +68,18 @@ def evaluate_busy(
 
 
 def compute_figures(
-    loads: Sequence[LoadRun], busy: Sequence[BusyRun], pairs: Sequence[OverheadPair], rows: int
+    loads: Sequence[LoadRun],
+    busy: Sequence[BusyRun],
+    pairs: Sequence[OverheadPair],
+    rows: int,
+    more_answers: Sequence[AnswerCheck] = (),
 ) -> dict[str, float]:
     """Return the figures by name; those of parts that did not run are absent.
 
     Unequal answers leave no claim: only ``answers_equal``, ``rows`` and ``batch_seconds`` remain.
     """
-    answers = [run.answer.equal for run in loads] + [run.answer.equal for run in busy]
+    checks = [*(run.answer for run in loads), *(run.answer for run in busy), *more_answers]
+    answers = [check.equal for check in checks]
     figures: dict[str, float] = {
         "answers_equal": int(bool(answers) and all(answers)),
         "rows": rows,

@@ -13,6 +13,8 @@ from rich.table import Table
 from anabranch.bench.report import BenchReport, format_figure, print_figures
 from anabranch.bench.skew_figures import BusyRun, OverheadPair
 from anabranch.bench.skew_loads import EVEN, SETTLING_BATCHES, LoadRun, is_four_cases, is_zipf
+from anabranch.bench.skew_paper_figures import SpreadRun, StreamRate
+from anabranch.bench.skew_paper_report import print_paper_parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +26,7 @@ class SkewReport(BenchReport):
         "balance*": "ratio",
         "*_pct": "%",
         "x_*": "ratio",
+        "topk_*": "ratio",
         "batch_seconds": "s",
         "rows_per_second": "rows/s",
     }
@@ -31,12 +34,16 @@ class SkewReport(BenchReport):
     loads: Sequence[LoadRun]
     busy: Sequence[BusyRun]
     pairs: Sequence[OverheadPair]
+    spreads: Sequence[SpreadRun] = ()
+    rates: Sequence[StreamRate] = ()
 
     def list_parts(self) -> dict[str, Any]:
         """Return the runs of both parts, and the pairs with and without balance."""
         return {
             "systems": [{"part": "loads", **asdict(run)} for run in self.loads]
             + [{"part": "busy", **asdict(run)} for run in self.busy],
+            "spreads": [asdict(spread) for spread in self.spreads],
+            "rates": [asdict(rate) for rate in self.rates],
             "overhead_pairs": [{**asdict(pair), "overhead_pct": pair.overhead_pct} for pair in self.pairs],
         }
 
@@ -45,7 +52,8 @@ def print_report(report: SkewReport, console: Console) -> None:
     """Print the tables, the figures and, first of all, whether the answers were equal."""
     runs: list[LoadRun | BusyRun] = [*report.loads, *report.busy]
     if report.answers_equal:
-        console.print(f"[green]Answers equal[/]: {len(runs)} runs gave the oracle's.")
+        count = len(runs) + len(report.spreads) + len(report.rates)
+        console.print(f"[green]Answers equal[/]: {count} runs gave the oracle's.")
     for run in runs:
         if not run.answer.equal:
             where = f" on {run.stream}" if isinstance(run, LoadRun) else ""
@@ -62,6 +70,7 @@ def print_report(report: SkewReport, console: Console) -> None:
             console.print(build(runs_of_table))
     if report.busy:
         console.print(_build_busy_table(report.busy))
+    print_paper_parts(report.spreads, report.rates, console)
     if report.pairs:
         shown = ", ".join(f"{pair.overhead_pct:+.1f} %" for pair in report.pairs)
         console.print(

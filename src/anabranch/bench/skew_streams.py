@@ -76,6 +76,45 @@ class SkewStream:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RisingStream(SkewStream):
+    """Ids that are counted up: every row has a key of its own."""
+
+    def make_rows(self, batch: int) -> pl.DataFrame:
+        """Return the rows of one batch, with the next ids."""
+        first = batch * self.rows_per_batch
+        return SkewStream.make_rows(self, batch).with_columns(
+            sensor=pl.int_range(first, first + self.rows_per_batch, dtype=pl.Int64)
+        )
+
+
+def make_rising_stream(rows_per_batch: int, batches: int, seed: int) -> RisingStream:
+    """Return rising ids, as many as rows."""
+    keys = np.arange(rows_per_batch * batches, dtype=np.int64)
+    return RisingStream("rising ids", keys, (Phase("all", batches, np.ones(len(keys))),), rows_per_batch, seed)
+
+
+def make_topic_stream(rows_per_batch: int, batches: int, seed: int, topics: int = 100_000) -> SkewStream:
+    """Return topics of which few are written about by most: a tail as heavy as that of real ones.
+
+    The hottest has some percent of all posts, like over two years of Weibo, or much more; that is the seed's doing.
+    """
+    weights = np.random.default_rng([seed, topics]).pareto(0.85, topics) + 1.0
+    return SkewStream(
+        "made-up topics", np.arange(topics, dtype=np.int64), (Phase("all", batches, weights),), rows_per_batch, seed
+    )
+
+
+def read_topic_stream(path: Path, rows_per_batch: int, batches: int, seed: int) -> SkewStream | None:
+    """Return all real topics of a file, as often as they were written about in all; None without such a file."""
+    posts = _count_posts(path)
+    if posts is None:
+        return None
+    weights = posts.group_by("title").agg(pl.col("posts").sum()).sort("title")["posts"].cast(pl.Float64).to_numpy()
+    keys = np.arange(len(weights), dtype=np.int64)
+    return SkewStream("Weibo topics, all days", keys, (Phase("all", batches, weights),), rows_per_batch, seed)
+
+
 def make_zipf_stream(
     exponent: float, rows_per_batch: int, batches_a_phase: int, phases: int, seed: int, keys: int = PHONE_NUMBERS
 ) -> SkewStream:
@@ -136,29 +175,36 @@ def make_four_cases(rows_per_batch: int, batches: int, seed: int) -> tuple[SkewS
 
 def read_weibo_stream(path: Path, rows_per_batch: int, batches_a_phase: int, seed: int) -> SkewStream | None:
     """Return real topics, as often as they were written about on the three busiest days; None without such a file."""
-    if not path.exists():
+    posts = _count_posts(path)
+    if posts is None:
         return None
-    hourly = pl.read_parquet(path, columns=["day", "hour", "title", "discussCount"])
-    daily = (
-        hourly.drop_nulls()
-        .sort("title", "day", "hour")
-        .with_columns(posts=pl.col("discussCount").diff().over("title").clip(lower_bound=0))
-        .group_by("day", "title")
-        .agg(pl.col("posts").sum())
-        .filter(pl.col("posts") > 0)
-    )
-    if not daily.height:
-        msg = f"{path} has no topics that were written about; take it away, or give another data folder"
-        raise BenchError(msg)
+    daily = posts.group_by("day", "title").agg(pl.col("posts").sum())
     busiest = daily.group_by("day").agg(pl.col("posts").sum()).sort("posts", "day", descending=True).head(3)
     days = sorted(busiest["day"].to_list())
     titles = daily.filter(pl.col("day").is_in(days))["title"].unique().sort()
     phases = []
     for day in days:
-        posts = pl.DataFrame({"title": titles}).join(daily.filter(pl.col("day") == day), on="title", how="left")
-        weights = posts.sort("title")["posts"].fill_null(0).cast(pl.Float64).to_numpy()
+        of_day = pl.DataFrame({"title": titles}).join(daily.filter(pl.col("day") == day), on="title", how="left")
+        weights = of_day.sort("title")["posts"].fill_null(0).cast(pl.Float64).to_numpy()
         phases.append(Phase(str(day), batches_a_phase, weights))
     return SkewStream("Weibo topics", np.arange(len(titles), dtype=np.int64), tuple(phases), rows_per_batch, seed)
+
+
+def _count_posts(path: Path) -> pl.DataFrame | None:
+    """Return the posts about topics by day and hour, where there were some; None without such a file."""
+    if not path.exists():
+        return None
+    hourly = pl.read_parquet(path, columns=["day", "hour", "title", "discussCount"])
+    posts = (
+        hourly.drop_nulls()
+        .sort("title", "day", "hour")
+        .with_columns(posts=pl.col("discussCount").diff().over("title").clip(lower_bound=0))
+        .filter(pl.col("posts") > 0)
+    )
+    if not posts.height:
+        msg = f"{path} has no topics that were written about; take it away, or give another data folder"
+        raise BenchError(msg)
+    return posts
 
 
 def _normal(mean: float, sigma: float) -> NDArray[np.float64]:

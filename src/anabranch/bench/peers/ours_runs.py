@@ -42,15 +42,19 @@ def run_flow(
     steps = given["lehmer_steps"]
     total = LehmerSum("value", steps, core_shares) if steps else ab.sum("value")
     flow = ab.Flow("runs")
-    (
+    totals = (
         flow.read(source)
         .with_columns(ts=pl.from_epoch("ts", "ms"))
-        .key_by("sensor", routing=competitor.routing, balance=competitor.balance)
         .watermark("ts", delay="2s")
+        .key_by("sensor", routing=competitor.routing, balance=competitor.balance)
         .window("10s")
         .agg(readings=ab.count(), total=total)
-        .write(ab.parquet(str(output)))
     )
+    if given["top_k"]:
+        # One slot ranks what all of them counted: there are as many rows of it as keys.
+        ranked = totals.with_columns(ranking=pl.lit(0)).key_by("ranking", balance=None).window("10s")
+        totals = ranked.top_k(given["top_k"], by="readings", columns=["sensor", "total"])
+    totals.write(ab.parquet(str(output)))
     batches: list[dict[str, Any]] = []
 
     def note(batch: BatchProgress) -> None:
