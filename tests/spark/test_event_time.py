@@ -84,6 +84,27 @@ def test_silent_flow_closes_its_windows_and_windows_of_windows(bench: FlowBench)
     assert found == [(1, 2, 2), (2, 1, 1)]
 
 
+def test_silent_keys_leave_no_state_and_after_a_restart_on_other_slots_nothing_fires_twice(bench: FlowBench) -> None:
+    keys = 5_000
+    source = ab.memory(*frames_of([[reading(key, 3) for key in range(keys)]]))
+    checkpoint = bench.new_checkpoint()
+    flow, sink, _ = count_windows(source, per="key", idle="1s")
+    handle = flow.start(checkpoint, spark=bench.spark, trigger="200ms", slots=2)
+    try:
+        wait_until(lambda: handle.totals.rows_out == keys, "the windows of silent keys")
+        wait_until(lambda: handle.progress[-1].state_rows == 0, "a state without the clocks of dead keys")
+    finally:
+        handle.stop()
+    source.add(frames_of([[reading(7, 5), reading(7, 15)]])[0])
+    handle = flow.start(checkpoint, spark=bench.spark, trigger="200ms", slots=3)
+    try:
+        wait_until(lambda: handle.totals.rows_out == 1, "the window of a key that spoke again")
+    finally:
+        handle.stop()
+    assert handle.totals.late_rows == 1
+    assert counted(sink.frame().to_dicts()) == sorted([*((key, 0, 1) for key in range(keys)), (7, 10, 1)])
+
+
 def test_silence_of_one_source_does_not_hold_up_the_other(bench: FlowBench) -> None:
     fast, silent = ab.memory(*frames_of([[reading(1, 3)], [reading(1, 25)]])), ab.memory(schema=SCHEMA)
     flow, sink = ab.Flow("test"), ab.to_memory()

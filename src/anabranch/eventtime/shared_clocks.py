@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 
 from anabranch.eventtime.last_ends import LastEnd, Times
-from anabranch.model import BEGINNING_OF_TIME, Clock, PartedClocks, SharedClocks
+from anabranch.model import BEGINNING_OF_TIME, HASH, Clock, ForgottenClocks, PartedClocks, SharedClocks
+
+_OF_KEYS = ("forgotten", "parted")
+"""What is known of single keys, not of groups or slots."""
 
 
 def _nothing() -> Times:
@@ -30,6 +33,8 @@ class OperatorClocks:
     """The watermark under which the last batch ran."""
     spoke_us: Times = field(default_factory=_nothing)
     """By group or by slot, when it last had a row, by the wall clock."""
+    forgotten: ForgottenClocks | None = None
+    """What is left of the clocks of silent keys, where watermarks are kept per key."""
     parted: PartedClocks | None = None
     """By key that several slots share, or did until now, where watermarks are kept per key."""
 
@@ -97,6 +102,25 @@ class OperatorClocks:
             parted=self.parted,
         )
 
+    def forgetting(self, until_us: int, dropped_us: Mapping[int, int]) -> OperatorClocks:
+        """Return the clocks after a batch that forgot keys; by group, the highest watermark that was dropped."""
+        if until_us == BEGINNING_OF_TIME:
+            return self
+        return replace(self, forgotten=(self.forgotten or ForgottenClocks.none()).plus(until_us, dropped_us))
+
+    def forgetting_parts(self, lateness_us: int) -> OperatorClocks:
+        """Return the clocks without those of keys that slots share, and that are forgotten as whole keys are."""
+        if self.forgotten is None or self.parted is None:
+            return self
+        until_us, over_us = self.forgotten.until_us, self.parted.clock_us + lateness_us
+        over = (over_us <= until_us) & (self.parted.spoke_us <= until_us)
+        groups = self.forgotten.groups_of(self.parted.keys.get_column(HASH).to_numpy())
+        dropped = zip(groups[over].tolist(), over_us[over].tolist(), strict=True)
+        forgotten = self.forgotten
+        for group, us in dropped:
+            forgotten = forgotten.plus(until_us, {group: us})
+        return replace(self, forgotten=forgotten, parted=self.parted.pick(~over))
+
     def wake_us(self, clock: Clock, last_end_us: LastEnd, since_us: int) -> int | None:
         """Return when, by the wall clock, the next of them is idle whose windows may be open."""
         if clock.idle_us is None or not len(self.spoke_us):
@@ -109,15 +133,23 @@ class OperatorClocks:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data."""
-        times = {name: getattr(self, name) for name in self.__slots__ if name != "parted"}
+        times = {name: getattr(self, name) for name in self.__slots__ if name not in _OF_KEYS}
         data: dict[str, Any] = {name: values.tolist() for name, values in times.items() if len(values)}
-        return data if self.parted is None else {**data, "parted": self.parted.to_text()}
+        if self.parted is not None:
+            data["parted"] = self.parted.to_text()
+        if self.forgotten is not None:
+            data["forgotten"] = self.forgotten.to_json()
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OperatorClocks:
         """Read what ``to_json`` wrote."""
-        times = {name: np.array(values, np.int64) for name, values in data.items() if name != "parted"}
-        return cls(**times, parted=PartedClocks.from_text(data["parted"]) if "parted" in data else None)
+        times = {name: np.array(values, np.int64) for name, values in data.items() if name not in _OF_KEYS}
+        return cls(
+            **times,
+            forgotten=ForgottenClocks.from_json(data["forgotten"]) if "forgotten" in data else None,
+            parted=PartedClocks.from_text(data["parted"]) if "parted" in data else None,
+        )
 
 
 def _count(clock: Clock, slots: int) -> int | None:

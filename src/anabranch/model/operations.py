@@ -230,6 +230,8 @@ class Fired:
     """The latest event time among the rows that came."""
     group_latest_us: Mapping[int, int] | None = None
     """The same by group of keys, where watermarks are kept per group."""
+    forgotten_us: Mapping[int, int] | None = None
+    """By group of keys, the highest watermark of those that are forgotten now, where each key has its own."""
     wake_us: int | None = None
     """When, by the wall clock, something held here may have to be done without any row coming."""
     next_due_us: int | None = None
@@ -359,7 +361,7 @@ class MeetsInTime(Protocol):
         """Take in state that other slots handed over; parts of a key become one part."""
         ...
 
-    def clocks_of(self, state: SlotState, hashes: NDArray[np.uint64]) -> PartedClocks | None:
+    def clocks_of(self, state: SlotState, hashes: NDArray[np.uint64], time: OperatorTime) -> PartedClocks | None:
         """Return the watermarks of keys (sorted, unique hashes) that are about to be split; None if none is known."""
         ...
 

@@ -51,6 +51,13 @@ class PartedClocks:
         known = rows.is_not_null().to_numpy()
         return np.flatnonzero(known), rows.drop_nulls().cast(pl.Int64).to_numpy()
 
+    def pick(self, chosen: NDArray[np.bool_]) -> PartedClocks | None:
+        """Return the clocks of some of the keys; None for none."""
+        if not chosen.any():
+            return None
+        keys = self.keys.filter(pl.Series(chosen))
+        return PartedClocks(keys, self.before_us[chosen], self.clock_us[chosen], self.spoke_us[chosen])
+
     def to_text(self) -> str:
         """Return plain text, for ledgers and manifests."""
         times = (self.before_us, self.clock_us, self.spoke_us)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,18 @@ class Clock:
     """Nothing came for so long by the wall clock: what is open closes, and nobody waits for it."""
     behind_us: int | None = None
     """It is so far behind the flow's median event time: what is open closes, and its time is forgotten."""
+    forget_us: int | None = None
+    """A silent key's own time is dropped after so long; as long as ``idle_us`` unless said."""
+
+    @property
+    def remembers_us(self) -> int | None:
+        """How long a silent key's own time is remembered; None for ever."""
+        return self.idle_us if self.forget_us is None else self.forget_us
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the clocks of silent keys are dropped."""
+        return self.per == "key" and self.idle_us is not None
 
     @property
     def is_kept_in_slots(self) -> bool:
@@ -69,6 +82,47 @@ class SharedClocks:
     closed_us: NDArray[np.int64]
 
 
+FORGOTTEN_GROUPS = 1024
+"""One time is left of the clocks of silent keys for each of so many groups of keys."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ForgottenClocks:
+    """What is left of the clocks of keys that were silent for too long, as of the start of a batch."""
+
+    until_us: int
+    """By the wall clock: a key is forgotten that has not spoken since, and whose own watermark is not after it."""
+    clocks_us: NDArray[np.int64]
+    """By group of keys: the highest watermark that was dropped. A key of which nothing is known starts there, so that
+    nothing which was emitted is emitted again."""
+
+    @staticmethod
+    def groups_of(hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the group of each key."""
+        return (hashes % np.uint64(FORGOTTEN_GROUPS)).astype(np.int64)
+
+    @classmethod
+    def none(cls) -> ForgottenClocks:
+        """Nobody is forgotten."""
+        return cls(BEGINNING_OF_TIME, np.full(FORGOTTEN_GROUPS, BEGINNING_OF_TIME, np.int64))
+
+    def plus(self, until_us: int, dropped_us: Mapping[int, int]) -> ForgottenClocks:
+        """Return what is left when some more clocks were dropped; by group, the highest of them."""
+        clocks_us = self.clocks_us.copy()
+        np.maximum.at(clocks_us, list(dropped_us), list(dropped_us.values()))
+        return ForgottenClocks(max(until_us, self.until_us), clocks_us)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON data."""
+        known = np.flatnonzero(self.clocks_us > BEGINNING_OF_TIME)
+        return {"until_us": self.until_us, "groups": known.tolist(), "clocks_us": self.clocks_us[known].tolist()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ForgottenClocks:
+        """Read what ``to_json`` wrote."""
+        return cls.none().plus(data["until_us"], dict(zip(data["groups"], data["clocks_us"], strict=True)))
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorTime:
     """What one stateful operator must know about time in one batch; all in microseconds.
@@ -98,6 +152,8 @@ class OperatorTime:
     last_now_us: int = 0
     """The ``now_us`` of the previous batch."""
 
+    forgotten: ForgottenClocks | None = None
+    """Where watermarks are kept per key, and silent keys lose theirs."""
     since_us: int = 0
     """Since when the flow listens, by the wall clock: nobody was silent before."""
 
@@ -107,6 +163,15 @@ class OperatorTime:
             return False
         step_us = idle_step_us(clock.idle_us)
         return self.now_us // step_us > self.last_now_us // step_us
+
+    def forget_until_us(self, clock: Clock) -> int:
+        """Return the moment of the wall clock that keys are forgotten by when the batch is over."""
+        before_us = BEGINNING_OF_TIME if self.forgotten is None else self.forgotten.until_us
+        remembers_us = clock.remembers_us
+        if not clock.forgets or remembers_us is None or not self.looks_for_idle(clock):
+            return before_us
+        # Nobody was silent before the flow began to listen.
+        return before_us if self.since_us + remembers_us > self.now_us else max(before_us, self.now_us - remembers_us)
 
     def next_idle_look_us(self, idle_us: int) -> int:
         """Return when, by the wall clock, it is time to look again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -29,6 +30,7 @@ from anabranch.model import (
 from anabranch.model.hash_order import Hashes, unite_hashes
 from anabranch.operators.arrivals import ORIGINAL, Advanced, Judged, Merged, Taken, gather_rows, touched_hashes
 from anabranch.operators.checks import check_aggregates, describe_aggregates, empty_rows
+from anabranch.operators.forgetting import Forgetting
 from anabranch.operators.key_clocks import (
     CLOCK,
     PLACE,
@@ -82,6 +84,7 @@ class ClockedKernel(ABC):
         self._scanned_columns = [HASH, *own_time, *places, *flags]
         partial_columns = self._partials.plan.partial_columns
         self._run_columns = [HASH, *self._keys, *own_time, *places, *flags, *partial_columns]
+        self._forgetting = Forgetting(clock, window.lateness_us)
 
     def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
         """Return the columns that ``advance`` emits."""
@@ -118,16 +121,23 @@ class ClockedKernel(ABC):
     ) -> Fired:
         """Fire what closed before this batch, take its rows in, fire what they complete, key by key."""
         split = _split_hashes(standing)
+
+        def is_dead(rows: pl.DataFrame) -> NDArray[np.bool_]:
+            return ~self._has_content(rows, time.floor_us).to_numpy()
+
+        # Slots share these, or did until now.
+        parted = np.empty(0, np.uint64) if time.parted is None else time.parted.hashes()
         due = self._due_hashes(state, time)
-        if split.size or time.parted is not None:
+        if split.size or parted.size:
             # What becomes of a key with parts shows when they meet: each must say in every batch what it has.
-            due = np.unique(np.concatenate((due, split, *([] if time.parted is None else [time.parted.hashes()]))))
+            due = np.unique(np.concatenate((due, split, parted)))
         advanced: list[Advanced] = []
         merged = None if due.size or time.drains else self._merge_open(received, combined, state, time)
         if merged is None:
             arrived = self._gather(received, combined)
             hashes = touched_hashes(arrived, due)
             known = load_rows(state, hashes) if hashes.size else None
+            known = self._forgetting.leave_out(known, time, parted, is_dead)
         else:
             arrived = None if merged.arrived is None else self._gather([merged.arrived], combined)
             known = merged.known
@@ -141,17 +151,19 @@ class ClockedKernel(ABC):
         if advanced:
             written = concatenate([some.written for some in advanced])
             store_rows(state, written, lambda merged: self._has_content(merged, time.floor_us))
+        forgotten_us = self._forgetting.settle(state, [some.written for some in advanced], time, split, is_dead)
         # What is due of a key with parts, the meeting says.
         live = [take_out(run, split)[0] for run in state.live()] if self._looks_ahead() else []
         left = [run for run in live if run is not None]
         judged = reduce(Judged.plus, (some.judged for some in advanced), Judged())
-        shared = [some.shared for some in advanced if some.shared is not None]
-        return judged.report(
+        to_meet = [some.shared for some in advanced if some.shared is not None]
+        fired = judged.report(
             [frame for some in advanced for frame in some.results],
             self._next_due_us(left, time),
             self._wake_us(left, time),
-            shared[0] if shared else None,
+            to_meet[0] if to_meet else None,
         )
+        return replace(fired, forgotten_us=forgotten_us) if forgotten_us else fired
 
     def meet(self, shared: list[pl.DataFrame]) -> pl.DataFrame:
         """Never called: keys are whole, or their parts meet in their own time."""
@@ -375,6 +387,7 @@ class ClockedKernel(ABC):
             return None
         # Once it was looked, who is still silent for too long has been superseded.
         passed_us = time.now_us if time.looks_for_idle(self._clock) else BEGINNING_OF_TIME
+        forget_us = self._forgetting.wake_us(runs, time)
         earliest = []
         for run in runs:
             rows = self._open_rows(run)
@@ -383,8 +396,9 @@ class ClockedKernel(ABC):
             if wake_us.size:
                 earliest.append(int(wake_us.min()))
         if not earliest:
-            return None
-        return max(min(earliest), time.next_idle_look_us(idle_us))
+            return forget_us
+        silent_us = max(min(earliest), time.next_idle_look_us(idle_us))
+        return silent_us if forget_us is None else min(silent_us, forget_us)
 
 
 def _split_hashes(standing: Standing | None) -> Hashes:

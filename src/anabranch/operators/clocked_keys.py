@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.model import END_OF_TIME, HASH, Clock, OperatorTime, SlotState
+from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, HASH, Clock, OperatorTime, SlotState
 from anabranch.model.hash_order import Hashes, unite_hashes
+from anabranch.operators.forgetting import Forgetting
 from anabranch.operators.key_clocks import CLOCK, SPOKE, KeyClocks, Times, places_of, shared_times
 from anabranch.operators.keyed_rows import hashes_of, is_among, load_rows, newest_rows, store_rows
 from anabranch.operators.partials import concatenate
@@ -21,6 +22,8 @@ WAKE = "__wake"
 """Int64 microseconds of the wall clock: the same by that."""
 
 _NEVER = 2**63 - 1
+_NOBODY: Hashes = np.empty(0, np.uint64)
+"""Keys with one row of state are never shared by slots."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +76,7 @@ class ClockedKeys:
         self.content = dict(content)
         own_time = [CLOCK, *([SPOKE] if clock.idle_us is not None else [])] if clock.per == "key" else []
         self._columns = [HASH, *self.keys, *own_time, DUE, WAKE, *self.content]
+        self._forgetting = Forgetting(clock, holds=lambda rows: _any_of(rows, [DUE, WAKE, *self.content]))
 
     def find_due(self, state: SlotState, time: OperatorTime) -> Hashes:
         """Return the keys that must be looked at even if no row comes for them; some may turn out not to be due."""
@@ -115,7 +119,8 @@ class ClockedKeys:
             wakes += [int(at_us.min())] if at_us.size else []
             if self.clock.per == "key" and self.clock.idle_us is not None:
                 wakes += self._silent_us(rows, self.clock.idle_us, time)
-        return min(wakes, default=None)
+        forget_us = self._forgetting.wake_us(state.live(), time)
+        return min([*wakes, *([] if forget_us is None else [forget_us])], default=None)
 
     def write(
         self,
@@ -126,14 +131,14 @@ class ClockedKeys:
         wake_us: pl.Series,
         clock_us: Times,
         changed: NDArray[np.bool_],
-        floor_us: int,
-    ) -> None:
-        """Write what remains of the keys that changed; content and times are by key."""
+        time: OperatorTime,
+    ) -> pl.DataFrame | None:
+        """Write what remains of the keys that changed, and return it; content and times are by key."""
         hashes = hashes_of(touched.keys)
         # All rows of a hash are written together: the newest run that has it speaks for all of them.
         chosen = is_among(hashes, hashes[changed])
         if not chosen.any():
-            return
+            return None
         rows = touched.keys.with_columns(
             due_us.alias(DUE), wake_us.alias(WAKE), *(content[name].alias(name) for name in self.content)
         )
@@ -141,17 +146,28 @@ class ClockedKeys:
         has_clock = np.zeros(len(hashes), np.bool_)
         if self.clock.per == "key":
             # A clock that the floor has passed says nothing by itself: the key starts from the floor again.
-            has_clock = clock_us > floor_us
+            has_clock = clock_us > time.floor_us
             own = pl.Series(CLOCK, clock_us).set(pl.Series(~(has_clock | has_content)), None)
             rows = rows.with_columns(own, pl.Series(SPOKE, touched.clocks.spoke_us))
         was_known = np.zeros(len(hashes), np.bool_)
         was_known[touched.known_places] = True
         written = rows.filter(pl.Series(chosen & (has_content | has_clock | was_known)))
-        store_rows(state, written.select(self._columns), self._has_content, self._evolve)
+        written = written.select(self._columns)
+        store_rows(state, written, lambda merged: self._has_content(merged, time.floor_us), self._evolve)
+        return written
 
-    def load(self, state: SlotState, hashes: Hashes) -> pl.DataFrame | None:
+    def load(self, state: SlotState, hashes: Hashes, time: OperatorTime) -> pl.DataFrame | None:
         """Return what is known of these keys (sorted, unique hashes), by hash; None if that is nothing."""
-        return load_rows(state, hashes, self._evolve)
+        rows = load_rows(state, hashes, self._evolve)
+        return self._forgetting.leave_out(rows, time, _NOBODY, lambda rows: self._is_dead(rows, time))
+
+    def forget(self, state: SlotState, written: pl.DataFrame | None, time: OperatorTime) -> dict[int, int]:
+        """Forget who is silent for too long after a batch wrote this; return by group up to when rows are late."""
+        return self._forgetting.settle(
+            *(state, [] if written is None else [written], time, _NOBODY),
+            lambda rows: self._is_dead(self._evolve(rows), time),
+            self._evolve,
+        )
 
     def stored(self, runs: list[pl.DataFrame]) -> pl.DataFrame:
         """Return the newest row of every key that has something left."""
@@ -187,9 +203,15 @@ class ClockedKeys:
             return []
         return [max(int(silent_us.min()), time.next_idle_look_us(idle_us))]
 
-    def _has_content(self, rows: pl.DataFrame) -> pl.Series:
-        """Say of each row whether it is more than a tombstone."""
-        return pl.Series(_any_of(rows, [*self.content, *([CLOCK] if self.clock.per == "key" else [])]))
+    def _has_content(self, rows: pl.DataFrame, floor_us: int = BEGINNING_OF_TIME) -> pl.Series:
+        """Say of each row whether it is more than a tombstone, or than a clock that the floor has passed."""
+        has_content = pl.Series(_any_of(rows, self.content))
+        if self.clock.per != "key":
+            return has_content
+        return has_content | (rows.get_column(CLOCK) > floor_us).fill_null(False)
+
+    def _is_dead(self, rows: pl.DataFrame, time: OperatorTime) -> NDArray[np.bool_]:
+        return ~self._has_content(rows, time.floor_us).to_numpy()
 
     def _evolve(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return rows as if they had been written with today's columns: fields that were added since are null."""

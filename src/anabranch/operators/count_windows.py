@@ -30,6 +30,7 @@ from anabranch.model import (
 from anabranch.model.hash_order import Hashes, unite_hashes
 from anabranch.operators.arrivals import touched_hashes
 from anabranch.operators.checks import check_aggregates, describe_aggregates, empty_rows
+from anabranch.operators.forgetting import sweep_runs
 from anabranch.operators.key_clocks import PLACE, SPOKE, Times, place_keys, places_of
 from anabranch.operators.keyed_rows import hashes_of, load_rows, newest_rows, store_rows
 from anabranch.operators.panes import PANE, START, lay_windows
@@ -115,6 +116,8 @@ class CountWindows:
         if found is None and rows is None:
             return Fired(pl.DataFrame(), wake_us=self._wake_us(state, time))
         results = self._advance_keys(state, found, rows, time)
+        if time.looks_for_idle(self._clock):
+            sweep_runs(state, lambda run: run.get_column(_COUNTED).is_null().to_numpy())
         return Fired(results, wake_us=self._wake_us(state, time))
 
     def _advance_keys(

@@ -143,6 +143,10 @@ def read_clocks(
     fired_us = largest_by_key(len(hashes), known, CLOCK)
     if parts is not None:
         fired_us = np.maximum(fired_us, parts.clock_us)
+    if time.forgotten is not None:
+        # Who is not known may have been: what was emitted of it then must not be emitted again.
+        start_us = time.forgotten.clocks_us[time.forgotten.groups_of(hashes)]
+        fired_us = np.where(fired_us == BEGINNING_OF_TIME, start_us, fired_us)
     closed_us = np.maximum(fired_us, time.floor_us)
     # Where no row came, the beginning of time less a delay is below every clock.
     fire_us = np.maximum(closed_us, largest_by_key(len(hashes), arrived, LATEST) - clock.delay_us)

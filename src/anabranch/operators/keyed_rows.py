@@ -22,7 +22,8 @@ Evolve = Callable[[pl.DataFrame], pl.DataFrame]
 """Returns rows of an older run as one would be written today."""
 
 
-def _as_they_are(rows: pl.DataFrame) -> pl.DataFrame:
+def as_they_are(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows unchanged."""
     return rows
 
 
@@ -56,7 +57,7 @@ def newest_rows(runs: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return sort_by_hash(concatenate(kept[::-1]))
 
 
-def load_rows(state: SlotState, hashes: Hashes, evolve: Evolve = _as_they_are) -> pl.DataFrame | None:
+def load_rows(state: SlotState, hashes: Hashes, evolve: Evolve = as_they_are) -> pl.DataFrame | None:
     """Return all that is known of these keys (sorted, unique hashes), by hash; None if that is nothing."""
     found = state.lookup_newest(pl.Series(hashes, dtype=pl.UInt64))
     return sort_by_hash(concatenate([evolve(rows) for rows in found])) if found else None
@@ -66,7 +67,7 @@ def store_rows(
     state: SlotState,
     rows: pl.DataFrame,
     has_content: Callable[[pl.DataFrame], pl.Series],
-    evolve: Evolve = _as_they_are,
+    evolve: Evolve = as_they_are,
 ) -> None:
     """Write all rows of some keys, in place of what was known of them; merge runs if there are too many."""
     if rows.is_empty():

@@ -193,10 +193,13 @@ class PartedWindows(ClockedWindows):
 
     # -- splitting and merging -------------------------------------------------------------------------------------
 
-    def clocks_of(self, state: SlotState, hashes: NDArray[np.uint64]) -> PartedClocks | None:
-        """Return the watermarks of keys that are about to be split."""
+    def clocks_of(self, state: SlotState, hashes: NDArray[np.uint64], time: OperatorTime) -> PartedClocks | None:
+        """Return the watermarks of keys that are about to be split; those of forgotten ones lie in files by chance."""
         rows = load_rows(state, hashes) if hashes.size else None
-        if rows is None:
+        if rows is not None:
+            over = self._forgetting.find(rows, time.forget_until_us(self._clock), np.empty(0, np.uint64))
+            rows = rows.filter(pl.Series(~over))
+        if rows is None or rows.is_empty():
             return None
         keys, rows, _ = place_keys(self._keys, rows, None)
         clock_us, spoke_us = self._stored_times(keys.height, rows)

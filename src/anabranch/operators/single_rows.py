@@ -112,10 +112,10 @@ class SingleRowsKernel:
         """Take the rows in, do what is due, key by key."""
         batch = self._gather(received, state, time)
         if batch is None:
-            return self._fired(pl.DataFrame(), state, time)
+            return self._fired(pl.DataFrame(), None, state, time)
         work = self._work(batch)
-        self._store(batch, work, state)
-        fired = self._fired(work.results, state, time)
+        written = self._store(batch, work, state)
+        fired = self._fired(work.results, written, state, time)
         if time.drains and work.reached_us is not None:
             fired = replace(fired, reached_us=_latest(work.reached_us))
         rows = batch.rows
@@ -169,7 +169,10 @@ class SingleRowsKernel:
         hashes = touched_hashes(rows, self._rows_of_keys.find_due(state, time))
         if not hashes.size:
             return None
-        keys, known, rows = place_keys(self._keys, self._rows_of_keys.load(state, hashes), rows)
+        loaded = self._rows_of_keys.load(state, hashes, time)
+        if loaded is None and rows is None:
+            return None
+        keys, known, rows = place_keys(self._keys, loaded, rows)
         if keys.is_empty():
             return None
         clocks = read_clocks(self._clock, time, hashes_of(keys), known, rows)
@@ -178,7 +181,7 @@ class SingleRowsKernel:
         is_forced = clocks.fire_us == END_OF_TIME
         return KeyBatch(TouchedKeys(keys, known, clocks), rows, time, is_forced, self._time_column is not None)
 
-    def _store(self, batch: KeyBatch, work: Work, state: SlotState) -> None:
+    def _store(self, batch: KeyBatch, work: Work, state: SlotState) -> pl.DataFrame | None:
         clocks, rows = batch.touched.clocks, batch.rows
         clock_us = np.where(batch.is_forced, clocks.closed_us, clocks.fire_us)
         changed = work.changed
@@ -194,16 +197,20 @@ class SingleRowsKernel:
             # A silent key is let go once; it counts as silent again only after it has spoken.
             waited = batch.touched.align(DUE, pl.Int64()).is_not_null().to_numpy()
             let_go = batch.is_forced & ~came & waited & (not batch.time.drains)
-            spoke_us = np.where(let_go, END_OF_TIME, spoke_us)
+            spoke_us = np.where(let_go, END_OF_TIME + spoke_us, spoke_us)
             changed = changed | came
         touched = replace(batch.touched, clocks=replace(clocks, spoke_us=spoke_us))
-        self._rows_of_keys.write(
-            state, touched, work.content, work.due_us, work.wake_us, clock_us, changed, batch.time.floor_us
+        return self._rows_of_keys.write(
+            state, touched, work.content, work.due_us, work.wake_us, clock_us, changed, batch.time
         )
 
-    def _fired(self, results: pl.DataFrame, state: SlotState, time: OperatorTime) -> Fired:
+    def _fired(
+        self, results: pl.DataFrame, written: pl.DataFrame | None, state: SlotState, time: OperatorTime
+    ) -> Fired:
+        forgotten_us = self._rows_of_keys.forget(state, written, time)
         return Fired(
             results,
+            forgotten_us=forgotten_us or None,
             next_due_us=self._rows_of_keys.next_due_us(state, time),
             wake_us=self._rows_of_keys.wake_us(state, time),
         )

@@ -231,9 +231,9 @@ class TopKInTime(TopK):
         """Let the aggregating kernel join parts."""
         self._inner.absorb_parts(handed, state, time)
 
-    def clocks_of(self, state: SlotState, hashes: NDArray[np.uint64]) -> PartedClocks | None:
+    def clocks_of(self, state: SlotState, hashes: NDArray[np.uint64], time: OperatorTime) -> PartedClocks | None:
         """Return the watermarks of keys that are about to be split."""
-        return self._inner.clocks_of(state, hashes)
+        return self._inner.clocks_of(state, hashes, time)
 
     def settle(self, stored: pl.DataFrame, clocks: PartedClocks) -> pl.DataFrame:
         """Return state with what the last meeting did to it."""

@@ -20,7 +20,14 @@ NO_LIMIT = "none"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def make_clock(per: ClockLevel, delay: Duration, groups: int, idle: Duration | None, behind: Duration | None) -> Clock:
+def make_clock(
+    per: ClockLevel,
+    delay: Duration,
+    groups: int,
+    idle: Duration | None,
+    behind: Duration | None,
+    forget: Duration | None = None,
+) -> Clock:
     """Return whose time a watermark follows, or raise ``FlowError`` naming the alternatives."""
     if per not in CLOCK_LEVELS:
         msg = f"watermark: per={per!r} is unknown; watermarks are kept per {', '.join(CLOCK_LEVELS)}"
@@ -34,13 +41,17 @@ def make_clock(per: ClockLevel, delay: Duration, groups: int, idle: Duration | N
             'there is but one time; give per="key", per="partition" …, or leave behind out'
         )
         raise FlowError(msg)
-    return Clock(
-        per,
-        parse_duration(delay, "watermark's delay"),
-        groups,
-        None if idle is None else _positive("idle", idle),
-        None if behind is None else _positive("behind", behind),
+    idle_us, forget_us = (
+        None if given is None else _positive(name, given) for name, given in (("idle", idle), ("forget", forget))
     )
+    if forget_us is not None and (per != "key" or idle_us is None or forget_us < idle_us):
+        msg = (
+            f"watermark: forget={forget!r} says when the time of a key that is idle is dropped, not before it is idle; "
+            f'got per={per!r}, idle={idle!r}; give per="key" and an idle that is not longer, or leave forget out'
+        )
+        raise FlowError(msg)
+    behind_us = None if behind is None else _positive("behind", behind)
+    return Clock(per, parse_duration(delay, "watermark's delay"), groups, idle_us, behind_us, forget_us)
 
 
 def make_limits(earliest: Moment | None, ahead: Duration | None) -> TimeLimits:

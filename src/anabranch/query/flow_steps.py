@@ -47,6 +47,7 @@ class WatermarkArguments(Section):
     groups: int | None = None
     idle: Duration | None = None
     behind: Duration | None = None
+    forget: Duration | None = None
     earliest: datetime | date | str | None = None
     ahead: Duration | Literal["none"] | None = None
 

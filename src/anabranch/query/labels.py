@@ -37,6 +37,8 @@ def describe_clock(clock: Clock) -> str:
         parts[0] += f" per {clock.per}" + (f" of {clock.groups}" if clock.per == "group" else "")
     if clock.idle_us is not None:
         parts.append(f"idle after {describe_duration(clock.idle_us)}")
+    if clock.forget_us is not None:
+        parts.append(f"forgotten after {describe_duration(clock.forget_us)}")
     if clock.behind_us is not None:
         parts.append(f"at most {describe_duration(clock.behind_us)} behind")
     return ", ".join(parts)

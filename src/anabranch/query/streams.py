@@ -199,7 +199,7 @@ class Stream:
         check_key_columns("key_by", columns, self.schema)
         return replace(self, keys=columns, routing=make_routing(routing, balance, exchange, merge))
 
-    def watermark(
+    def watermark(  # noqa: PLR0913 - one keyword for each thing that a flow may say of its time
         self,
         column: str,
         delay: Duration = "0s",
@@ -208,6 +208,7 @@ class Stream:
         groups: int = DEFAULT_GROUPS,
         idle: Duration | None = None,
         behind: Duration | None = None,
+        forget: Duration | None = None,
         earliest: Moment | None = "1970-01-01",
         ahead: Duration | None = "1d",
     ) -> Stream:
@@ -215,11 +216,14 @@ class Stream:
 
         ``per`` says behind whose latest: that of the whole *flow*, of the slowest source *partition*, of each *slot*,
         of each of so many ``groups`` of keys, or of each *key*. Who says nothing for as long as ``idle`` (by the wall
-        clock), or is as far as ``behind`` the flow's median time, holds nothing open and nobody up. Rows of a source
-        whose time is null, before ``earliest`` or so far ``ahead`` of the wall clock go to the dead-letter sink.
+        clock), or is as far as ``behind`` the flow's median time, holds nothing open and nobody up; an idle key's own
+        time is dropped after ``forget``, which is as long as ``idle`` unless said. Rows of a source whose time is null,
+        before ``earliest`` or so far ``ahead`` of the wall clock go to the dead-letter sink.
         """
         check_time_column(column, self.schema)
-        operation = Watermark(column, make_clock(per, delay, groups, idle, behind), make_limits(earliest, ahead))
+        operation = Watermark(
+            column, make_clock(per, delay, groups, idle, behind, forget), make_limits(earliest, ahead)
+        )
         label = f"watermark {column}, {describe_clock(operation.clock)}{describe_limits(operation.limits)}"
         time = EventTime(column, clock=operation.clock)
         return replace(self, node=self.graph.add(operation, (self.node.id,), self.schema, label, time))

@@ -159,13 +159,12 @@ class BatchRunner:
             self._plan,
             load_clocks(self._plan, before),
             report,
+            times,
             time_after,
-            now_us=now_us,
-            since_us=since_us,
             drained=given.drain,
             changed=frozenset(changes),
         )
-        clocks = follow_split_keys(clocks, report, routes, changes)
+        clocks = follow_split_keys(self._plan, clocks, report, routes, changes)
         manifest = self._manifest(given, before, report, levels, time_after, clocks, now_us, partitions)
         reach("before-manifest", given.batch)
         # A driver that was replaced may have committed the batch just before: then its manifest stands.

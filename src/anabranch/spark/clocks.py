@@ -9,7 +9,7 @@ from typing import Any
 from anabranch.eventtime.last_ends import last_end_of
 from anabranch.eventtime.shared_clocks import OperatorClocks
 from anabranch.eventtime.watermarks import FlowTime
-from anabranch.model import BEGINNING_OF_TIME, OperatorSpec, OperatorTime
+from anabranch.model import BEGINNING_OF_TIME, AggregateSpec, OperatorSpec, OperatorTime, TopKSpec
 from anabranch.model.parted_clocks import follow_parts
 from anabranch.query.nodes import Stateful
 from anabranch.query.plan import Plan
@@ -59,6 +59,7 @@ def operator_times(
             last_now_us=last_now_us,
             since_us=since_us,
             parted=clocks[node.id].parted,
+            forgotten=clocks[node.id].forgotten,
         )
         if spec.follows_own_time:
             time = replace(
@@ -98,36 +99,39 @@ def advance_clocks(
     plan: Plan,
     clocks: FlowClocks,
     report: BatchReport,
+    times: Mapping[int, OperatorTime],
     time_after: FlowTime,
     *,
-    now_us: int,
-    since_us: int,
     drained: bool,
     changed: frozenset[int],
 ) -> dict[int, OperatorClocks]:
-    """Return the operators' clocks after a batch; ``changed`` are those whose keys change slots now."""
+    """Return the operators' clocks after a batch that ran under these times.
+
+    ``changed`` are the operators whose keys change slots now.
+    """
     advanced = {}
     for head, operator in report.operators.items():
-        spec = _spec(plan, head)
+        spec, time = _spec(plan, head), times[head]
         clock = spec.clock
-        if clock.idle_us is not None and since_us + clock.idle_us > now_us:
+        if clock.idle_us is not None and time.since_us + clock.idle_us > time.now_us:
             # Nobody was silent before the flow began to listen.
             clock = replace(clock, idle_us=None)
-        advanced[head] = clocks[head].advanced(
+        own = clocks[head].advanced(
             clock,
             operator.slot_latest_us,
             operator.group_latest_us,
             last_end_of(spec),
-            now_us=now_us,
+            now_us=time.now_us,
             floor_us=time_after.floor_us(plan.watermarks[head], spec.clock.behind_us),
             drained=drained,
             routes_changed=head in changed,
         )
+        advanced[head] = own.forgetting(time.forget_until_us(spec.clock), operator.forgotten_us)
     return advanced
 
 
 def follow_split_keys(
-    clocks: FlowClocks, report: BatchReport, routes: FlowRoutes, changes: Mapping[int, Change]
+    plan: Plan, clocks: FlowClocks, report: BatchReport, routes: FlowRoutes, changes: Mapping[int, Change]
 ) -> dict[int, OperatorClocks]:
     """Return the clocks with those of the keys that slots shared in a batch, or will share in the next one."""
     followed = {}
@@ -135,7 +139,8 @@ def follow_split_keys(
         now = routes[head].routes
         following = changes[head].routes if head in changes else now
         split = [now.table.split_keys(), following.table.split_keys()]
-        followed[head] = replace(own, parted=follow_parts(own.parted, report.operators[head].parted, split))
+        parted = follow_parts(own.parted, report.operators[head].parted, split)
+        followed[head] = replace(own, parted=parted).forgetting_parts(lateness_of(_spec(plan, head)))
     return followed
 
 
@@ -149,6 +154,12 @@ def next_wake_us(
         spec = _spec(plan, head)
         wakes.append(own.wake_us(spec.clock, last_end_of(spec), since_us))
     return min((wake for wake in wakes if wake is not None), default=None)
+
+
+def lateness_of(spec: OperatorSpec) -> int:
+    """Return for how long late rows may change what an operator has emitted."""
+    window = spec.window if isinstance(spec, AggregateSpec | TopKSpec) else None
+    return 0 if window is None else window.lateness_us
 
 
 def _spec(plan: Plan, head: int) -> OperatorSpec:

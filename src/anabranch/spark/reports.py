@@ -32,6 +32,8 @@ class OperatorReport:
     """By slot, the latest event time of its rows, where slots look at it."""
     group_latest_us: Mapping[int, int] = field(default_factory=dict)
     """The same by group of keys."""
+    forgotten_us: Mapping[int, int] = field(default_factory=dict)
+    """By group of keys, the highest watermark of those that are forgotten now."""
     wake_us: int | None = None
     """When, by the wall clock, a slot wants to run even if no data comes."""
     fire_us: frozenset[int] = frozenset()
@@ -178,7 +180,8 @@ def _operator(
         next_due_us=min((entry["next_due"] for entry in everywhere if entry["next_due"] is not None), default=None),
         last_end_us=max((entry["last_end"] for entry in everywhere if entry["last_end"] is not None), default=None),
         slot_latest_us=_latest_by_slot([slot["latest"] for slot in ordered], sent),
-        group_latest_us=_latest_by_group(ordered),
+        group_latest_us=_latest_by_group(slot["group_latest"] for slot in ordered),
+        forgotten_us=_latest_by_group(slot["forgotten"] for slot in ordered),
         wake_us=min((entry["wake"] for entry in everywhere if entry["wake"] is not None), default=None),
         fire_us=frozenset(entry["fire"] for entry in everywhere if "fire" in entry),
         parted=tuple(sorted(parted, key=PartedClocks.to_text)),
@@ -199,10 +202,10 @@ def _latest_by_slot(found: Sequence[int | None], sent: Sequence[Sequence[int]]) 
     return tuple(latest)
 
 
-def _latest_by_group(slots: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+def _latest_by_group(reported: Iterable[Sequence[tuple[int, int]]]) -> dict[int, int]:
     latest: dict[int, int] = {}
-    for slot in slots:
-        for group, latest_us in slot["group_latest"]:
+    for found in reported:
+        for group, latest_us in found:
             latest[group] = max(latest_us, latest.get(group, latest_us))
     return latest
 

@@ -218,7 +218,7 @@ class SlotTask:
             else:
                 fired = kernel.advance(frames, combined, state, time_of_operator, standing)
             # This may be the first to open a run, so damage is found here, too.
-            clocks = self._clocks_to_split(kernel, head, state)
+            clocks = self._clocks_to_split(kernel, head, state, time_of_operator)
             return fired, clocks, self._hand_off(program, head, slot, state, files, time_of_batch)
 
         with failing_step(program.plan.nodes[head].label):
@@ -252,18 +252,21 @@ class SlotTask:
             "next_due": fired.next_due_us,
             "latest": fired.latest_us,
             "group_latest": sorted((fired.group_latest_us or {}).items()),
+            "forgotten": sorted((fired.forgotten_us or {}).items()),
             "wake": fired.wake_us,
             "problems": list(recovered.problems),
             "last_end": _last_end_us(kernel, fired, operation.spec),
         }
 
-    def _clocks_to_split(self, kernel: Kernel, head: int, state: RunsOfSlot) -> PartedClocks | None:
+    def _clocks_to_split(
+        self, kernel: Kernel, head: int, state: RunsOfSlot, time_of_operator: OperatorTime
+    ) -> PartedClocks | None:
         """Return the watermarks of keys that several slots share from the next batch on, and one slot so far."""
         routes = self.spec.next_routes.get(head)
         if routes is None or not isinstance(kernel, MeetsInTime):
             return None
         now, following = self.spec.routes[head].routes.table.split_keys(), routes.table.split_keys()
-        return kernel.clocks_of(state, np.setdiff1d(following, now))
+        return kernel.clocks_of(state, np.setdiff1d(following, now), time_of_operator)
 
     def _hand_off(
         self,

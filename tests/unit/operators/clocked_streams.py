@@ -11,7 +11,17 @@ import numpy as np
 import polars as pl
 from hypothesis import strategies as st
 
-from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, HASH, Clock, Kernel, OperatorTime, SharedClocks
+from anabranch.model import (
+    BEGINNING_OF_TIME,
+    END_OF_TIME,
+    HASH,
+    Clock,
+    ForgottenClocks,
+    Kernel,
+    OperatorTime,
+    SharedClocks,
+)
+from anabranch.model.times import FLOW_CLOCK
 from anabranch.operators import aggregates as agg
 from unit.operators.key_time_oracle import KeyTimeOracle, as_rows
 from unit.operators.memory_state import MemoryState
@@ -33,13 +43,17 @@ def shape(rows: list[Placed]) -> dict[str, Any]:
     return {"rows": len(rows), "total": sum(wholes) if wholes else None}
 
 
-def run(kernel: Kernel, batches: list[Batch], times: list[OperatorTime], combined: bool) -> Outcomes:
+def run(
+    kernel: Kernel, batches: list[Batch], times: list[OperatorTime], combined: bool, clock: Clock = FLOW_CLOCK
+) -> Outcomes:
     """Feed a stream to a kernel on one slot."""
     state = MemoryState()
+    forgotten = ForgottenClocks.none()
     combined = combined and kernel.mergeable
     outcomes = []
-    for batch, time in zip([*batches, Batch((), 0)][: len(times)], times, strict=True):
+    for batch, began in zip([*batches, Batch((), 0)][: len(times)], times, strict=True):
         received = []
+        time = replace(began, forgotten=forgotten)
         placed = batch.placed_rows()
         for ordinal in range(len(batch.splits)):
             frame = to_frame([(order, row) for order, row in placed if order >> 36 == ordinal])
@@ -47,6 +61,7 @@ def run(kernel: Kernel, batches: list[Batch], times: list[OperatorTime], combine
             sent = kernel.combine(prepared) if combined else prepared
             received.append(sent.with_columns((pl.col("key") % HASHES).cast(pl.UInt64).alias(HASH)))
         fired = kernel.advance(received, combined, state, time)
+        forgotten = forgotten.plus(time.forget_until_us(clock), fired.forgotten_us or {})
         rows = [
             (
                 (row["window_start"] - EPOCH) // timedelta(microseconds=1),
@@ -71,16 +86,32 @@ def check(make: Callable[[], Kernel], oracle: KeyTimeOracle, batches: list[Batch
         handed = late - updated if oracle.window.late == "side" else 0
         expected.append((as_rows(emitted, shape), late, updated, handed))
     for combined in (True, False):
-        assert run(make(), batches, times, combined) == expected
+        assert run(make(), batches, times, combined, oracle.clock) == expected
 
 
 @st.composite
-def key_times(draw: st.DrawFn, count: int) -> tuple[Clock, list[OperatorTime]]:
-    """Return clocks per key, with or without a floor and silence, and the times of so many batches and a drain."""
+def key_times(draw: st.DrawFn, count: int, updates: bool = True) -> tuple[Clock, list[OperatorTime]]:
+    """Return clocks per key, with or without a floor and silence, and the times of so many batches and a drain.
+
+    ``updates``: late rows may change results. Then no floor goes with keys that are forgotten: the oracle raises
+    a key's clock by it also where there is nothing to do.
+    """
     several = {"min_size": count, "max_size": count}
-    floors = draw(st.none() | st.lists(st.integers(-30, 60), **several).map(sorted)) or [None] * count
-    nows = draw(st.lists(st.integers(0, 100), **several).map(sorted))
-    clock = Clock("key", draw(st.integers(0, 10)) * SECOND_US, idle_us=draw(st.none() | st.integers(1, 40)))
+    # Wall clocks that are far before event times, or beside them: then keys that are silent are forgotten.
+    unit_us = draw(st.sampled_from([1, SECOND_US]))
+    floors = None
+    if unit_us == 1 or not updates:
+        floors = draw(st.none() | st.lists(st.integers(-30, 60), **several).map(sorted))
+    floors = floors or [None] * count
+    nows = draw(st.lists(st.integers(0, 100).map(lambda now: now * unit_us), **several).map(sorted))
+    idle_us = draw(st.none() | st.integers(1, 40).map(lambda idle: idle * unit_us))
+    forget_us = draw(st.none() | st.integers(1, 60)) if idle_us is not None else None
+    clock = Clock(
+        "key",
+        draw(st.integers(0, 10)) * SECOND_US,
+        idle_us=idle_us,
+        forget_us=None if forget_us is None or idle_us is None else max(idle_us, forget_us * unit_us),
+    )
     times = []
     for number, (floor_s, now) in enumerate(zip(floors, nows, strict=True)):
         floor_us = BEGINNING_OF_TIME if floor_s is None else floor_s * SECOND_US

@@ -26,6 +26,8 @@ class KeyTimeOracle:
     spoke: dict[int, int] = field(default_factory=dict)
     windows: dict[tuple[int, int], list[Placed]] = field(default_factory=lambda: defaultdict(list))
     changed: set[tuple[int, int]] = field(default_factory=set)
+    forgotten: dict[int, int] = field(default_factory=dict)
+    """By hash, the highest watermark that was dropped; few keys have few hashes, each a group of its own."""
 
     def advance(self, rows: Sequence[Placed], time: OperatorTime) -> tuple[list[Emitted], int, int]:
         """Return what is emitted, the number of late rows, and of those of them that changed a result."""
@@ -38,7 +40,29 @@ class KeyTimeOracle:
             emitted += found[0]
             late += found[1]
             updated += found[2]
+        self._forget_silent(time)
         return emitted, late, updated
+
+    def _forget_silent(self, time: OperatorTime) -> None:
+        idle, remembered = self.clock.idle_us, self.clock.forget_us or self.clock.idle_us
+        if self.shared is not None or idle is None or remembered is None or remembered > time.now_us:
+            return
+        lateness = self.window.lateness_us if self.window.late == "update" else 0
+        for key, watermark in list(self.watermarks.items()):
+            over = watermark + lateness
+            # Where the floor has passed a clock, the key is not known any more.
+            known = watermark > time.floor_us or self._has_open(key)
+            if known and max(over, self.spoke[key]) + remembered <= time.now_us:
+                self.forgotten[key % 3] = max(over, self.forgotten.get(key % 3, over))
+                self._drop(key)
+
+    def _has_open(self, key: int) -> bool:
+        return any(of == key for _, of in self.windows)
+
+    def _drop(self, key: int) -> None:
+        del self.watermarks[key]
+        for place in [place for place in self.windows if place[1] == key]:
+            del self.windows[place]
 
     def _advance_key(self, key: int, rows: Sequence[Placed], time: OperatorTime) -> tuple[list[Emitted], int, int]:
         fired, closed, fire = self._times(key, rows, time)
@@ -77,6 +101,8 @@ class KeyTimeOracle:
             fired, closed = self.shared(key, time)
             return fired, closed, max(closed, time.fire_us)
         fired = self.watermarks.get(key, BEGINNING_OF_TIME)
+        if fired <= time.floor_us and not self._has_open(key):
+            fired = self.forgotten.get(key % 3, BEGINNING_OF_TIME)
         closed = max(fired, time.floor_us)
         fire = max([closed, *(placed[0] - self.clock.delay_us for placed in rows)])
         if rows:
@@ -168,6 +194,13 @@ class KeyTimeSessions(KeyTimeOracle):
         for session in self.sessions[key]:
             session.came = []
         return emitted + finals, late, updated
+
+    def _has_open(self, key: int) -> bool:
+        return bool(self.sessions[key])
+
+    def _drop(self, key: int) -> None:
+        del self.watermarks[key]
+        self.sessions[key] = []
 
     def _united(self, key: int, fresh: list[Session]) -> list[Session]:
         for session in fresh:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from anabranch.eventtime.shared_clocks import OperatorClocks
 from anabranch.model import (
     BEGINNING_OF_TIME,
     HASH,
@@ -26,6 +28,7 @@ from anabranch.model.parted_clocks import follow_parts
 from anabranch.operators.kernels import make_kernel
 from anabranch.routing import Routes
 from anabranch.routing.phases import Earlier, PhasedRoutes, SlotStanding
+from anabranch.spark.clocks import lateness_of
 from anabranch.spark.flow_routes import Change
 from anabranch.spark.phases import (
     can_wait,
@@ -82,6 +85,8 @@ class ManySlots:
     files: RunsInMemory = field(default_factory=RunsInMemory)
     latest_us: int = BEGINNING_OF_TIME
     parted: PartedClocks | None = None
+    clocks: OperatorClocks = field(default_factory=OperatorClocks)
+    """What is left of the clocks of forgotten keys."""
     moved_rows: int = 0
     meetings: int = 0
     repairs: int = 0
@@ -100,7 +105,7 @@ class ManySlots:
 
     def advance(self, batch: Batch, time: OperatorTime, combined: bool, change: Change | None = None) -> Outcome:
         """Run one batch on all slots; the change, if there is one, counts from the next batch on."""
-        time = replace(time, parted=self.parted)
+        time = replace(time, parted=self.parted, forgotten=self.clocks.forgotten)
         combined = combined and self.kernel.mergeable
         received, late_rows = self._exchange(batch, time, combined)
         if self.phases.earlier is not None:
@@ -112,11 +117,13 @@ class ManySlots:
         shared: list[pl.DataFrame] = []
         handed: dict[int, list[RunRef]] = defaultdict(list)
         clocks: list[PartedClocks] = []
+        dropped_us: list[Mapping[int, int]] = []
         for slot in range(self.phases.slots):
             advanced, self.runs[slot] = self._advance_slot(slot, received[slot], combined, time, moving)
             fired, found, handing = advanced
             clocks += [] if found is None else [found]
             late_rows += fired.late_rows
+            dropped_us.append(fired.forgotten_us or {})
             self.wakes_us += [] if fired.wake_us is None else [fired.wake_us]
             self.dues_us += [] if fired.next_due_us is None else [fired.next_due_us]
             finished.append(fired.frame)
@@ -127,6 +134,13 @@ class ManySlots:
             self.meetings += 1
             finished.append(self._meet(shared, time, clocks))
         self._follow_parts(moving, clocks)
+        until_us = time.forget_until_us(self.spec.clock) if hasattr(self.spec, "clock") else BEGINNING_OF_TIME
+        for dropped in dropped_us:
+            self.clocks = self.clocks.forgetting(until_us, dropped)
+        self.clocks = replace(self.clocks, parted=self.parted).forgetting_parts(lateness_of(self.spec))
+        self.parted = self.clocks.parted
+        # What a manifest keeps, it keeps as text.
+        self.clocks = OperatorClocks.from_json(json.loads(json.dumps(self.clocks.to_json())))
         self.handoffs = dict(handed)
         self._follow(change, waits, time)
         return Outcome([row for frame in finished for row in frame.to_dicts()], late_rows)
@@ -201,7 +215,7 @@ class ManySlots:
             elif self.handoffs.get(slot):
                 self.kernel.absorb(self.handoffs[slot], state)
             fired = self.kernel.advance(received, combined, state, time, standing)
-            clocks = self._clocks_to_split(state, moving)
+            clocks = self._clocks_to_split(state, moving, time)
             return fired, clocks, {} if moving is None else self._hand_off(state, moving, slot, time)
 
         files: Any = self.files
@@ -209,11 +223,11 @@ class ManySlots:
         self.repairs += len(recovered.problems)
         return recovered.outcome, recovered.state.runs()
 
-    def _clocks_to_split(self, state: RunsOfSlot, moving: Routes | None) -> PartedClocks | None:
+    def _clocks_to_split(self, state: RunsOfSlot, moving: Routes | None, time: OperatorTime) -> PartedClocks | None:
         if moving is None or not isinstance(self.kernel, MeetsInTime):
             return None
         fresh = np.setdiff1d(moving.table.split_keys(), self.phases.routes.table.split_keys())
-        return self.kernel.clocks_of(state, fresh)
+        return self.kernel.clocks_of(state, fresh, time)
 
     def _hand_off(self, state: RunsOfSlot, routes: Routes, slot: int, time: OperatorTime) -> dict[int, RunRef]:
         passed_us = max(time.fired_us, time.closed_us, time.fire_us)

@@ -91,6 +91,10 @@ class ProcessOracle:
     states: dict[int, PlainState] = field(default_factory=lambda: defaultdict(PlainState))
     timers: dict[int, PlainTimers] = field(default_factory=dict)
     held: dict[int, list[Placed]] = field(default_factory=lambda: defaultdict(list))
+    heard: dict[int, int] = field(default_factory=dict)
+    """When a key last had a row; ``spoke`` forgets it once it was let go."""
+    forgotten: dict[int, int] = field(default_factory=dict)
+    """By hash, the highest watermark that was dropped; few keys have few hashes, each a group of its own."""
 
     def advance(self, rows: Sequence[Placed], time: OperatorTime) -> tuple[dict[int, list[dict[str, Any]]], int]:
         """Return by key what is emitted, in order, and the number of late rows."""
@@ -102,7 +106,23 @@ class ProcessOracle:
             late += self._advance_key(key, of_key, time, out)
             if out:
                 emitted[key] = out
+        self._forget_silent(time)
         return emitted, late
+
+    def _forget_silent(self, time: OperatorTime) -> None:
+        remembered = self.clock.forget_us or self.clock.idle_us
+        if self.shared is not None or self.clock.idle_us is None or remembered is None or remembered > time.now_us:
+            return
+        for key, watermark in list(self.watermarks.items()):
+            is_over = max(watermark, self.heard[key]) + remembered <= time.now_us
+            if is_over and watermark > time.floor_us and not self._holds(key):
+                self.forgotten[key % 3] = max(watermark, self.forgotten.get(key % 3, watermark))
+                del self.watermarks[key], self.timers[key]
+
+    def _holds(self, key: int) -> bool:
+        timers = self.timers.get(key)
+        waits = timers is not None and any(timers.waiting.values())
+        return waits or bool(self.held[key]) or vars(self.states[key]) != vars(PlainState())
 
     def _advance_key(self, key: int, rows: list[Placed], time: OperatorTime, out: list[dict[str, Any]]) -> int:
         closed, natural, forced = self._times(key, rows, time)
@@ -140,10 +160,13 @@ class ProcessOracle:
         if self.shared is not None:
             closed = self.shared(key, time)
             return closed, max(closed, BEGINNING_OF_TIME if time.drains else time.fire_us), time.drains
-        closed = max(self.watermarks.get(key, BEGINNING_OF_TIME), time.floor_us)
+        known = self.watermarks.get(key, BEGINNING_OF_TIME)
+        if known <= time.floor_us and not self._holds(key):
+            known = self.forgotten.get(key % 3, BEGINNING_OF_TIME)
+        closed = max(known, time.floor_us)
         natural = max([closed, *(placed[0] - self.clock.delay_us for placed in rows)])
         if rows:
-            self.spoke[key] = time.now_us
+            self.spoke[key] = self.heard[key] = time.now_us
         idle = self.clock.idle_us is not None and self.spoke[key] + self.clock.idle_us <= time.now_us
         return closed, natural, idle or time.drains
 

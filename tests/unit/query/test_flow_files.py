@@ -102,6 +102,10 @@ def test_every_window_can_be_written(folder: Path, step: str, label: str) -> Non
         ("watermark: {column: ts, delay: 2s, per: key}", "watermark ts, delay 2s per key"),
         ("watermark: {column: ts, per: group, groups: 64}", "watermark ts, delay 0s per group of 64"),
         (
+            "watermark: {column: ts, per: key, idle: 30s, forget: 1d}",
+            "watermark ts, delay 0s per key, idle after 30s, forgotten after 1d",
+        ),
+        (
             "watermark: {column: ts, per: slot, idle: 30s, behind: 10m}",
             "watermark ts, delay 0s per slot, idle after 30s, at most 10m behind",
         ),
