@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 LOW_VOLTAGE, VAULT = "low-voltage", "vault"
 APPS = (LOW_VOLTAGE, VAULT)
 
@@ -32,6 +35,18 @@ class VaultRule:
             if drift_um >= part * self.drift_um[number - 1] or um_per_minute >= part * self.um_per_minute[number - 1]:
                 return number
         return 0
+
+    def judge_all(
+        self, drift_um: NDArray[np.float64], um_per_minute: NDArray[np.float64], levels: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the levels of many crowns at once."""
+        now = np.zeros_like(levels)
+        for number, (most_um, most_um_per_minute) in enumerate(
+            zip(self.drift_um, self.um_per_minute, strict=True), start=1
+        ):
+            part = np.where(number <= levels, self.left_below, 1.0)
+            now[(drift_um >= part * most_um) | (um_per_minute >= part * most_um_per_minute)] = number
+        return now
 
 
 VAULT_RULE = VaultRule()

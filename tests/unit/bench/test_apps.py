@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from datetime import datetime, timedelta
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -48,6 +49,7 @@ from anabranch.bench.apps_inputs import (
 from anabranch.bench.apps_report import AppsReport, draw_apps, print_report
 from anabranch.bench.apps_rules import APPS, LEVELS, LOW_VOLTAGE, VAULT, VAULT_RULE, WINDOW_MS
 from anabranch.bench.figures import OURS
+from anabranch.bench.peers.ours_apps import Settlement
 from anabranch.bench.report import write_json
 
 RIGHT = AnswerCheck(True, 10, "d")
@@ -156,6 +158,45 @@ def test_a_level_is_the_highest_that_is_entered_or_held(drift: float, rate: floa
     held = [drift >= part * d or rate >= part * r for d, r in limits]
     on = [number + 1 for number in range(3) if entered[number] or (held[number] and number < level)]
     assert VAULT_RULE.judge(drift, rate, level) == max(on, default=0)
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    cuts=st.lists(st.integers(1, 39), max_size=4),
+    gaps=st.floats(0.0, 0.5),
+    scale=st.floats(1, 9_000),
+)
+@settings(max_examples=30, deadline=None)
+def test_our_processor_gives_the_oracles_changes_whatever_the_batches(
+    seed: int, cuts: list[int], gaps: float, scale: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    moments = [(number, sensor) for number in range(40) for sensor in range(6) if rng.random() >= gaps]
+    windows = pl.DataFrame(moments, schema={"number": pl.Int64, "sensor": pl.Int64}, orient="row").with_columns(
+        window_start=pl.col("number") * WINDOW_MS[VAULT],
+        mean_um=pl.Series(rng.normal(0, scale, len(moments)).cumsum().round(2)),
+    )
+    processor = Settlement()
+    fields = {
+        "first_um": pl.Float64,
+        "level": pl.Int64,
+        "recent": pl.List(pl.Struct({"at": pl.Datetime("us"), "um": pl.Float64})),
+    }
+    kept = pl.DataFrame(schema={"sensor": pl.Int64, **fields})
+    found = []
+    bounds = [0, *sorted(set(cuts)), 40]
+    for start, end in pairwise(bounds):
+        batch = windows.filter(pl.col("number").is_between(start, end - 1))
+        frame = batch.with_columns(pl.from_epoch("window_start", "ms").cast(pl.Datetime("us")))
+        touched = batch.select(pl.col("sensor").unique().sort()).join(kept, on="sensor", how="left")
+        state = touched.with_columns(pl.col("level").fill_null(0), pl.col("recent").fill_null([]))
+        changes, after = processor.process(frame.sample(fraction=1.0, shuffle=True, seed=seed), state, None)
+        kept = pl.concat([kept.join(after, on="sensor", how="anti"), after.select(kept.columns)])
+        found.append(changes)
+    emitted = pl.concat(found).with_columns(pl.col("window_start").dt.epoch("ms"))
+    wanted = follow_crowns(windows.select("sensor", "window_start", "mean_um"))
+    check = check_app_answer(VAULT, emitted.select(wanted.columns), wanted, None)
+    assert check.equal, check.difference
 
 
 def make_rows(app: str, *rows: tuple[Any, ...]) -> pl.DataFrame:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import Any
 
 import polars as pl
 
@@ -27,32 +25,71 @@ _CHANGES = {
 }
 
 
-class Settlement(ab.Processor):
+class Settlement(ab.FrameProcessor):
     """Follows drift and rate of each crown by its means over windows, and emits the changes of its level."""
 
     first_um = ab.value(pl.Float64())
     level = ab.value(pl.Int64(), default=0)
     recent = ab.listed(pl.Struct({"at": _MOMENT, "um": pl.Float64}))
 
-    def on_time(self, row: Mapping[str, Any], state: ab.KeyState, timers: ab.Timers) -> Iterator[dict[str, Any]]:
-        """Judge one window."""
-        at, um = row["window_start"], row["mean_um"]
-        if state.first_um is None:
-            state.first_um = um
-        recent = state.recent
-        recent.append({"at": at, "um": um})
-        # The oldest that is kept is the newest that is old enough: the rate is taken from there.
-        while len(recent) > 1 and recent[1]["at"] <= at - _RATE_OVER:
-            del recent[0]
-        oldest = recent[0]
-        passed = at - oldest["at"]
-        drift_um = um - state.first_um
-        um_per_minute = (um - oldest["um"]) / (passed / timedelta(minutes=1)) if passed >= _RATE_OVER else 0.0
-        level = VAULT_RULE.judge(drift_um, um_per_minute, state.level)
-        if level != state.level:
-            change = {"window_start": at, "was": state.level, "level": level}
-            yield {**change, "drift_um": drift_um, "um_per_minute": um_per_minute}
-            state.level = level
+    def process(
+        self, frame: pl.DataFrame, state: pl.DataFrame, time: ab.FrameTime
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Judge the windows of a batch, all crowns of a moment at once."""
+        new = frame.select("sensor", at=pl.col("window_start").cast(_MOMENT), um="mean_um").sort("at", "sensor")
+        before = state.select("sensor", "recent").explode("recent").unnest("recent").drop_nulls()
+        known = pl.concat([before, new]).sort("at", maintain_order=True)
+        firsts = new.group_by("sensor", maintain_order=True).agg(met_um=pl.col("um").first())
+        crowns = (
+            state.select("sensor", "first_um", "level")
+            .join(firsts, on="sensor", how="left", maintain_order="left")
+            .select("sensor", "level", first_um=pl.coalesce("first_um", "met_um"))
+        )
+        judged = _compare(new, known, crowns)
+        changes, levels = _judge(judged, crowns)
+        recent = _keep_recent(known)
+        after = crowns.select("sensor", "first_um").with_columns(level=levels)
+        return changes, after.join(recent, on="sensor", how="left", maintain_order="left")
+
+
+def _compare(new: pl.DataFrame, known: pl.DataFrame, crowns: pl.DataFrame) -> pl.DataFrame:
+    """Return each window with its drift, and its rate against the newest window that is old enough."""
+    older = known.select("sensor", old_at="at", old_um="um")
+    looked = new.with_columns(limit=pl.col("at") - _RATE_OVER).join_asof(
+        older, left_on="limit", right_on="old_at", by="sensor", strategy="backward", check_sortedness=False
+    )
+    minutes = (pl.col("at") - pl.col("old_at")).dt.total_microseconds() / 60_000_000
+    numbered = crowns.select("sensor", "first_um").with_row_index("place")
+    return looked.join(numbered, on="sensor", maintain_order="left").select(
+        "place",
+        "sensor",
+        "at",
+        drift_um=pl.col("um") - pl.col("first_um"),
+        um_per_minute=((pl.col("um") - pl.col("old_um")) / minutes).fill_null(0.0),
+    )
+
+
+def _judge(judged: pl.DataFrame, crowns: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
+    """Return the changes of level, moment by moment, and the levels of all crowns in the end."""
+    levels = crowns["level"].to_numpy().copy()
+    changes = [pl.DataFrame(schema=_CHANGES)]
+    for _, windows in judged.group_by("at", maintain_order=True):
+        places = windows["place"].to_numpy()
+        was = levels[places]
+        now = VAULT_RULE.judge_all(windows["drift_um"].to_numpy(), windows["um_per_minute"].to_numpy(), was)
+        levels[places] = now
+        told = windows.with_columns(was=pl.Series(was), level=pl.Series(now), window_start="at")
+        changes.append(told.filter(pl.col("was") != pl.col("level")).select(list(_CHANGES)))
+    return pl.concat(changes), pl.Series("level", levels)
+
+
+def _keep_recent(known: pl.DataFrame) -> pl.DataFrame:
+    """Return what later rates are taken from: the newest window that is old enough already, and all behind it."""
+    last = pl.col("at").max().over("sensor")
+    old_enough = pl.col("at") <= last - _RATE_OVER
+    oldest = pl.col("at").filter(old_enough).max().over("sensor")
+    kept = known.filter(oldest.is_null() | (pl.col("at") >= oldest))
+    return kept.group_by("sensor", maintain_order=True).agg(recent=pl.struct("at", "um"))
 
 
 def find_low_voltage(readings: ab.Stream, given: Namespace) -> ab.Stream:
