@@ -221,6 +221,12 @@ def test_of_two_keys_with_as_many_rows_the_one_with_less_state_moves(bench: Flow
     checkpoint = bench.new_checkpoint()
     got = bench.run_flow(flow, [counted, noted], checkpoint=checkpoint, slots=4, local_merge=False, drain=False)
     assert got.progress[-1].max_over_mean == pytest.approx(1.0)
+    assert {entry.sampled_rows for entry in got.progress if entry.rows_in} == {2 * len(rows)}
+    (costs,) = [entry.plan_costs for entry in got.progress if entry.changes]
+    assert set(costs) == {"count", "note"}
+    for cost in costs.values():
+        assert (cost["table_rows"], cost["split_load"]) == (2, 0)
+        assert cost["planning_seconds"] > 0 < cost["moved_bytes"]
     for level in Checkpoint(open_store(checkpoint)).latest().levels:
         table = PhasedRoutes.from_json(level.routes).routes.table
         moved = hash_keys(pl.DataFrame({"key": sorted(light)}), ["key"])

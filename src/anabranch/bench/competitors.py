@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from anabranch.model.balance import AUTO, Balance, Trigger
+from anabranch.model.balance import AUTO, Balance, SampleRate, Trigger
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Competitor:
     """None: keys stay where the strategy puts them at first."""
     every_rows: int | None = None
     """Decide anew when so many rows have passed, and for no other reason; None: when slots are uneven."""
-    sample_rate: float = 0.1
+    sample_rate: SampleRate = "auto"
 
     @property
     def balance(self) -> Balance | None:

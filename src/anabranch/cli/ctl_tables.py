@@ -141,6 +141,9 @@ def _draw_words(described: Mapping[str, Any]) -> Iterator[RenderableType]:
     lines = {
         "keys": ", ".join(f"{format_count(count)} {how}" for how, count in away.items() if count),
         "settings": "  ".join(f"{name}={value}" for name, value in settings.items()),
+        "looked at": f"{format_count(described['sampled_rows'])} rows of the batch"
+        if "sampled_rows" in described
+        else "",
         "last decision": described.get("last_decision"),
         "its costs": _describe_costs(described.get("costs")),
         "next": described.get("pending"),

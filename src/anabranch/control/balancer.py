@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from anabranch.balancing import (
     Goal,
-    LevelLoads,
     LevelPlan,
     Reading,
     TriggerState,
@@ -22,22 +21,19 @@ from anabranch.balancing import (
 from anabranch.balancing.level import BUCKETS_ONLY
 from anabranch.balancing.outcome import Clock
 from anabranch.control.choosing import PLAN, Choice, Round
+from anabranch.control.level_loads import measure_level
 from anabranch.control.moved_state import estimate_moved_bytes
 from anabranch.control.trials import FADE, Trials, name_strategy
-from anabranch.model import BucketMap, RouteError
+from anabranch.model import RouteError
 from anabranch.model.balance import AUTO, Balance, NamedStrategy, Routing
-from anabranch.model.loads import BucketLoads, KeyLoads, StateSizes
+from anabranch.model.loads import StateSizes
 from anabranch.model.moves import PlanCosts
 from anabranch.routing.bases import BucketRoute
-from anabranch.routing.hashing import buckets_of
-from anabranch.routing.keys import KeyBatch, KeySample
+from anabranch.routing.keys import KeySample
 from anabranch.routing.routes import Routes
 from anabranch.routing.scores import Scores, score_loads
 from anabranch.routing.strategies import count_buckets, goes_by_history, strategy_over
 
-_MOST_WATCHED_KEYS = 1_000
-_SMALLEST_WATCHED_SHARE = 0.002
-"""Keys below this part of a slot's fair share are left to their buckets, unless the routing table names them."""
 _AIM = 0.3
 """The part of the tolerance that a plan may use: loads are known from one batch, and the next one differs by chance."""
 _MOST_REMEMBERED_KEYS = 100_000
@@ -73,6 +69,8 @@ class OperatorLoads:
     """Rows of state; as many as ``state_bytes`` are of."""
     sizes: StateSizes | None = None
     """How much state buckets and hot keys have, as last measured; None if it never was."""
+    sampled_rows: int = 0
+    """Rows that were looked at for hot keys."""
 
     @property
     def bytes_a_state_row(self) -> float:
@@ -116,6 +114,7 @@ class Balancer:
     _remembered: KeySample | None = None
     """The last sample with all earlier ones as its history; kept for strategies that go by it only."""
     _batches_without_sample: int = _BATCHES_A_SAMPLE
+    _batches_unmeasured: int = _BATCHES_A_SAMPLE
     _imbalance: float = 1.0
 
     @property
@@ -134,8 +133,17 @@ class Balancer:
         by_loads_alone = trigger.every_rows is None and trigger.every_seconds is None
         if self.routing.strategy != AUTO or not by_loads_alone or trigger.balance_below is not None:
             return True
-        nearly_uneven = self._imbalance > 1 + self.routing.balance.tolerance / 2
-        return nearly_uneven or self._batches_without_sample >= _BATCHES_A_SAMPLE - 1
+        return self._nearly_uneven or self._batches_without_sample >= _BATCHES_A_SAMPLE - 1
+
+    @property
+    def wants_sizes(self) -> bool:
+        """Whether the next batch's slots should measure their state: it changes slowly, and now and then is enough."""
+        due = self._nearly_uneven or self._batches_unmeasured >= _BATCHES_A_SAMPLE - 1
+        return self.routing.balance is not None and due
+
+    @property
+    def _nearly_uneven(self) -> bool:
+        return self.routing.balance is not None and self._imbalance > 1 + self.routing.balance.tolerance / 2
 
     def consider(self, loads: OperatorLoads, routes: Routes) -> Proposal | None:
         """Return better routes, or None; ``last_reason`` says why either way."""
@@ -145,6 +153,8 @@ class Balancer:
             return None
         if self._state is None:
             self._state = TriggerState(loads.now_seconds, loads.rows_in_all)
+        # Also after a batch that is not judged: small ones are sampled again and again until one of them counts.
+        self._batches_unmeasured = 0 if self.wants_sizes else self._batches_unmeasured + 1
         if loads.slot_rows.sum() < balance.fewest_rows_a_slot * routes.slots:
             self.last_reason = f"batch {loads.batch} had too few rows to tell skew from chance"
             return None
@@ -161,6 +171,7 @@ class Balancer:
             powers=self.routing.powers_over(routes.slots),
             oversized=balance.oversized,
         )
+        started = self._now()
         if loads.sample is not None:
             self._score(loads, loads.sample, routes, goal)
         reading = Reading(
@@ -176,7 +187,6 @@ class Balancer:
         if not decision.go:
             self.last_reason = decision.reason
             return self._cool(loads, routes, goal)
-        started = self._now()
         proposal, expected = self._plan(loads, routes, goal)
         proposal = self._with_costs(proposal, loads, started)
         verdict = decide_to_apply(balance.planning, self._state, reading, reading.imbalance, expected)
@@ -310,7 +320,7 @@ class Balancer:
             return None
         if self.choice.strategy != PLAN or not len(routes.table.keys):
             return None
-        level = _level_loads(loads, routes)
+        level = measure_level(loads, routes)
         rest = level.find_rest()
         unlisted = np.bincount(rest.slots_of, rest.loads, minlength=goal.slots_in_all).astype(np.float64)
         started = self._now()
@@ -346,53 +356,7 @@ class Balancer:
         return self._planned
 
     def _plan_level(self, loads: OperatorLoads, routes: Routes, goal: Goal, planner: str) -> LevelPlan:
-        return plan_level(planner, _level_loads(loads, routes), routes.table, goal, clock=self.clock)
-
-
-def _level_loads(loads: OperatorLoads, routes: Routes) -> LevelLoads:
-    assert isinstance(routes.base, BucketRoute)
-    buckets: BucketMap = routes.base.bucket_map
-    if len(loads.bucket_rows) != buckets.buckets:
-        # Slots count the buckets of the routes that they have: those of other routes are known from the sample only.
-        assert loads.sample is not None
-        of_sample = buckets_of(loads.sample.keys, buckets.buckets)
-        bucket_rows = np.bincount(of_sample, loads.sample.counts, minlength=buckets.buckets).astype(np.float64)
-        loads = replace(loads, bucket_rows=bucket_rows)
-    total = float(loads.slot_rows.sum())
-    smallest = _SMALLEST_WATCHED_SHARE * total / routes.slots
-    by_load = sorted(loads.hot_rows.items(), key=lambda item: (-item[1], item[0]))
-    watched = dict(by_load[:_MOST_WATCHED_KEYS])
-    watched = {key: rows for key, rows in watched.items() if rows >= smallest}
-    for key in np.unique(routes.table.keys).tolist():
-        watched[key] = loads.hot_rows.get(key, 0.0)
-    keys = np.array(sorted(watched), np.uint64)
-    key_rows = np.array([watched[key] for key in keys.tolist()], np.float64)
-    key_buckets = buckets_of(keys, buckets.buckets)
-    bucket_bytes, key_bytes = _find_bytes(loads, keys, key_rows, key_buckets)
-    return LevelLoads(
-        BucketLoads(buckets, loads.bucket_rows, bucket_bytes),
-        KeyLoads(
-            keys,
-            key_rows,
-            key_bytes,
-            routes.base.slots_of(KeyBatch(keys)),
-            splittable=np.full(len(keys), loads.splittable),
-        ),
-        key_buckets,
-    )
-
-
-def _find_bytes(
-    loads: OperatorLoads, keys: NDArray[np.uint64], key_rows: NDArray[np.float64], key_buckets: NDArray[np.int32]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the state of each bucket, and of each of some keys; what was not measured is shared out by rows."""
-    sizes = loads.sizes
-    if sizes is None or not sizes.fit(len(loads.bucket_rows)):
-        bytes_a_row = loads.state_bytes / max(float(loads.slot_rows.sum()), 1.0)
-        return loads.bucket_rows * bytes_a_row, key_rows * bytes_a_row
-    measured = np.array([sizes.key_bytes.get(key, -1.0) for key in keys.tolist()])
-    of_bucket = sizes.bucket_bytes[key_buckets] * key_rows / np.maximum(loads.bucket_rows[key_buckets], 1.0)
-    return sizes.bucket_bytes, np.where(measured < 0, of_bucket, measured)
+        return plan_level(planner, measure_level(loads, routes), routes.table, goal, clock=self.clock)
 
 
 def _weigh(sample: KeySample, routing: Routing, slots: int) -> KeySample:

@@ -14,7 +14,7 @@ from anabranch.control.balancer import OperatorLoads, Proposal
 from anabranch.control.moved_state import estimate_moved_bytes
 from anabranch.errors import FlowError, name_alternatives
 from anabranch.model import RoutingTable
-from anabranch.model.balance import CONDITIONS, Balance, Routing, Trigger
+from anabranch.model.balance import AUTO, CONDITIONS, Balance, Routing, Trigger
 from anabranch.routing.keys import KeyBatch
 from anabranch.routing.routes import Routes
 
@@ -89,6 +89,8 @@ def change_setting(routing: Routing, given: Mapping[str, Any]) -> Routing:
                 return replace(routing, balance=None)
         elif name in _TRIGGER_NUMBERS:
             triggered[name] = _read_trigger(name, value)
+        elif name == "sample_rate" and str(value).lower() == AUTO:
+            changed[name] = AUTO
         elif name in _NUMBERS:
             changed[name] = _read_number(name, value, _NUMBERS[name])
         elif name in _TEXTS:

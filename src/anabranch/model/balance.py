@@ -5,20 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from anabranch.model.exchanges import ExchangeSpec
 from anabranch.model.loads import LoadError
 
 ProtocolChoice = Literal["auto", "state", "window"]
 PROTOCOLS: tuple[str, ...] = get_args(ProtocolChoice)
+SampleRate = float | Literal["auto"]
+SAMPLED_SHARE, SAMPLED_ROWS_AT_LEAST = 0.1, 20_000
+"""What is looked at of a slot's rows where no rate is given: so many of few tell a key with a hundredth of them within
+a few percent."""
 OversizedChoice = Literal["fill", "alone"]
 OVERSIZED: tuple[str, ...] = get_args(OversizedChoice)
 
 CONDITIONS = ("every_seconds", "every_rows", "imbalance_above", "balance_below")
 """The fields of a ``Trigger`` that say when."""
 
-AUTO = "auto"
+AUTO: Final = "auto"
 """The routing that chooses for itself: keys are moved and split by a planner, or another strategy is taken."""
 
 
@@ -77,8 +81,8 @@ class Balance:
     """When to look for a better spread; where it names no condition, when a slot is beyond the tolerance."""
     protocol: ProtocolChoice = "auto"
     """How state follows its keys: *state* hands it over in one batch, *window* lets open windows end where they are."""
-    sample_rate: float = 0.1
-    """The part of a slot's rows that is looked at for hot keys; some 20,000 at least, if there are as many."""
+    sample_rate: SampleRate = AUTO
+    """The part of a slot's rows that is looked at for hot keys; *auto* is a tenth, and more where rows are few."""
     fewest_rows_a_slot: int = 2_000
     """Batches with fewer rows a slot say nothing about skew: chance alone makes such loads uneven."""
     oversized: OversizedChoice = "fill"
@@ -94,8 +98,8 @@ class Balance:
         if self.oversized not in OVERSIZED:
             msg = f"oversized is {self.oversized!r}; there are {', '.join(OVERSIZED)}"
             raise LoadError(msg)
-        if not 0 < self.sample_rate <= 1:
-            msg = f"sample_rate is {self.sample_rate}; give a part above 0 and at most 1"
+        if self.sample_rate != AUTO and not (isinstance(self.sample_rate, int | float) and 0 < self.sample_rate <= 1):
+            msg = f"sample_rate is {self.sample_rate}; give a part above 0 and at most 1, or {AUTO!r}"
             raise LoadError(msg)
         if self.fewest_rows_a_slot < 1:
             msg = f"fewest_rows_a_slot is {self.fewest_rows_a_slot}; give at least 1"

@@ -202,10 +202,6 @@ class StateSizes:
         """Say whether the sizes are of so many buckets."""
         return len(self.bucket_bytes) == buckets
 
-    def updated(self, keys: Mapping[int, float]) -> StateSizes:
-        """Return the sizes with what some keys were found to have since."""
-        return StateSizes(self.bucket_bytes, {**self.key_bytes, **keys})
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BucketLoads:

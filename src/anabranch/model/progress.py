@@ -33,6 +33,8 @@ class BatchProgress:
     """Late rows that changed a result."""
     changes: tuple[str, ...] = ()
     """What changes about routes from the next batch on, and why."""
+    sampled_rows: int = 0
+    """Rows that slots looked at for hot keys, of all operators together."""
     plan_costs: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Operator → what the plan behind its change costs: ``planning_seconds``, ``table_rows``, ``moved_bytes`` as told
     beforehand, and ``split_load``, the rows of a batch whose results have to meet because slots share their keys."""

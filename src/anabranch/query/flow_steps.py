@@ -10,7 +10,7 @@ import polars as pl
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from anabranch.model import LatePolicy
-from anabranch.model.balance import OversizedChoice, ProtocolChoice
+from anabranch.model.balance import OversizedChoice, ProtocolChoice, SampleRate
 from anabranch.model.exchanges import ExchangeChoice
 from anabranch.model.lookups import MissingPolicy
 from anabranch.model.operations import UnfilledPolicy
@@ -181,7 +181,7 @@ class BalanceArguments(Section):
     tolerance: float | None = None
     planner: str | None = None
     protocol: ProtocolChoice | None = None
-    sample_rate: float | None = None
+    sample_rate: SampleRate | None = None
     oversized: OversizedChoice | None = None
     fewest_rows_a_slot: int | None = None
     trigger: TriggerArguments | None = None

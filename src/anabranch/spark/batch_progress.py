@@ -23,6 +23,7 @@ def describe_batch(
     """Return the figures of a committed batch; without a report, it was only published again."""
     counters = report.counters if report is not None else {}
     first = plan.levels[0] if plan.levels else ()
+    operators = report.operators.values() if report is not None else ()
     rows = [report.operators[head].rows for head in first if report is not None and head in report.operators]
     return BatchProgress(
         batch=manifest.batch,
@@ -39,6 +40,7 @@ def describe_batch(
         state_rows=manifest.state_rows,
         state_bytes=manifest.state_bytes,
         exchanged_bytes=report.exchanged_bytes if report is not None else 0,
+        sampled_rows=sum(seen.get("sampled", 0) for operator in operators for seen in operator.sightings),
         phase_seconds=dict(phases),
         problems=manifest.problems,
         replayed=report is None,

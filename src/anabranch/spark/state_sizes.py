@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,15 +17,6 @@ from anabranch.routing.hashing import bucket_starts, buckets_of
 from anabranch.state.runs import RunDamaged, RunFiles, to_table
 from anabranch.state.sizes import measure_between, measure_rows
 from anabranch.state.slots import RunsOfSlot
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredState:
-    """What the slots of an operator measured in a batch."""
-
-    bucket_bytes: NDArray[np.float64] | None
-    """None unless all slots did."""
-    key_bytes: Mapping[int, float]
 
 
 def measure_state(
@@ -53,8 +43,10 @@ def measure_state(
     return {"buckets": _pack(bucket_bytes), "keys": _pack(keys), "key_bytes": _pack(key_bytes)}
 
 
-def merge_sizes(measured: Sequence[Mapping[str, Any]], slots: int, buckets: int) -> MeasuredState:
-    """Return what the slots measured together, of which there are so many; parts of one key add up."""
+def merge_sizes(measured: Sequence[Mapping[str, Any]], slots: int, buckets: int) -> StateSizes | None:
+    """Return what the slots measured together, parts of one key added up; None unless all of them did."""
+    if len(measured) < slots:
+        return None
     bucket_bytes = np.zeros(buckets)
     key_bytes: dict[int, float] = {}
     for slot in measured:
@@ -62,19 +54,7 @@ def merge_sizes(measured: Sequence[Mapping[str, Any]], slots: int, buckets: int)
         numbers = zip(_unpack(slot["keys"], np.uint64).tolist(), _unpack(slot["key_bytes"], np.int64), strict=True)
         for key, size in numbers:
             key_bytes[key] = key_bytes.get(key, 0.0) + float(size)
-    return MeasuredState(bucket_bytes if len(measured) == slots else None, key_bytes)
-
-
-def follow_sizes(known: StateSizes | None, measured: MeasuredState, buckets: int) -> StateSizes | None:
-    """Return what is known of an operator's state after a batch; None if all slots were never asked together.
-
-    Slots without a sample to send measure nothing, so that what was measured before stands in for it.
-    """
-    if measured.bucket_bytes is not None:
-        return StateSizes(measured.bucket_bytes, measured.key_bytes)
-    if known is None or not known.fit(buckets):
-        return None
-    return known.updated(measured.key_bytes)
+    return StateSizes(bucket_bytes, key_bytes)
 
 
 def _measure_keys(state: RunsOfSlot, kernel: Kernel, passed_us: int, keys: NDArray[np.uint64]) -> NDArray[np.int64]:

@@ -30,7 +30,7 @@ from anabranch.spark.phases import can_wait, window_of
 from anabranch.spark.reports import BatchReport, OperatorReport
 from anabranch.spark.settings import MOST_SLOTS
 from anabranch.spark.spec import FlowProgram
-from anabranch.spark.state_sizes import follow_sizes, merge_sizes
+from anabranch.spark.state_sizes import merge_sizes
 from anabranch.spark.watched_operators import WatchedOperator, describe_operator, label_keys
 from anabranch.spark.watching import ROWS, Watch, merge_sightings
 from anabranch.state.inspect import read_text
@@ -66,7 +66,10 @@ class BalancingSteering:
             balance = operator.balancer.balance
             if balance is not None:
                 watches[head] = Watch(
-                    count_buckets(routes[head].routes.base), balance.sample_rate, operator.balancer.wants_sample
+                    count_buckets(routes[head].routes.base),
+                    balance.sample_rate,
+                    operator.balancer.wants_sample,
+                    operator.balancer.wants_sizes,
                 )
         return watches
 
@@ -163,8 +166,8 @@ class BalancingSteering:
         self, operator: WatchedOperator, manifest: Manifest, report: OperatorReport, phases: PhasedRoutes
     ) -> OperatorLoads | None:
         buckets = count_buckets(phases.routes.base)
-        measured = merge_sizes(report.sizes, len(report.runs), buckets)
-        operator.sizes = follow_sizes(operator.sizes, measured, buckets)
+        # Slots measure their state now and then; in between, what they said last holds.
+        operator.sizes = merge_sizes(report.sizes, len(report.runs), buckets) or operator.sizes
         sighting = merge_sightings(report.sightings, buckets)
         if sighting is None:
             return None
@@ -174,6 +177,7 @@ class BalancingSteering:
             self._unseen_loads(operator, manifest, report, phases),
             bucket_rows=sighting.bucket_rows.astype(np.float64),
             hot_rows=sighting.hot_rows,
+            sampled_rows=sighting.sampled_rows,
             sample=_sample(sighting.sample if sighting.complete else None, tuple(operator.key_types)),
         )
 

@@ -237,10 +237,9 @@ class SlotTask:
         watch = self.spec.watches.get(head)
         if watch is not None:
             found["seen"] = watch_rows([*frames, *held], operation.spec.keys, watch)
-            named = named_keys(found["seen"])
             # Where state changes hands, nothing is planned before it has arrived.
-            if (watch.samples or len(named)) and head not in self.spec.next_routes:
-                keys = np.union1d(named, phases.routes.table.keys)
+            if watch.sizes and head not in self.spec.next_routes:
+                keys = np.union1d(named_keys(found["seen"]), phases.routes.table.keys)
                 passed_us = _passed_us(time_of_batch)
                 found["state"] = measure_state(state, files, kernel, passed_us, watch.buckets, keys)
         found |= _fired_by(program, self.spec, head, time_of_batch)

@@ -72,6 +72,7 @@ def describe_operator(operator: WatchedOperator) -> dict[str, Any]:
         described |= {} if powers is None else {"powers": list(powers)}
         described |= {
             "loads": [int(rows) for rows in loads.slot_rows],
+            "sampled_rows": loads.sampled_rows,
             "balance": score.balance,
             "max_over_mean": score.max_over_mean,
             "extra_time": score.extra_time,

@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import base64
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-import datasketches
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.model import HASH
+from anabranch.model.balance import SAMPLED_ROWS_AT_LEAST, SAMPLED_SHARE, SampleRate
 from anabranch.model.frame_texts import frame_from_text, frame_to_text
 from anabranch.routing import buckets_of
+from anabranch.routing.hashing import GOLDEN_RATIO_64
+from anabranch.routing.heavy_hitters import KeyCounts, count_keys, may_be_hot
 
-_FIRST_LOOK_ROWS = 2_000
 _HOT_SHARE, _HOT_ROWS = 0.005, 10
-"""A slot has a hot key if one has this part of the rows that were looked at first, and not by chance."""
-_FEWEST_SAMPLED_ROWS, _MOST_SAMPLED_ROWS = 20_000, 50_000
-"""Rows a slot with hot keys looks at: enough to know a key with a hundredth of the rows within a few percent.
+"""A slot has a hot key if one has this part of the rows that were looked at, and not by chance."""
+_ROWS_NOT_BY_CHANCE = 40
+"""Of a part of the rows, a key must have so many to be named: by chance, it has a sixth more or less.
 
 From fewer, keys seem hot by chance, and a plan picks just these: slots came out 4 % fuller than it said.
 """
-_SKETCH_LG_SIZE = 10
-_MOST_SKETCHED_KEYS = 768
-"""As many as the sketch has room for: what it says of them is exact, and the others are too small to be moved."""
-_TAIL_KEYS = 1_000
-"""Keys that stand for all that are not hot, when strategies are judged."""
+_MOST_NAMED_KEYS = 768
+_EVEN_ROWS = 5_000
+"""Where no key is hot, so many rows are enough of a sample."""
+_FIRM_KEYS, _TAIL_ROWS = 1_000, 2_000
+"""Keys of a sample that stand for themselves, and rows whose keys stand for all others, when strategies are judged."""
 ROWS = "__rows"
 
 
@@ -38,9 +39,11 @@ class Watch:
     """What a slot should look at."""
 
     buckets: int
-    sample_rate: float
+    sample_rate: SampleRate
     samples: bool = True
     """Whether a slot without hot keys should send a sample, too: it costs more than all the rest of the look."""
+    sizes: bool = True
+    """Whether the slot should measure its state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,35 +51,69 @@ class Sighting:
     """What all slots of an operator saw in a batch."""
 
     bucket_rows: NDArray[np.int64]
+    sampled_rows: int
+    """Rows that were looked at for hot keys."""
     hot_rows: Mapping[int, float]
-    """Key hash → its rows, as far as the sketches know them; all keys that might matter are there."""
+    """Key hash → its rows, as far as the slots' counts know them; all keys that might matter are there."""
+    error_rows: float
+    """No key has more than this less than it says there."""
     sample: pl.DataFrame | None
     """HASH, rows that the key stands for, and the key columns; None if no slot sent one."""
     complete: bool
     """Whether all slots that had rows sent a sample."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class _Look:
-    """The keys of every n-th row of a slot, hottest first, ties by hash: equal rows must give equal data."""
+    """The rows of a slot that are looked at, block by block."""
 
-    stride: int
-    hashes: NDArray[np.uint64]
-    counts: NDArray[np.int64]
-    places: NDArray[np.int64]
-    """Where each key was seen first, as a row of the slot."""
-
-    @classmethod
-    def at(cls, hashes: NDArray[np.uint64], rows: float) -> _Look:
-        """Look at about so many rows, and at no more than is useful."""
-        stride = max(1, math.ceil(len(hashes) / min(rows, _MOST_SAMPLED_ROWS)))
-        keys, firsts, counts = np.unique(hashes[::stride], return_index=True, return_counts=True)
-        order = np.argsort(-counts, kind="stable")
-        return cls(stride, keys[order], counts[order], firsts[order] * stride)
+    def __init__(self, blocks: Sequence[NDArray[np.uint64]], rate: SampleRate) -> None:
+        self._blocks = blocks
+        ends = np.cumsum([len(block) for block in blocks])
+        self.all_rows = int(ends[-1])
+        by_itself = max(SAMPLED_SHARE * self.all_rows, SAMPLED_ROWS_AT_LEAST)
+        wanted = rate * self.all_rows if isinstance(rate, float | int) else by_itself
+        self.rows = min(self.all_rows, max(1, round(wanted)))
+        places = _choose_places(self.all_rows, self.rows)
+        cuts = [0, *(np.searchsorted(places, ends).tolist())]
+        self._places = [places[start:end] for start, end in pairwise(cuts)]
+        self._begins = (ends - [len(block) for block in blocks]).tolist()
 
     @property
-    def sees_hot_keys(self) -> bool:
-        return bool(self.counts[0] >= max(_HOT_ROWS, _HOT_SHARE * self.counts.sum()))
+    def stands_for(self) -> float:
+        """How many rows each row that is looked at stands for."""
+        return self.all_rows / self.rows
+
+    @property
+    def is_complete(self) -> bool:
+        return self.rows == self.all_rows
+
+    def hashes(self) -> list[NDArray[np.uint64]]:
+        if self.is_complete:
+            return list(self._blocks)
+        pieces = zip(self._blocks, self._places, self._begins, strict=True)
+        return [block[places - begin] for block, places, begin in pieces]
+
+    def count(self) -> KeyCounts:
+        return count_keys(zip(self.hashes(), self._places, strict=True), self.rows)
+
+    def some(self, most: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """Return hashes and places of up to so many of the rows that are looked at, spread over all of them."""
+        hashes, places = np.concatenate(self.hashes()), np.concatenate(self._places)
+        chosen = _choose_places(self.rows, min(most, self.rows))
+        return hashes[chosen], places[chosen]
+
+
+def _choose_places(rows: int, count: int) -> NDArray[np.int64]:
+    """Return so many of the rows, rising: one of each stretch of equal length, at a place that is as good as chance.
+
+    Every n-th row would meet the same keys again and again where the stream has a rhythm.
+    """
+    numbers = np.arange(count, dtype=np.uint64)
+    if count == rows:
+        return numbers.astype(np.int64)
+    within = ((numbers * GOLDEN_RATIO_64) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    places: NDArray[np.int64] = ((numbers.astype(np.float64) + within) * (rows / count)).astype(np.int64)
+    return np.minimum(places, rows - 1)
 
 
 def watch_rows(frames: Sequence[pl.DataFrame], keys: Sequence[str], watch: Watch) -> dict[str, Any]:
@@ -88,36 +125,35 @@ def watch_rows(frames: Sequence[pl.DataFrame], keys: Sequence[str], watch: Watch
     filled = [frame for frame in frames if frame.height]
     if not filled:
         return {}
-    hashes = np.concatenate([frame[HASH].to_numpy() for frame in filled])
-    bucket_rows = np.bincount(buckets_of(hashes, watch.buckets), minlength=watch.buckets)
-    seen: dict[str, Any] = {"buckets": base64.b64encode(bucket_rows.astype("<i8").tobytes()).decode()}
-    wanted = watch.sample_rate * len(hashes)
-    look = _Look.at(hashes, max(wanted if watch.samples else 0, _FIRST_LOOK_ROWS))
-    if look.sees_hot_keys:
-        look = _Look.at(hashes, max(wanted, _FEWEST_SAMPLED_ROWS))
-    names_keys = look.sees_hot_keys or look.stride == 1
-    if not names_keys and not watch.samples:
+    blocks = [frame[HASH].to_numpy() for frame in filled]
+    bucket_rows = sum(np.bincount(buckets_of(block, watch.buckets), minlength=watch.buckets) for block in blocks)
+    look = _Look(blocks, watch.sample_rate)
+    seen: dict[str, Any] = {"buckets": _pack(np.asarray(bucket_rows)), "sampled": look.rows}
+    hot = max(_HOT_ROWS, _HOT_SHARE * look.rows)
+    may_have_hot_keys = may_be_hot(look.hashes(), hot)
+    if not may_have_hot_keys:
+        if not watch.samples:
+            return seen
+        look = _Look(blocks, min(1.0, _EVEN_ROWS / look.all_rows, look.rows / look.all_rows))
+    counted = look.count()
+    sees_hot_keys = may_have_hot_keys and bool(counted.estimates[0] >= hot)
+    if not sees_hot_keys and not watch.samples:
         return seen
-    hot_keys = _MOST_SKETCHED_KEYS if names_keys else 0
-    sketch = datasketches.frequent_strings_sketch(_SKETCH_LG_SIZE)
-    for key, count in zip(look.hashes[:hot_keys].tolist(), look.counts[:hot_keys].tolist(), strict=True):
-        sketch.update(f"{key:016x}", count)
-    places, weights = _thin_out(look.places, look.counts)
+    named = _count_hot(counted, look) if sees_hot_keys or look.is_complete else 0
+    places, weights = _find_sample(counted, look)
     sample = pl.concat([frame.select(HASH, *keys) for frame in filled])[places]
     return seen | {
-        "stride": look.stride,
-        "sketch": base64.b64encode(sketch.serialize()).decode(),
-        "sample": frame_to_text(sample.with_columns(pl.Series(ROWS, weights * look.stride))),
+        "stands_for": look.stands_for,
+        "error": counted.error,
+        "hot": _pack(counted.keys[:named]),
+        "hot_rows": _pack(counted.estimates[:named]),
+        "sample": frame_to_text(sample.with_columns(pl.Series(ROWS, weights * look.stands_for))),
     }
 
 
 def named_keys(seen: Mapping[str, Any]) -> NDArray[np.uint64]:
     """Return the keys that a slot names in what it saw, sorted."""
-    if "sketch" not in seen:
-        return np.empty(0, np.uint64)
-    sketch = datasketches.frequent_strings_sketch.deserialize(base64.b64decode(seen["sketch"]))
-    items = sketch.get_frequent_items(datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES)
-    return np.sort(np.array([int(key, 16) for key, *_ in items], np.uint64))
+    return np.sort(_unpack(seen["hot"], "<u8")) if "hot" in seen else np.empty(0, np.uint64)
 
 
 def merge_sightings(seen: Sequence[Mapping[str, Any]], buckets: int) -> Sighting | None:
@@ -125,27 +161,60 @@ def merge_sightings(seen: Sequence[Mapping[str, Any]], buckets: int) -> Sighting
     bucket_rows = np.zeros(buckets, np.int64)
     hot_rows: dict[int, float] = {}
     samples = []
+    sampled_rows, error_rows = 0, 0.0
     filled = [slot for slot in seen if slot]
     for slot in filled:
-        bucket_rows += np.frombuffer(base64.b64decode(slot["buckets"]), "<i8")
+        bucket_rows += _unpack(slot["buckets"], "<i8")
+        sampled_rows += slot["sampled"]
         if "sample" not in slot:
             continue
-        sketch = datasketches.frequent_strings_sketch.deserialize(base64.b64decode(slot["sketch"]))
-        # Slots have strides of their own, so their sketches are weighed, not merged.
-        for key, estimate, *_ in sketch.get_frequent_items(datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES):
-            hot_rows[int(key, 16)] = hot_rows.get(int(key, 16), 0.0) + float(estimate * slot["stride"])
+        # Slots look at parts of their rows that differ, so their counts are weighed.
+        stands_for = slot["stands_for"]
+        error_rows += slot["error"] * stands_for
+        for key, rows in zip(_unpack(slot["hot"], "<u8").tolist(), _unpack(slot["hot_rows"], "<i8"), strict=True):
+            hot_rows[key] = hot_rows.get(key, 0.0) + float(rows) * stands_for
         samples.append(frame_from_text(slot["sample"]))
     if not filled:
         return None
-    return Sighting(bucket_rows, hot_rows, pl.concat(samples) if samples else None, len(samples) == len(filled))
+    return Sighting(
+        bucket_rows,
+        sampled_rows,
+        hot_rows,
+        error_rows,
+        pl.concat(samples) if samples else None,
+        len(samples) == len(filled),
+    )
 
 
-def _thin_out(places: NDArray[np.int64], counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Keep the hottest keys, and of the others a few that stand for all; hottest first."""
-    tail = places[_TAIL_KEYS:]
-    if not len(tail):
-        return places, counts.astype(np.float64)
-    step = -(-len(tail) // _TAIL_KEYS)
-    few = counts[_TAIL_KEYS::step]
-    weights = few * (counts[_TAIL_KEYS:].sum() / few.sum())
-    return np.append(places[:_TAIL_KEYS], tail[::step]), np.append(counts[:_TAIL_KEYS].astype(np.float64), weights)
+def _count_hot(counted: KeyCounts, look: _Look) -> int:
+    """Return how many of the hottest keys are hot, and not by chance."""
+    if look.is_complete and not counted.error:
+        return min(len(counted.keys), _MOST_NAMED_KEYS)
+    enough = max(_ROWS_NOT_BY_CHANCE * (1 - look.rows / look.all_rows), 2 * counted.error)
+    return min(int((counted.estimates >= enough).sum()), _MOST_NAMED_KEYS)
+
+
+def _find_sample(counted: KeyCounts, look: _Look) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return places of keys, each once, and the rows that were looked at for which each of them stands.
+
+    The hottest stand for themselves, as far as they are counted well. For all others, those stand that some rows have.
+    """
+    # At most half of what such a key is said to have is doubtful.
+    firm = min(int((counted.counts >= counted.error).sum()), _FIRM_KEYS)
+    if firm == len(counted.keys) and not counted.error:
+        return counted.places, counted.counts.astype(np.float64)
+    weights = counted.estimates[:firm].astype(np.float64)
+    hashes, places = look.some(_TAIL_ROWS)
+    beside = ~np.isin(hashes, counted.keys[:firm])
+    _, firsts, counts = np.unique(hashes[beside], return_index=True, return_counts=True)
+    left = max(counted.rows - float(weights.sum()), 0.0)
+    tail = counts * (left / max(counts.sum(), 1))
+    return np.append(counted.places[:firm], places[beside][firsts]), np.append(weights, tail)
+
+
+def _pack(numbers: NDArray[Any]) -> str:
+    return base64.b64encode(numbers.astype("<u8" if numbers.dtype == np.uint64 else "<i8").tobytes()).decode()
+
+
+def _unpack(text: str, kind: str) -> NDArray[Any]:
+    return np.frombuffer(base64.b64decode(text), kind)

@@ -123,6 +123,24 @@ def test_even_slots_are_asked_for_a_sample_now_and_then() -> None:
     assert [number for number, wanted in enumerate(asked) if wanted] == [0, 8, 16]
 
 
+@pytest.mark.parametrize("fewest", [100, int(ROWS)], ids=["judged", "too small to be judged"])
+def test_state_of_even_slots_is_measured_now_and_then(fewest: int) -> None:
+    balanced = balancer(Balance(tolerance=0.5, fewest_rows_a_slot=fewest), strategy="least-count")
+    asked = []
+    for batch in range(1, 18):
+        asked.append(balanced.wants_sizes)
+        balanced.consider(measure(EVEN, {}, batch), EVEN)
+    assert [number for number, wanted in enumerate(asked) if wanted] == [0, 8, 16]
+    assert not balancer(None).wants_sizes
+
+
+def test_state_of_uneven_slots_is_measured_in_every_batch() -> None:
+    balanced = balancer()
+    for batch in range(1, 4):
+        assert balanced.wants_sizes
+        balanced.consider(measure(EVEN, HOT, batch), EVEN)
+
+
 @pytest.mark.parametrize(
     ("balance", "strategy"),
     [

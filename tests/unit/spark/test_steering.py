@@ -467,3 +467,34 @@ def test_an_operator_whose_slots_are_partitions_is_left_alone(tmp_path: Path) ->
         reply = ahead.steering.submit(Command("1", action, None, arguments))
         assert not reply.ok
         assert "partitions" in reply.text
+
+
+def test_the_rate_of_sampling_changes_while_a_flow_runs(tmp_path: Path) -> None:
+    flow = Flow(windowed, tmp_path, slots=2)
+    looked_at = []
+    for rate in (None, 0.25, 0.01, 1.0, "auto"):
+        if rate is not None:
+            assert flow.tell("set", sample_rate=rate).ok
+        flow.run(list(range(1_000)))
+        (shown,) = flow.tell("show").data["operators"]
+        looked_at.append(shown["sampled_rows"])
+        assert shown["settings"]["sample_rate"] == (rate or "auto")
+    assert looked_at == [1_000, pytest.approx(250, abs=2), pytest.approx(10, abs=2), 1_000, 1_000]
+
+
+def test_strategies_are_scored_on_samples_of_even_flows(tmp_path: Path) -> None:
+    flow = Flow(windowed, tmp_path, slots=2)
+    flow.run(list(range(1_000)))
+    (shown,) = flow.tell("show").data["operators"]
+    assert "nothing is due" in shown["last_decision"] or shown["max_over_mean"] > 1.05
+    assert {"hash", "modulo", "least-count"} <= set(shown["scores"])
+
+
+def test_what_the_last_plan_costs_is_shown(flow: Flow) -> None:
+    assert "costs" not in flow.tell("show").data["operators"][0]
+    flow.run(SKEWED)
+    (shown,) = flow.tell("show").data["operators"]
+    assert shown["costs"]["planning_seconds"] > 0
+    assert shown["costs"]["table_rows"] > 0
+    change = next(iter(flow.begin().values()))
+    assert change.costs is not None and change.costs.to_json() == shown["costs"]

@@ -231,8 +231,8 @@ def test_a_key_in_several_runs_counts_once(program: FlowProgram) -> None:
         report = slots.run(KEYS, watch=watch)
     assert max(len(refs) for refs in slots.runs) > 1
     measured = merge_sizes(report.operators[slots.head].sizes, 2, 16)
+    assert measured is not None
     assert measured.key_bytes == {hash_of(key): ROW_BYTES for key in KEYS}
-    assert measured.bucket_bytes is not None
     expected = np.bincount(buckets_of(np.array([hash_of(key) for key in KEYS], np.uint64), 16), minlength=16)
     assert (measured.bucket_bytes == expected * ROW_BYTES).all()
 
@@ -242,8 +242,8 @@ def test_keys_that_are_silent_are_measured_with_their_buckets(program: FlowProgr
     slots.run(KEYS)
     report = slots.run([KEYS[0]], watch=Watch(16, 1.0))
     measured = merge_sizes(report.operators[slots.head].sizes, 2, 16)
+    assert measured is not None
     assert measured.key_bytes == {hash_of(KEYS[0]): ROW_BYTES}
-    assert measured.bucket_bytes is not None
     assert measured.bucket_bytes.sum() == len(KEYS) * ROW_BYTES
 
 
@@ -254,15 +254,16 @@ def test_parts_of_a_split_key_are_measured_together_though_nothing_comes_for_it(
         slots.run([5])
     slots.routes = TWO.with_table(RoutingTable.of({hash_of(5): {0: 0.5, 1: 0.5}}))
     report = slots.run([6], watch=Watch(16, 1.0))
-    assert merge_sizes(report.operators[slots.head].sizes, 2, 16).key_bytes[hash_of(5)] == 2 * ROW_BYTES
+    measured = merge_sizes(report.operators[slots.head].sizes, 2, 16)
+    assert measured is not None and measured.key_bytes[hash_of(5)] == 2 * ROW_BYTES
 
 
-def test_slots_without_a_sample_to_send_measure_nothing(program: FlowProgram) -> None:
+def test_slots_that_are_not_asked_measure_nothing(program: FlowProgram) -> None:
     slots = Slots(program, TWO)
     rows = [*range(20_000)]
-    report = slots.run(rows, watch=Watch(16, 0.1, samples=False))
+    report = slots.run(rows, watch=Watch(16, 0.1, sizes=False))
     assert report.operators[slots.head].sizes == ()
-    assert merge_sizes(report.operators[slots.head].sizes, 2, 16).bucket_bytes is None
+    assert merge_sizes(report.operators[slots.head].sizes, 2, 16) is None
 
 
 def test_a_run_that_is_lost_is_not_found_out_by_measuring(program: FlowProgram) -> None:

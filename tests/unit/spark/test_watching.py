@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from anabranch.model import HASH
 from anabranch.routing import buckets_of, hash_keys
+from anabranch.routing.heavy_hitters import MOST_KEYS
 from anabranch.spark.watching import ROWS, Watch, merge_sightings, watch_rows
 
 WATCH = Watch(buckets=32, sample_rate=1.0)
@@ -64,10 +65,44 @@ def test_few_keys_that_are_all_looked_at_are_counted_exactly(keys: list[int]) ->
     assert dict(found.sample.select("key", ROWS).rows()) == {key: float(keys.count(key)) for key in set(keys)}
 
 
-def test_few_rows_are_all_looked_at_whatever_the_rate() -> None:
-    """From a tenth of them, keys would seem hot by chance, and a plan would pick just these."""
+@settings(max_examples=60, deadline=None)
+@given(
+    blocks=st.lists(st.integers(1, 3_000), min_size=1, max_size=4),
+    rate=st.floats(0.001, 1.0),
+    samples=st.booleans(),
+)
+def test_as_many_rows_are_looked_at_as_the_rate_says(blocks: list[int], rate: float, samples: bool) -> None:
+    frames = [rows_of(np.arange(rows) % 97) for rows in blocks]
+    found = merge_sightings([watch_rows(frames, ["key"], Watch(32, rate, samples))], 32)
+    assert found is not None
+    assert found.sampled_rows == max(1, round(rate * sum(blocks)))
+
+
+@pytest.mark.parametrize("rate", [0.001, 0.02, 0.1, 0.3, 0.7, 1.0])
+def test_a_stream_with_a_rhythm_is_sampled_as_it_is(rate: float) -> None:
+    """Every tenth row is of key 0, and so would every row be that a look at each tenth row meets."""
+    rows = 200_000
+    found = merge_sightings([watch_rows([rows_of(np.arange(rows) % 10)], ["key"], Watch(32, rate))], 32)
+    assert found is not None
+    within = 4 * np.sqrt(rows / 10 / rate * (1 - rate)) + 10 / rate
+    named = {key: found.hot_rows.get(hash_of(key), 0.0) for key in range(10)}
+    if rate > 0.002:
+        assert all(abs(counted - rows / 10) <= within for counted in named.values())
+    else:
+        # Twenty rows of each are no more than chance.
+        assert found.hot_rows == {}
+    sampled = dict(found.sample.select("key", ROWS).rows())
+    assert all(abs(sampled[key] - rows / 10) <= within for key in range(10))
+
+
+def test_left_to_itself_a_slot_looks_at_all_of_few_rows_and_at_a_tenth_of_many() -> None:
+    """From a tenth of few, keys would seem hot by chance, and a plan would pick just these."""
+    for rows, looked_at in ((500, 500), (20_000, 20_000), (50_000, 20_000), (400_000, 40_000)):
+        found = merge_sightings([watch_rows([rows_of(skewed(rows))], ["key"], Watch(32, "auto"))], 32)
+        assert found is not None
+        assert found.sampled_rows == looked_at
     keys = skewed(20_000)
-    found = merge_sightings([watch_rows([rows_of(keys)], ["key"], Watch(32, 0.01))], 32)
+    found = merge_sightings([watch_rows([rows_of(keys)], ["key"], Watch(32, "auto"))], 32)
     assert found is not None
     assert [found.hot_rows[hash_of(key)] for key in range(6)] == [int((keys == key).sum()) for key in range(6)]
 
@@ -131,6 +166,22 @@ def test_hot_keys_are_found_with_their_rows_within_a_tenth(rows: int, rate: floa
         assert found.hot_rows[hash_of(key)] == pytest.approx(true, rel=0.1)
     hottest = max(found.hot_rows, key=lambda key: found.hot_rows[key])
     assert hottest == hash_of(0)
+
+
+def test_hot_keys_among_very_many_are_found_within_the_bounds_that_are_told() -> None:
+    """More keys than there are counters, and enough rows for compiled code."""
+    rng = np.random.default_rng(5)
+    keys = np.where(rng.random(300_000) < 0.1, rng.integers(0, 4, 300_000), rng.integers(10, 10_000_000, 300_000))
+    found = merge_sightings([watch_rows([rows_of(keys)], ["key"], Watch(32, 1.0))], 32)
+    assert found is not None
+    assert 0 < found.error_rows <= 2 / MOST_KEYS * 300_000
+    assert set(found.hot_rows) == {hash_of(key) for key in range(4)}
+    for key in range(4):
+        true = int((keys == key).sum())
+        assert true <= found.hot_rows[hash_of(key)] <= true + found.error_rows
+    assert found.sample is not None
+    assert found.sample.height < 4_000
+    assert found.sample[ROWS].sum() == pytest.approx(300_000)
 
 
 def test_the_sample_stands_for_all_rows() -> None:
