@@ -53,6 +53,7 @@ from anabranch.bench.skew_streams import (
     read_weibo_stream,
     write_stream,
 )
+from anabranch.bench.switching import SwitchingRun, compute_switching_figures, run_table
 from anabranch.model.balance import Balance
 
 DEFAULT_SLOTS = 16
@@ -97,13 +98,14 @@ def run(options: BenchOptions, console: Console | None = None) -> SkewReport:
     loads += bench.run_loads("keys that move, and four cases", [*moving, *bench.make_cases()])
     busy = bench.run_busy()
     pairs = bench.measure_overhead()
+    switching = bench.run_switching()
     paper = bench.make_paper_parts()
     spreads = [*bench.spread_by_flink(paper), *paper.spread_rising_ids()]
     rates = paper.rate_cases() + paper.rate_topics()
     bench.notes += paper.notes
     figures = compute_figures(loads, busy, pairs, bench.rows, list_answers(spreads, rates))
     if figures["answers_equal"]:
-        figures |= compute_paper_figures(spreads, rates)
+        figures |= compute_paper_figures(spreads, rates) | compute_switching_figures(switching)
     pictures: list[Path] = []
     # No matching answers, no claim: a picture would be one.
     if options.out_dir is not None and figures["answers_equal"] == 1:
@@ -123,6 +125,7 @@ def run(options: BenchOptions, console: Console | None = None) -> SkewReport:
         pairs=pairs,
         spreads=spreads,
         rates=rates,
+        switching=switching,
         seed=options.seed,
         notes=bench.notes,
         pictures=pictures,
@@ -280,6 +283,11 @@ class _Skew:
     def spread_by_flink(self, paper: PaperParts) -> list[SpreadRun]:
         """Return what Flink's subtasks get of rising ids, if it is among the peers."""
         return paper.spread_by_flink() if "flink" in self._peers else []
+
+    def run_switching(self) -> list[SwitchingRun]:
+        """Run triggers that switch strategies, in the lab: time is modelled, the balancer is not."""
+        with show_activity(self._console, "triggers, by how often the data changes"):
+            return run_table(self._options.seed)
 
     def describe(self) -> dict[str, Any]:
         """Return what was run."""

@@ -15,6 +15,7 @@ from anabranch.bench.skew_figures import BusyRun, OverheadPair
 from anabranch.bench.skew_loads import EVEN, SETTLING_BATCHES, LoadRun, is_four_cases, is_zipf
 from anabranch.bench.skew_paper_figures import SpreadRun, StreamRate
 from anabranch.bench.skew_paper_report import print_paper_parts
+from anabranch.bench.switching import CHANGES_A_MINUTE, SwitchingRun, find_best_fixed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,7 @@ class SkewReport(BenchReport):
         "*_pct": "%",
         "x_*": "ratio",
         "topk_*": "ratio",
+        "switching_over_*": "ratio",
         "batch_seconds": "s",
         "rows_per_second": "rows/s",
     }
@@ -36,6 +38,7 @@ class SkewReport(BenchReport):
     pairs: Sequence[OverheadPair]
     spreads: Sequence[SpreadRun] = ()
     rates: Sequence[StreamRate] = ()
+    switching: Sequence[SwitchingRun] = ()
 
     def list_parts(self) -> dict[str, Any]:
         """Return the runs of both parts, and the pairs with and without balance."""
@@ -45,6 +48,7 @@ class SkewReport(BenchReport):
             "spreads": [asdict(spread) for spread in self.spreads],
             "rates": [asdict(rate) for rate in self.rates],
             "overhead_pairs": [{**asdict(pair), "overhead_pct": pair.overhead_pct} for pair in self.pairs],
+            "switching": [asdict(run) for run in self.switching],
         }
 
 
@@ -76,6 +80,8 @@ def print_report(report: SkewReport, console: Console) -> None:
         console.print(
             f"Balance on keys without skew, processor seconds on against off, {len(report.pairs)} pairs: {shown}"
         )
+    if report.switching:
+        console.print(_build_switching_table(report.switching))
     print_figures(report, console, _format)
 
 
@@ -162,6 +168,23 @@ def _build_busy_table(runs: Sequence[BusyRun]) -> Table:
             f"{run.batch_seconds:.2f} s",
             f"{run.max_over_mean:.2f}" if run.max_over_mean is not None else "–",
         )
+    return table
+
+
+def _build_switching_table(runs: Sequence[SwitchingRun]) -> Table:
+    table = _make_table("Million rows/s in the lab, by changes of the data a minute", "trigger")
+    for rate in CHANGES_A_MINUTE:
+        table.add_column(f"{rate:g}", justify="right", no_wrap=True)
+    table.caption = (
+        "The real balancer on drawn keys that stay whole, from Modulo on; the time of rows and of state that moves is "
+        "modelled. Fixed: the fastest strategy that never switches, known only afterwards."
+    )
+    by_place = {(run.name, run.changes_a_minute): run for run in runs}
+    for name in dict.fromkeys(run.name for run in runs if not run.fixed):
+        row = [by_place[name, rate].rows_per_second for rate in CHANGES_A_MINUTE]
+        table.add_row(name, *(f"{speed / 1e6:.2f}" for speed in row))
+    best = [find_best_fixed(runs, rate).rows_per_second for rate in CHANGES_A_MINUTE]
+    table.add_row("best fixed", *(f"{speed / 1e6:.2f}" for speed in best))
     return table
 
 

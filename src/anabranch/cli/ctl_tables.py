@@ -31,7 +31,10 @@ def draw_balance(shown: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield _draw_title(described)
         loads = _draw_loads(described.get("loads", []), described.get("powers"))
         parts = [*loads, *_draw_hot_keys(described.get("hot_keys", []))]
-        parts += [*_draw_scores(described.get("scores", {}), described["strategy"]), *_draw_words(described)]
+        parts += [
+            *_draw_scores(described.get("scores", {}), described.get("choice", described["strategy"])),
+            *_draw_words(described),
+        ]
         for part in parts:
             yield Padding(part, (0, 0, 0, 2), expand=False)
 
@@ -39,6 +42,8 @@ def draw_balance(shown: Mapping[str, Any]) -> Iterator[RenderableType]:
 def _draw_title(described: Mapping[str, Any]) -> Text:
     options = [f"{name}={_write_option(value)}" for name, value in described.get("options", {}).items()]
     facts = [" ".join((f"strategy {described['strategy']}", *options))]
+    if described.get("choice", described["strategy"]) != described["strategy"]:
+        facts[0] += f", now {described['choice']}"
     if "slots" in described:
         facts.insert(0, f"{described['slots']} slots")
     if "max_over_mean" in described:
@@ -112,12 +117,14 @@ def _draw_hot_keys(hot_keys: Sequence[Mapping[str, Any]]) -> Iterator[Renderable
 def _draw_scores(scores: Mapping[str, Mapping[str, float]], current: str) -> Iterator[RenderableType]:
     if not scores:
         return
-    table = Table("strategy", "max/mean", "balance", "extra time", box=None, header_style="cyan", padding=(0, 1, 0, 0))
+    names = ("strategy", "max/mean", "balance", "extra time", "lead in rows")
+    table = Table(*names, box=None, header_style="cyan", padding=(0, 1, 0, 0))
     for column in table.columns[1:]:
         column.justify = "right"
     for name, score in sorted(scores.items(), key=lambda item: (item[1]["max_over_mean"], item[0])):
         figures = (f"{score['max_over_mean']:.3f}", f"{score['balance']:.3f}", f"{100 * score['extra_time']:.1f} %")
-        table.add_row(Text(name), *figures, style="bold" if name == current else None)
+        lead = format_count(score.get("lead_rows", 0)) if score.get("allowed", True) else "keys stay whole"
+        table.add_row(Text(name), *figures, lead, style="bold" if name == current else None)
     yield Text(" ")
     yield table
 

@@ -101,8 +101,10 @@ class Choice:
         plans that did not keep what they promised.
         """
         best, most = None, 0.0
-        # Ties by name, a plan first: equal samples must give equal choices.
-        for name, standing in sorted(self.standings.items(), key=lambda item: (item[0] != PLAN, item[0])):
+        # Ties to the strategy that is there, then to a plan, then by name: equal samples must give equal choices.
+        names = sorted(self.standings, key=lambda name: (name != self.strategy, name != PLAN, name))
+        for name in names:
+            standing = self.standings[name]
             if not standing.lead_rows or (promised is not None and name == self.strategy):
                 continue
             beyond = standing.lead_rows - self.price(name, find_cost(name))

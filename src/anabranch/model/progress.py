@@ -38,6 +38,10 @@ class BatchProgress:
     plan_costs: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Operator → what the plan behind its change costs: ``planning_seconds``, ``table_rows``, ``moved_bytes`` as told
     beforehand, and ``split_load``, the rows of a batch whose results have to meet because slots share their keys."""
+    strategies: dict[str, str] = field(default_factory=dict)
+    """Operator → the strategy that its keys go by; ``plan`` is a planner's plan over hashes."""
+    scores: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Operator → strategy → the busiest slot's load over the mean that it would have given on the last sample."""
     phase_seconds: dict[str, float] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     replayed: bool = False

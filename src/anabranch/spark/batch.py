@@ -35,6 +35,7 @@ from anabranch.spark.flow_routes import (
     Change,
     FlowRoutes,
     Steering,
+    TriesStrategies,
     check_changes,
     count_slots,
     load_routes,
@@ -187,11 +188,16 @@ class BatchRunner:
         return standing, replace(progress, moved_bytes=moved, **self._describe_changes(changes))
 
     def _describe_changes(self, changes: Mapping[int, Change]) -> dict[str, Any]:
-        """Return what the progress of a batch says of the changes at its end."""
+        """Return what the progress of a batch says of the changes at its end, and of how strategies do."""
         named = {name_of(self._plan, head): change for head, change in changes.items()}
         return {
             "changes": tuple(f"{name}: {change}" for name, change in named.items()),
             "plan_costs": {name: change.costs.to_json() for name, change in named.items() if change.costs is not None},
+            **(
+                {"strategies": self._steering.strategies(), "scores": self._steering.scores()}
+                if isinstance(self._steering, TriesStrategies)
+                else {}
+            ),
         }
 
     def _publish(self, manifest: Manifest) -> None:

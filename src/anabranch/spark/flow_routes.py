@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -60,6 +60,19 @@ class Steering(Protocol):
 
     def observe(self, manifest: Manifest, report: BatchReport, routes: FlowRoutes) -> None:
         """Learn what a batch did under its routes."""
+        ...
+
+
+@runtime_checkable
+class TriesStrategies(Protocol):
+    """A steering that tries strategies, and can say which it goes by and how all do."""
+
+    def strategies(self) -> dict[str, str]:
+        """Return the strategy that keys go by, by operator."""
+        ...
+
+    def scores(self) -> dict[str, dict[str, float]]:
+        """Return the busiest slot's load over the mean on the last sample, by operator and strategy."""
         ...
 
 

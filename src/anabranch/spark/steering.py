@@ -112,6 +112,20 @@ class BalancingSteering:
                 if unchanged and not operator.wishes:
                     operator.proposal = operator.balancer.consider(loads, routes[head].routes)
 
+    def strategies(self) -> dict[str, str]:
+        """Return the strategy that keys go by, by operator."""
+        with self._lock:
+            return {watched.name: watched.balancer.choice.strategy for watched in self._watched()}
+
+    def scores(self) -> dict[str, dict[str, float]]:
+        """Return the busiest slot's load over the mean on the last sample, by operator and strategy."""
+        with self._lock:
+            return {
+                watched.name: {one.strategy: one.score.max_over_mean for one in watched.balancer.scores.ranked}
+                for watched in self._watched()
+                if watched.balancer.scores is not None
+            }
+
     def submit(self, command: Command) -> Reply:
         """Answer a command: what will happen, or why not."""
         with self._lock:
@@ -139,6 +153,9 @@ class BalancingSteering:
             spreads_any_key(self._program.kernels[head]),
             {key: schema[key] for key in spec.keys},
         )
+
+    def _watched(self) -> list[WatchedOperator]:
+        return [operator for operator in self._operators.values() if operator.balancer.balance is not None]
 
     def _is_ahead(self, head: int) -> bool:
         return self._program.plan.exchanges[head].kind == "ahead"

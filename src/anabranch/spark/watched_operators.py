@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from anabranch.control.balancer import Balancer, OperatorLoads, Proposal
+from anabranch.control.choosing import Standing
 from anabranch.control.wishes import list_settings
 from anabranch.model import HASH, WindowSpec
 from anabranch.model.frame_texts import key_as_text
@@ -81,15 +82,24 @@ def describe_operator(operator: WatchedOperator) -> dict[str, Any]:
     if balancer.last_costs is not None:
         described["costs"] = balancer.last_costs.to_json()
     if balancer.scores is not None:
+        described["choice"] = balancer.choice.strategy
         described["scores"] = {
             scored.strategy: {
                 "balance": scored.score.balance,
                 "max_over_mean": scored.score.max_over_mean,
                 "extra_time": scored.score.extra_time,
+                **_standing(balancer.choice.standings.get(scored.strategy)),
             }
             for scored in balancer.scores.ranked
         }
     return described
+
+
+def _standing(standing: Standing | None) -> dict[str, Any]:
+    """Return how a strategy has done so far; one that the operator's keys do not allow is not compared."""
+    if standing is None:
+        return {"allowed": False}
+    return {"allowed": True, "smoothed": standing.smoothed, "lead_rows": standing.lead_rows}
 
 
 def label_keys(sample: pl.DataFrame, keys: tuple[str, ...]) -> dict[int, str]:

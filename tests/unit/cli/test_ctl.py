@@ -41,9 +41,11 @@ SHOWN: dict[str, Any] = {
             ],
             "moved_keys": 2,
             "split_keys": 1,
+            "choice": "ranges",
             "scores": {
-                "hash": {"balance": 0.2, "max_over_mean": 1.8, "extra_time": 0.8},
-                "pkg": {"balance": 0.97, "max_over_mean": 1.02, "extra_time": 0.02},
+                "hash": {"balance": 0.2, "max_over_mean": 1.8, "extra_time": 0.8, "allowed": True, "lead_rows": 0.0},
+                "pkg": {"balance": 0.97, "max_over_mean": 1.02, "extra_time": 0.02, "allowed": False},
+                "plan": {"balance": 0.9, "max_over_mean": 1.1, "extra_time": 0.1, "allowed": True, "lead_rows": 1234.0},
             },
             "settings": {"tolerance": 0.05, "protocol": "auto"},
             "last_decision": "slot 1 is 92 % above its share",
@@ -157,7 +159,10 @@ def test_show_draws_slots_hot_keys_and_scores(flow: PlayedFlow, state: Path) -> 
     assert outcome.exit_code == 0, outcome.output
     lines = [line.split() for line in outcome.stdout.splitlines() if line.strip()]
     assert lines[0] == ["after", "batch", "41"]
-    assert "per-sensor · 3 slots · strategy auto · max/mean 1.923 · balance 0.160 · extra time 92.3 %" in outcome.stdout
+    assert (
+        "per-sensor · 3 slots · strategy auto, now ranges · max/mean 1.923 · balance 0.160 · extra time 92.3 %"
+        in outcome.stdout
+    )
     assert ["keys", "2", "moved,", "1", "split"] in lines
     bars = {line[0]: line for line in lines if "█" in line[-2]}
     assert [bars[slot][1] for slot in "012"] == ["100,000", "250,000", "40,000"]
@@ -167,7 +172,9 @@ def test_show_draws_slots_hot_keys_and_scores(flow: PlayedFlow, state: Path) -> 
     assert ["sensor-4", "10.0", "%", "1"] in lines
     assert ["sensor-5", "5.0", "%", "home"] in lines
     names = [line[0] for line in lines]
-    assert names.index("pkg") < names.index("hash")
+    assert names.index("pkg") < names.index("plan") < names.index("hash")
+    assert ["plan", "1.100", "0.900", "10.0", "%", "1,234"] in lines
+    assert ["pkg", "1.020", "0.970", "2.0", "%", "keys", "stay", "whole"] in lines
     assert ["settings", "tolerance=0.05", "protocol=auto"] in lines
     assert "last decision slot 1 is 92 % above its share" in plain(outcome.stdout)
     assert "next mnrt moves 3 parts of keys" in plain(outcome.stdout)

@@ -241,7 +241,9 @@ def test_the_flow_shows_loads_hot_keys_and_what_is_pending(flow: Flow) -> None:
     # Of the rows, one in ten is looked at.
     assert hottest["share"] == pytest.approx(301 / len(SKEWED), abs=0.1)
     assert "mnrt" in entry["pending"]
-    assert set(entry["scores"]) >= {"hash", "pkg"}
+    assert set(entry["scores"]) >= {"hash", "pkg", "plan"}
+    assert entry["choice"] == "plan"
+    assert entry["scores"]["plan"]["lead_rows"] > 0 == entry["scores"]["hash"]["lead_rows"]
 
 
 @pytest.mark.parametrize("slots", [1, 6])
