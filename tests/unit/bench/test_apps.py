@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -166,6 +166,7 @@ def test_a_level_is_the_highest_that_is_entered_or_held(drift: float, rate: floa
     gaps=st.floats(0.0, 0.5),
     scale=st.floats(1, 9_000),
 )
+@example(seed=0, cuts=[], gaps=0.4296875, scale=556.0)
 @settings(max_examples=30, deadline=None)
 def test_our_processor_gives_the_oracles_changes_whatever_the_batches(
     seed: int, cuts: list[int], gaps: float, scale: float

@@ -58,9 +58,12 @@ def _compare(new: pl.DataFrame, known: pl.DataFrame, crowns: pl.DataFrame) -> pl
     looked = new.with_columns(limit=pl.col("at") - _RATE_OVER).join_asof(
         older, left_on="limit", right_on="old_at", by="sensor", strategy="backward", check_sortedness=False
     )
-    minutes = (pl.col("at") - pl.col("old_at")).dt.total_microseconds() / 60_000_000
     numbered = crowns.select("sensor", "first_um").with_row_index("place")
-    return looked.join(numbered, on="sensor", maintain_order="left").select(
+    found = looked.join(numbered, on="sensor", maintain_order="left")
+    passed_us = found.select((pl.col("at") - pl.col("old_at")).dt.total_microseconds().cast(pl.Float64)).to_series()
+    # Polars multiplies by the inverse of a constant, which may differ from its quotient in the last bit.
+    minutes = pl.Series(passed_us.to_numpy() / 60_000_000.0, nan_to_null=True)
+    return found.select(
         "place",
         "sensor",
         "at",
