@@ -20,7 +20,7 @@ from anabranch.connectors.global_stores import GlobalStoreSink
 from anabranch.connectors.global_stores.sink import _open
 from anabranch.errors import SinkError
 from anabranch.model import HASH, ORDER, TIME, AggregateSpec, OperatorTime, StagedFile, WindowSpec
-from anabranch.model.exchanges import HoldingKernel
+from anabranch.model.exchanges import StoreKernel
 from anabranch.operators.kernels import make_kernel
 from anabranch.routing import hash_keys
 
@@ -56,7 +56,7 @@ class Opened:
     folder: Path
     table: str = "alerts"
 
-    def kernel(self, windowed: bool = True) -> HoldingKernel:
+    def kernel(self, windowed: bool = True) -> StoreKernel:
         window, time = (TEN_SECONDS, TIME) if windowed else (None, TIME)
         return make_kernel(AggregateSpec(("sensor", "name"), AGGREGATES, window, time))  # type: ignore[return-value]
 

@@ -25,8 +25,8 @@ from spark.running import START, FlowBench, frames_of
 SECOND_US = 1_000_000
 
 KINDS = ("tumbling", "sliding", "session", "running", "distinct", "top_k", "best")
-HELD_KINDS = ("held tumbling", "held sliding")
-"""Windows whose rows readers hold back."""
+HELD_KINDS = ("held tumbling", "held sliding", "held session")
+"""Windows whose rows readers hold back, and slots those of the next hop."""
 MERGES: tuple[Any, ...] = (
     ab.LocalMerge(at="window"),
     ab.LocalMerge(count=25),
@@ -90,6 +90,7 @@ class RandomFlow:
     lateness_seconds: int = 0
     early_seconds: int | None = None
     merge: ab.LocalMerge | None = None
+    merge_again: ab.LocalMerge | None = None
 
     @property
     def per(self) -> str:
@@ -139,7 +140,7 @@ class RandomFlow:
             )
         if not self.second_hop or not self._is_windowed():
             return first
-        again = first.key_by(self.keys[0]).window("25s", every="12s")
+        again = first.key_by(self.keys[0], merge=self.merge_again).window("25s", every="12s")
         return again.agg(results=ab.count(), name="again")
 
     def _windowed(self, keyed: Stream) -> Stream:
@@ -220,7 +221,7 @@ class RandomFlow:
             return Running(self.keys, aggregated, ttl_us)
         if self.kind == "top_k":
             return Running(self.keys, lambda group: best_rows(group, 2, "whole", ["real"]), ttl_us)
-        if self.kind == "session":
+        if self.kind in ("session", "held session"):
             return Sessions(self.keys, aggregated, size_us)
         if self.kind == "best":
             return Windows(self.keys, lambda group: best_rows(group, 2, "real", ["whole"]), size_us, size_us, offset_us)
@@ -292,7 +293,10 @@ def make_random_flow(kind: str, seed: int) -> RandomFlow:
         late=late,
         lateness_seconds=chance.randint(1, 20) if late == "update" else 0,
         early_seconds=chance.choice([None, 5]) if own_time else None,
-        merge=chance.choice(MERGES) if held else None,
+        merge=chance.choice([merge for merge in MERGES if merge.slot is None or "session" not in kind])
+        if held
+        else None,
+        merge_again=chance.choice([None, *MERGES[:4]]) if held else None,
     )
 
 

@@ -16,9 +16,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import anabranch as ab
-from anabranch.errors import CheckpointError, FlowError, SinkError
+from anabranch.errors import CheckpointError, SinkError
 from anabranch.query.streams import Stream
-from anabranch.spark.merge_watch import MergeWatch
 from anabranch.state import Checkpoint, Manifest, open_store
 from anabranch.state.repair import verify
 from oracle import assert_same_batches, assert_same_rows
@@ -254,32 +253,62 @@ def test_an_operator_cannot_change_between_slots_and_a_store(bench: FlowBench, t
         bench.run_flow(flow, [sink], checkpoint=checkpoint)
 
 
-def test_rows_are_not_held_back_behind_another_operator(bench: FlowBench) -> None:
-    flow, sink = ab.Flow("two-hops"), ab.to_memory()
-    first = windowed(keyed(one_frame_a_batch(flow, stream_of(4))))
-    second = first.key_by("key", merge=ab.LocalMerge(at="window")).window("30s").agg(windows=ab.count(), name="second")
-    second.write(sink)
-    with pytest.raises(FlowError, match="held back where they are read"):
-        bench.run_flow(flow, [sink])
+def test_slots_hold_rows_back_for_the_next_operator_and_it_answers_the_same(bench: FlowBench) -> None:
+    def run(**options: Any) -> tuple[Outcome, str]:
+        checkpoint = bench.new_checkpoint()
+        flow, sink = ab.Flow("two-hops"), ab.to_memory()
+        first = windowed(keyed(one_frame_a_batch(flow, stream_of(4))))
+        second = first.with_columns(third=pl.col("key") % 3).key_by("third", **options).window("60s")
+        second.agg(windows=ab.count(), rows=ab.sum("rows"), name="second").write(sink)
+        return bench.run_flow(flow, [sink], checkpoint=checkpoint), checkpoint
+
+    expected, _ = run()
+    got, checkpoint = run(merge=ab.LocalMerge(at="window"))
+    assert_same_rows(got.rows, expected.rows, "both hops")
+    held = [manifest.lanes for manifest in manifests(checkpoint)]
+    assert any("second" in lanes for lanes in held), "something was held back"
+    assert not held[-1]
 
 
-def test_keys_that_hardly_repeat_are_no_longer_merged(bench: FlowBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anabranch.spark.merge_watch.FEWEST_ROWS", 100)
-    plain_heads: list[bool] = []
-    observe = MergeWatch.observe
+def made_rows(batches: range, keys: int, rows: int = 12_000) -> list[pl.DataFrame]:
+    """Return frames of rows in one window each, of so many keys, or each of a key of its own."""
+    frames = []
+    for batch in batches:
+        chance = random.Random(batch)
+        chosen = [chance.randrange(keys) if keys else batch * rows + number for number in range(rows)]
+        frames.append(
+            pl.DataFrame(
+                {"key": chosen, "ts": [reading(0, batch * 5)["ts"]] * rows, "whole": [1] * rows, "real": [0.5] * rows},
+                schema=SCHEMA,
+            )
+        )
+    return frames
 
-    def observe_and_note(watch: MergeWatch, merged: Any) -> None:
-        plain_heads.append(bool(watch.plain))
-        observe(watch, merged)
 
-    monkeypatch.setattr(MergeWatch, "observe", observe_and_note)
-    flow, sink = ab.Flow("unique"), ab.to_memory()
-    frames = [
-        pl.DataFrame([reading(batch * 1000 + key, batch) for key in range(300)], orient="row") for batch in range(4)
-    ]
-    windowed(keyed(flow.read(ab.memory(*frames, max_frames=1)))).write(sink)
-    got = bench.run_flow(flow, [sink])
-    assert sum(row["rows"] for row in got.rows) == 1200
-    received = [sum(entry.slot_rows) for entry in got.progress[:4]]
-    assert received == [300] * 4
-    assert plain_heads[:4] == [False, True, True, True]
+def test_auto_merges_only_while_it_is_worth_it_and_answers_the_same_through_switches_and_restarts(
+    bench: FlowBench,
+) -> None:
+    batches = [*made_rows(range(5), keys=0), *made_rows(range(5, 12), keys=50)]
+
+    def run(checkpoint: str, frames: list[pl.DataFrame], drain: bool, **options: Any) -> Outcome:
+        flow, sink = ab.Flow("auto"), ab.to_memory()
+        windowed(keyed(flow.read(ab.memory(*frames, max_frames=1)), **options)).write(sink)
+        return bench.run_flow(flow, [sink], checkpoint=checkpoint, drain=drain)
+
+    expected = run(bench.new_checkpoint(), batches, True, exchange="routed")
+    checkpoint = bench.new_checkpoint()
+    first = run(checkpoint, batches[:4], False)
+    # The driver that goes on knows what the last one chose.
+    second = run(checkpoint, batches, True)
+    assert_same_rows([*first.rows, *second.rows], expected.rows, "both runs together")
+    shown = [entry.exchanges[0] for entry in (*first.progress, *second.progress) if entry.rows_in]
+    assert [entry.way for entry in shown[:5]] == ["merged", "merged", "plain", "plain", "plain"]
+    assert shown[-1].way == "merged", "keys repeat again"
+    plain = [entry.sent_rows for entry in shown if entry.way == "plain"]
+    assert plain == [12_000] * len(plain)
+    assert max(entry.sent_rows for entry in shown[-2:] if entry.way == "merged") <= 100
+    assert shown[-1].sent_bytes < shown[4].sent_bytes / 20
+    assert all(entry.left_share is not None and entry.costs for entry in shown[1:])
+    said = [change for entry in (*first.progress, *second.progress) for change in entry.changes]
+    switches = [change.split(":")[1] for change in said if ": rows " in change]
+    assert switches == [" rows go as they are", " rows are merged first"]

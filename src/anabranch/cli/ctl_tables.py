@@ -10,7 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from anabranch.cli.formats import draw_bar, format_bytes, format_count
+from anabranch.cli.formats import draw_bar, format_bytes, format_count, format_seconds
+from anabranch.cli.lines import describe_exchange
 from anabranch.cli.tables import fits
 
 MOST_SLOTS_SHOWN = 32
@@ -31,10 +32,8 @@ def draw_balance(shown: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield _draw_title(described)
         loads = _draw_loads(described.get("loads", []), described.get("powers"))
         parts = [*loads, *_draw_hot_keys(described.get("hot_keys", []))]
-        parts += [
-            *_draw_scores(described.get("scores", {}), described.get("choice", described["strategy"])),
-            *_draw_words(described),
-        ]
+        parts += _draw_scores(described.get("scores", {}), described.get("choice", described["strategy"]))
+        parts += [*_draw_exchange(described.get("exchange")), *_draw_words(described)]
         for part in parts:
             yield Padding(part, (0, 0, 0, 2), expand=False)
 
@@ -140,6 +139,28 @@ def _describe_costs(costs: Mapping[str, Any] | None) -> str:
     if costs["planning_seconds"] is not None:
         facts.insert(0, f"planned in {1000 * costs['planning_seconds']:.1f} ms")
     return ", ".join(facts)
+
+
+def _draw_exchange(exchange: Mapping[str, Any] | None) -> Iterator[RenderableType]:
+    """Yield what the last batch's exchange did, and what each way was found to cost, if that is weighed."""
+    if exchange is None:
+        return
+    done = describe_exchange(exchange["way"], exchange["rows"], exchange["sent_rows"], exchange["sent_bytes"])
+    times = " · ".join(
+        f"{name} {format_seconds(exchange[f'{name}_seconds'])}"
+        for name in ("merge", "send", "hold")
+        if exchange[f"{name}_seconds"]
+    )
+    yield Text(" ")
+    yield Text.assemble(("exchange  ", "cyan"), done, (f"  processor time: {times}" if times else "", "dim"))
+    yield Text.assemble((f"{exchange['next_way']} next: ", "bold"), exchange["reason"])
+    if not exchange["costs"]:
+        return
+    table = Table("exchange", "s a million rows", box=None, header_style="cyan", padding=(0, 1, 0, 0))
+    table.columns[1].justify = "right"
+    for way, cost in sorted(exchange["costs"].items(), key=lambda item: item[1]):
+        table.add_row(way, f"{cost:.3f}", style="bold" if way == exchange["next_way"] else None)
+    yield table
 
 
 def _draw_words(described: Mapping[str, Any]) -> Iterator[RenderableType]:

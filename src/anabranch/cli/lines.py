@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from anabranch.cli.formats import format_count, format_moment, format_seconds
+from anabranch.cli.formats import format_bytes, format_count, format_moment, format_seconds
 from anabranch.metrics.history import RunHistory, skew
 from anabranch.model import BatchProgress, BatchRecord
 
@@ -31,6 +31,9 @@ def describe_batch(progress: BatchProgress, now_seconds: float) -> str:
     if unevenness is not None:
         pairs["slots"] = len(progress.slot_rows)
         pairs["max_over_mean"] = f"{unevenness:.2f}"
+    if progress.exchanges:
+        pairs["exchanged_bytes"] = progress.exchanged_bytes
+        pairs["exchange"] = ",".join(f"{shown.operator}:{shown.way}" for shown in progress.exchanges)
     if progress.moved_bytes:
         pairs["moved_bytes"] = progress.moved_bytes
     if progress.changes:
@@ -46,6 +49,16 @@ def describe_record(record: BatchRecord) -> str:
     """Return the line of a batch that is over, with when it was and in whose turn."""
     ended = format_moment(int(record.ended_at * 1e6)).replace(" ", "T", 1)
     return f"ended={ended} epoch={record.epoch} {describe_batch(record.progress, record.ended_at)}"
+
+
+def describe_exchange(way: str, rows: int, sent_rows: int, sent_bytes: int) -> str:
+    """Return in words what an exchange did with the rows that came to it."""
+    if way == "held":
+        return f"held back, {format_count(sent_rows)} sent while {format_count(rows)} came, {format_bytes(sent_bytes)}"
+    if way == "plain":
+        return f"rows as they are, {format_count(sent_rows)} sent, {format_bytes(sent_bytes)}"
+    share = f"{100 * sent_rows / rows:.3g} % of " if rows else ""
+    return f"merged first, {share}{format_count(rows)} rows sent, {format_bytes(sent_bytes)}"
 
 
 def describe_wait(text: str, at_seconds: float) -> str:

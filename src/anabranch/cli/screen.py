@@ -18,7 +18,7 @@ from anabranch.cli.formats import (
     format_moment,
     format_seconds,
 )
-from anabranch.cli.lines import describe_late
+from anabranch.cli.lines import describe_exchange, describe_late
 from anabranch.metrics.history import RunHistory, skew
 from anabranch.model import BatchProgress
 from anabranch.model.waits import Wait
@@ -85,6 +85,8 @@ class ProgressPanel:
         shown = history.latest_with_rows or latest
         if shown.slot_rows:
             grid.add_row("slots", draw_slots(shown, room))
+        if shown.exchanges:
+            grid.add_row("exchange", _draw_exchanges(shown))
         if history.changes:
             batch, change = history.changes[-1]
             grid.add_row("routes", Text.assemble((f"batch {batch}: ", "bold"), change))
@@ -139,6 +141,16 @@ class ProgressPanel:
             f"{format_count(latest.state_rows)} rows, {format_bytes(latest.state_bytes)}",
             (f"   exchanged {format_bytes(latest.exchanged_bytes)} in the last batch", "dim"),
         )
+
+
+def _draw_exchanges(progress: BatchProgress) -> Text:
+    named = len(progress.exchanges) > 1
+    words = [
+        (f"{shown.operator}: " if named else "")
+        + describe_exchange(shown.way, shown.rows, shown.sent_rows, shown.sent_bytes)
+        for shown in progress.exchanges
+    ]
+    return Text("\n".join(words))
 
 
 def draw_slots(progress: BatchProgress, width: int) -> RenderableType:

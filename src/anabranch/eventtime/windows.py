@@ -54,7 +54,7 @@ def drop_limit_us(window: WindowSpec, watermark_us: Time) -> Time:
     return since_offset_us // window.slide_us * window.slide_us + window.slide_us + window.offset_us
 
 
-def last_end_until_us(window: WindowSpec, time_us: int) -> int:
+def last_end_until_us(window: WindowSpec, time_us: Time) -> Time:
     """Return the end of the last window that has ended by a time: panes that start before it are in such windows."""
     since_offset_us = time_us - window.size_us - window.offset_us
     return since_offset_us // window.slide_us * window.slide_us + window.offset_us + window.size_us

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from anabranch.model.exchanges import ExchangeFigures
+
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
@@ -43,6 +45,8 @@ class BatchProgress:
     scores: dict[str, dict[str, float]] = field(default_factory=dict)
     """Operator → strategy → the busiest slot's load over the mean that it would have given on the last sample."""
     phase_seconds: dict[str, float] = field(default_factory=dict)
+    exchanges: tuple[ExchangeFigures, ...] = ()
+    """How rows came to each stateful operator's slots, what that took, and how they will come in the next batch."""
     problems: tuple[str, ...] = ()
     replayed: bool = False
     drained: bool = False
@@ -65,7 +69,8 @@ class BatchProgress:
     def from_json(cls, data: Mapping[str, Any]) -> BatchProgress:
         """Read what ``to_json`` wrote; figures that this version does not know are left out."""
         known = {one.name for one in fields(cls)}
-        return cls(**{name: _with_tuples(value) for name, value in data.items() if name in known})
+        read = {name: _with_tuples(value) for name, value in data.items() if name in known}
+        return cls(**read | {"exchanges": tuple(map(ExchangeFigures.from_json, data.get("exchanges", ())))})
 
 
 @dataclass(frozen=True, slots=True)

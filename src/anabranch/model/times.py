@@ -183,6 +183,11 @@ class OperatorTime:
         """Whether everything that is open must be fired."""
         return self.fire_us == END_OF_TIME
 
+    @property
+    def passed_us(self) -> int:
+        """The watermark up to which windows have fired by the end of the batch; what a drain forces is not counted."""
+        return self.closed_us if self.drains else max(self.closed_us, self.fire_us)
+
     def on_slot(self, slot: int, clock: Clock) -> OperatorTime:
         """Return the time as one slot sees it."""
         slot_closed_us = _of_slot(self.slot_closed_us, slot)

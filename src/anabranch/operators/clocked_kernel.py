@@ -120,6 +120,18 @@ class ClockedKernel(ABC):
         standing: Standing | None = None,
     ) -> Fired:
         """Fire what closed before this batch, take its rows in, fire what they complete, key by key."""
+        return self.advance_held([], received, combined, state, time, standing)
+
+    def advance_held(
+        self,
+        held: list[pl.DataFrame],
+        received: list[pl.DataFrame],
+        combined: bool,
+        state: SlotState,
+        time: OperatorTime,
+        standing: Standing | None = None,
+    ) -> Fired:
+        """Do the same with rows of earlier batches that waited where they were read, as if they had been here."""
         split = _split_hashes(standing)
 
         def is_dead(rows: pl.DataFrame) -> NDArray[np.bool_]:
@@ -128,6 +140,9 @@ class ClockedKernel(ABC):
         # Slots share these, or did until now.
         parted = np.empty(0, np.uint64) if time.parted is None else time.parted.hashes()
         due = self._due_hashes(state, time)
+        waited = gather_rows(held, combined=True, combine=self.combine)
+        if waited is not None:
+            due = touched_hashes(waited, due)
         if split.size or parted.size:
             # What becomes of a key with parts shows when they meet: each must say in every batch what it has.
             due = np.unique(np.concatenate((due, split, parted)))
@@ -138,6 +153,7 @@ class ClockedKernel(ABC):
             hashes = touched_hashes(arrived, due)
             known = load_rows(state, hashes) if hashes.size else None
             known = self._forgetting.leave_out(known, time, parted, is_dead)
+            known = self._with_waited(known, waited) if waited is not None else known
         else:
             arrived = None if merged.arrived is None else self._gather([merged.arrived], combined)
             known = merged.known
@@ -226,6 +242,10 @@ class ClockedKernel(ABC):
     ) -> Merged | None:
         """Take the rows of keys in whose windows all stay open, where the kind of window has a short way for them."""
         return None
+
+    def _with_waited(self, known: pl.DataFrame | None, waited: pl.DataFrame) -> pl.DataFrame:
+        """Return what keys have open with rows that waited elsewhere; never called where rows do not wait."""
+        raise NotImplementedError
 
     def _gather(self, received: list[pl.DataFrame], combined: bool) -> pl.DataFrame | None:
         return gather_rows(received, combined, self.combine)

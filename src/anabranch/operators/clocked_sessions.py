@@ -19,9 +19,10 @@ from anabranch.model import (
     WindowSpec,
 )
 from anabranch.operators.arrivals import Judged, Taken, carry_original, judge_rows
-from anabranch.operators.clocked_kernel import ClockedKernel
+from anabranch.operators.clocked_lanes import ClockedLanes
 from anabranch.operators.fragments import END, SESSION, START, Fragments
-from anabranch.operators.key_clocks import LATEST, PLACE, KeyClocks, Times, places_of
+from anabranch.operators.key_clocks import LATEST, PLACE, ROWS, KeyClocks, Times, places_of
+from anabranch.operators.partials import concatenate
 
 _PENDING = "__pending"
 """Boolean: what is in the session now has not been emitted."""
@@ -32,12 +33,14 @@ _DIRTY = "__dirty"
 _NUMBER = "__number"
 
 
-class ClockedSessions(ClockedKernel):
+class ClockedSessions(ClockedLanes):
     """Sessions in their key's own time; state rows are sessions, merged.
 
     A session that rows meet after it was emitted goes on: if it is open again then, it is emitted once more when it
     ends, else at once. It takes the place of all earlier results of its key that it overlaps.
     """
+
+    meets_by_interval = True
 
     def __init__(
         self,
@@ -73,6 +76,25 @@ class ClockedSessions(ClockedKernel):
     def _finish_open(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the sessions as they stand."""
         return self._finish(rows, pl.lit("early"))
+
+    # -- rows that wait ----------------------------------------------------------------------------------------------
+
+    def _held_until_us(self, closed_us: Times) -> Times:
+        """Return the first start behind the watermark: no later fragment can make a row late, or end a session."""
+        return closed_us + 1
+
+    def _merge_held(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return self._fragments.merge(self._fragments.number(rows, self._keys), [pl.col(ROWS).sum()]).drop(SESSION)
+
+    def _with_latest(self, combined: pl.DataFrame) -> pl.DataFrame:
+        return combined.with_columns((pl.col(END) - self._window.size_us).alias(LATEST))
+
+    def _with_waited(self, known: pl.DataFrame | None, waited: pl.DataFrame) -> pl.DataFrame:
+        # Tombstones have nothing to merge with.
+        opened = [] if known is None else [known.filter(pl.col(self._places[0]).is_not_null())]
+        frames = [*opened, self._as_open(waited)]
+        merged = self._fragments.merge(self._fragments.number(concatenate(frames), self._keys), [])
+        return merged.select(self._run_columns)
 
     # -- rows ------------------------------------------------------------------------------------------------------
 

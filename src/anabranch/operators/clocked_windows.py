@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.eventtime import drop_limit_us, last_window_ends_us, pane_start, pane_us, window_ends_after_us
+from anabranch.eventtime.windows import last_end_until_us
 from anabranch.model import (
     BEGINNING_OF_TIME,
     EMISSION,
@@ -24,7 +25,7 @@ from anabranch.model import (
     WindowSpec,
 )
 from anabranch.operators.arrivals import Judged, Merged, Taken, carry_original, judge_rows
-from anabranch.operators.clocked_kernel import ClockedKernel
+from anabranch.operators.clocked_lanes import ClockedLanes
 from anabranch.operators.key_clocks import CLOCK, LATEST, PLACE, ROWS, KeyClocks, Times, places_of
 from anabranch.operators.open_windows import OpenWindows
 from anabranch.operators.panes import PANE, START, lay_windows
@@ -37,8 +38,10 @@ WAS = "__was"
 """Boolean: it was there before this batch."""
 
 
-class ClockedWindows(ClockedKernel):
+class ClockedWindows(ClockedLanes):
     """Tumbling and sliding windows in their key's own time; state rows are panes."""
+
+    meets_by_interval = False
 
     def __init__(
         self,
@@ -204,6 +207,26 @@ class ClockedWindows(ClockedKernel):
         end = (pl.col(START) + (length_us or self._window.size_us)).cast(pl.Datetime("us")).alias(WINDOW_END)
         mark = [emission.alias(EMISSION)] if self._window.marks_emissions else []
         return self._partials.finish(windows, [start, end, *mark])
+
+    # -- rows that wait ----------------------------------------------------------------------------------------------
+
+    def _held_until_us(self, closed_us: Times) -> Times:
+        """Return the end of the last window that has closed: earlier panes are in such windows."""
+        return last_end_until_us(self._window, closed_us)
+
+    def _merge_held(self, rows: pl.DataFrame) -> pl.DataFrame:
+        extra = [pl.col(LATEST).max(), pl.col(ROWS).sum()]
+        return self._partials.merge([rows], [PANE], extra, strides={PANE: pane_us(self._window)})
+
+    def _with_latest(self, combined: pl.DataFrame) -> pl.DataFrame:
+        return combined
+
+    def _with_waited(self, known: pl.DataFrame | None, waited: pl.DataFrame) -> pl.DataFrame:
+        # Tombstones have nothing to merge with.
+        opened = [] if known is None else [known.filter(pl.col(self._places[0]).is_not_null())]
+        frames = [*opened, self._as_open(waited)]
+        merged = self._partials.merge(frames, [PANE], strides={PANE: pane_us(self._window)})
+        return merged.select(self._run_columns)
 
     # -- state -----------------------------------------------------------------------------------------------------
 

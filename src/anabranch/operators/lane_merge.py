@@ -11,9 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from anabranch.eventtime import next_window_end_us
-from anabranch.eventtime.windows import last_end_until_us
-from anabranch.model import WINDOW, OperatorTime, SlotState, WindowSpec
+from anabranch.model import WINDOW, OperatorTime, SlotState
 from anabranch.model.exchanges import HoldingKernel, HoldSpec
 from anabranch.operators.compaction import compact
 
@@ -45,7 +43,6 @@ class Sending:
 
 def merge_in_lane(
     kernel: HoldingKernel,
-    window: WindowSpec | None,
     hold: HoldSpec | None,
     state: SlotState,
     arrived: Sequence[pl.DataFrame],
@@ -58,26 +55,26 @@ def merge_in_lane(
     ``state`` holds the rest as runs afterwards. Without ``hold`` everything is due.
     """
     had_some = any(run.live_rows for run in state.runs())
-    closed_until_us = None if window is None else last_end_until_us(window, time.closed_us)
-    held = _take_closed(state, closed_until_us)
+    held = _take_due(kernel, state, time)
+    came = [kernel.hold(frame) for frame in arrived if frame.height]
     tally = LaneTally(tally.rows + rows_read if had_some else rows_read, tally.since_us if had_some else time.now_us)
     if hold is None or time.drains or _is_due(hold, tally, time):
         kept = state.live()
-        current = [*kept, *arrived]
+        current = _unite(kernel, [*kept, *came])
         if kept:
             state.replace(kept[0].clear())
     elif hold.predicate is not None:
-        current = _take_chosen(kernel, hold.predicate, state, arrived, closed_until_us)
+        current = _take_chosen(kernel, hold.predicate, state, came, time)
     else:
-        current = _keep_open(kernel, state, arrived, closed_until_us)
+        current = _keep_open(kernel, state, came, time)
     runs = state.runs()
     if not runs:
         tally = LaneTally()
     return Sending(
-        held=kernel.unite(held) if held else None,
-        current=_unite(kernel, current),
+        held=_release(kernel, held),
+        current=_release(kernel, current),
         tally=tally,
-        next_due_us=_next_due_us(window, state, time),
+        next_due_us=kernel.next_held_due_us(state, time) if runs else None,
         wake_us=tally.since_us + hold.delay_us if runs and hold is not None and hold.delay_us is not None else None,
     )
 
@@ -88,57 +85,67 @@ def _is_due(hold: HoldSpec, tally: LaneTally, time: OperatorTime) -> bool:
     return hold.delay_us is not None and time.now_us - tally.since_us >= hold.delay_us
 
 
-def _take_closed(state: SlotState, closed_until_us: int | None) -> list[pl.DataFrame]:
-    """Take out what is part of a window that has closed by the start of this batch."""
-    if closed_until_us is None:
-        return []
-    rows = state.due(closed_until_us)
-    state.drop_due(closed_until_us)
-    return rows
+def _take_due(kernel: HoldingKernel, state: SlotState, time: OperatorTime) -> pl.DataFrame | None:
+    """Take out what slots must know by the start of this batch."""
+    until_us = kernel.must_go_until_us(time)
+    if until_us is None:
+        return None
+    due = state.due(until_us)
+    if not due:
+        return None
+    if kernel.meets_by_interval:
+        # What meets a row that has to go, goes with it as one row.
+        rows = kernel.unite_held(state.live())
+        chosen = _must_go(kernel, rows, time)
+        state.replace(rows.filter(~chosen))
+    else:
+        rows = kernel.unite_held(due)
+        state.drop_due(until_us)
+        chosen = _must_go(kernel, rows, time)
+        if not chosen.all():
+            state.append(rows.filter(~chosen))
+    return rows.filter(chosen) if chosen.any() else None
 
 
 def _take_chosen(
-    kernel: HoldingKernel,
-    predicate: pl.Expr,
-    state: SlotState,
-    arrived: Sequence[pl.DataFrame],
-    closed_until_us: int | None,
-) -> list[pl.DataFrame]:
-    rows = _unite(kernel, [*state.live(), *arrived])
+    kernel: HoldingKernel, predicate: pl.Expr, state: SlotState, came: list[pl.DataFrame], time: OperatorTime
+) -> pl.DataFrame | None:
+    rows = _unite(kernel, [*state.live(), *came])
     if rows is None:
-        return []
-    chosen = kernel.values(rows).select(predicate).to_series().fill_null(value=False)
-    if closed_until_us is not None:
-        chosen |= rows.get_column(WINDOW) < closed_until_us
+        return None
+    chosen = kernel.values(rows).select(predicate).to_series().fill_null(value=False) | _must_go(kernel, rows, time)
     keep = state.replace if state.runs() else state.append
     keep(rows.filter(~chosen))
-    return [rows.filter(chosen)] if chosen.any() else []
+    return rows.filter(chosen) if chosen.any() else None
 
 
 def _keep_open(
-    kernel: HoldingKernel, state: SlotState, arrived: Sequence[pl.DataFrame], closed_until_us: int | None
-) -> list[pl.DataFrame]:
-    """Keep what arrived, but for rows of which some windows have closed: slots must know which ones."""
-    rows = _unite(kernel, arrived)
+    kernel: HoldingKernel, state: SlotState, came: list[pl.DataFrame], time: OperatorTime
+) -> pl.DataFrame | None:
+    """Keep what came, but for rows that slots must know at once: of some of their windows, it may be late."""
+    rows = _unite(kernel, came)
     if rows is None:
-        return []
-    sent: list[pl.DataFrame] = []
-    if closed_until_us is not None:
-        partly_late = rows.get_column(WINDOW) < closed_until_us
-        if partly_late.any():
-            sent, rows = [rows.filter(partly_late)], rows.filter(~partly_late)
-    state.append(rows)
-    compact(state, kernel.unite)
+        return None
+    chosen = _must_go(kernel, rows, time)
+    sent = rows.filter(chosen) if chosen.any() else None
+    state.append(rows.filter(~chosen) if sent is not None else rows)
+    compact(state, kernel.unite_held)
     return sent
+
+
+def _must_go(kernel: HoldingKernel, rows: pl.DataFrame, time: OperatorTime) -> pl.Series:
+    until_us = kernel.must_go_until_us(time)
+    if until_us is None:
+        return pl.repeat(value=False, n=rows.height, eager=True)
+    below = rows.get_column(WINDOW) < until_us
+    exactly = kernel.must_go(rows, time) if below.any() else None
+    return below if exactly is None else below & exactly
 
 
 def _unite(kernel: HoldingKernel, frames: Sequence[pl.DataFrame]) -> pl.DataFrame | None:
     some = [frame for frame in frames if frame.height]
-    return kernel.unite(some) if some else None
+    return kernel.unite_held(some) if some else None
 
 
-def _next_due_us(window: WindowSpec | None, state: SlotState, time: OperatorTime) -> int | None:
-    starts = [run.min_window for run in state.runs() if run.min_window is not None]
-    if window is None or not starts:
-        return None
-    return next_window_end_us(window, min(starts), max(time.closed_us, time.fire_us))
+def _release(kernel: HoldingKernel, rows: pl.DataFrame | None) -> pl.DataFrame | None:
+    return None if rows is None or rows.is_empty() else kernel.release(rows)

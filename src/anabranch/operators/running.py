@@ -23,6 +23,7 @@ class RunningAggregate:
     """
 
     mergeable = True
+    meets_by_interval = False
 
     def __init__(
         self,
@@ -107,6 +108,34 @@ class RunningAggregate:
         if received and not combined:
             received = [self.combine(concatenate(received))]
         return self.advance([*held, *received], combined=True, state=state, time=time, standing=standing)
+
+    def hold(self, combined: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows as they are."""
+        return combined
+
+    def unite_held(self, held: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return one row a key."""
+        return self.unite(held)
+
+    def release(self, held: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows as they are."""
+        return held
+
+    def must_go_until_us(self, time: OperatorTime) -> None:
+        """Say that no row ever has to be sent: nothing fires."""
+        return
+
+    def must_go(self, held: pl.DataFrame, time: OperatorTime) -> None:
+        """Never asked."""
+        return
+
+    def next_held_due_us(self, state: SlotState, time: OperatorTime) -> None:
+        """Say that nothing is ever due."""
+        return
+
+    def with_held(self, stored: list[pl.DataFrame], runs: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return one row a key: what waits are deltas, unlike the totals of slots."""
+        return self.unite([*stored, *runs])
 
     def by_window(self, rows: pl.DataFrame, after_us: int) -> pl.DataFrame:
         """Return the rows as they are: there are no windows."""

@@ -47,6 +47,7 @@ class SessionAggregate:
 
     mergeable = True
     splittable = False
+    meets_by_interval = True
 
     def __init__(
         self,
@@ -97,8 +98,20 @@ class SessionAggregate:
         standing: Standing | None = None,
     ) -> Fired:
         """Fire the sessions that closed before this batch, take its rows in, fire what they complete."""
+        return self.advance_held([], received, combined, state, time, standing)
+
+    def advance_held(
+        self,
+        held: list[pl.DataFrame],
+        received: list[pl.DataFrame],
+        combined: bool,
+        state: SlotState,
+        time: OperatorTime,
+        standing: Standing | None = None,
+    ) -> Fired:
+        """Do the same with fragments of earlier batches that waited where they were read, as if they had been here."""
         fired: list[pl.DataFrame] = []
-        held: list[pl.DataFrame] = []
+        held = [frame.with_columns(pl.col(END).alias(_CHECK)) for frame in held if frame.height]
         passed_us = time.fired_us
         if time.closed_us > passed_us:
             held = self._settle(state, held, passed_us, time.closed_us, fired)
@@ -128,12 +141,45 @@ class SessionAggregate:
         return self._compacted(runs, passed_us)
 
     def unite(self, stored: list[pl.DataFrame]) -> pl.DataFrame:
-        """Return the rows of all slots: each key is on one."""
-        return sort_as_run(concatenate(stored))
+        """Return one row an open session: each key is on one slot, but readers may hold some of its fragments."""
+        return self._as_run(self._merge_fragments(self._numbered(concatenate(stored))))
 
     def values(self, stored: pl.DataFrame) -> pl.DataFrame:
         """Return the sessions that are open, as they stand."""
         return self._fragments.finish(stored)
+
+    def hold(self, combined: pl.DataFrame) -> pl.DataFrame:
+        """Return fragments with their start as the WINDOW.
+
+        Whether a row is late, and whether a session has ended, can depend only on fragments that start no later than
+        the watermark: all that meet it have a start that is not behind the end of what they meet.
+        """
+        return combined.with_columns(pl.col(START).alias(WINDOW), pl.col(END).alias(_CHECK)).select(self._run_columns)
+
+    def unite_held(self, held: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return one fragment where several meet."""
+        return sort_as_run(self.hold(self._merge_fragments(self._numbered(concatenate(held))).drop(SESSION)))
+
+    def release(self, held: pl.DataFrame) -> pl.DataFrame:
+        """Return fragments as they were combined."""
+        return held.drop(WINDOW, _CHECK)
+
+    def must_go_until_us(self, time: OperatorTime) -> int:
+        """Return the first start behind the watermark."""
+        return time.passed_us + 1
+
+    def must_go(self, held: pl.DataFrame, time: OperatorTime) -> None:
+        """Say that all such fragments have to be sent."""
+        return
+
+    def next_held_due_us(self, state: SlotState, time: OperatorTime) -> int | None:
+        """Return the first end of a fragment that waits."""
+        ends = [frame.get_column(END).min() for frame in state.live() if frame.height]
+        return min((int(end) for end in ends), default=None)  # type: ignore[arg-type]
+
+    def with_held(self, stored: list[pl.DataFrame], runs: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return one row an open session."""
+        return self.unite([*stored, *runs])
 
     def _take(
         self,

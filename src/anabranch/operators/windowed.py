@@ -13,7 +13,9 @@ from anabranch.eventtime import (
     pane_start,
     pane_us,
 )
+from anabranch.eventtime.windows import last_end_until_us
 from anabranch.model import (
+    BEGINNING_OF_TIME,
     END_OF_TIME,
     HASH,
     ORDER,
@@ -48,6 +50,7 @@ class WindowedAggregate:
 
     mergeable = True
     splittable = True
+    meets_by_interval = False
 
     def __init__(
         self,
@@ -167,6 +170,34 @@ class WindowedAggregate:
     def values(self, stored: pl.DataFrame) -> pl.DataFrame:
         """Return the values so far; those of sliding windows are per pane, from which windows are made."""
         return self._finish(self._as_panes([stored])[0], pane_us(self._window))
+
+    def hold(self, combined: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows as they are: their WINDOW is the pane."""
+        return combined
+
+    def unite_held(self, held: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return one row a time slot and key."""
+        return self._compacted(held)
+
+    def release(self, held: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows as they are."""
+        return held
+
+    def must_go_until_us(self, time: OperatorTime) -> int:
+        """Return the end of the last window that fires by the end of a batch: earlier panes are in such windows."""
+        return last_end_until_us(self._window, time.passed_us)
+
+    def must_go(self, held: pl.DataFrame, time: OperatorTime) -> None:
+        """Say that all such rows have to be sent."""
+        return
+
+    def next_held_due_us(self, state: SlotState, time: OperatorTime) -> int | None:
+        """Return the end of the first window that waits for rows which wait."""
+        return self._next_due_us(state, time)
+
+    def with_held(self, stored: list[pl.DataFrame], runs: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return one row a pane and key."""
+        return self.unite([*stored, self.stored(runs, BEGINNING_OF_TIME)])
 
     def by_window(self, rows: pl.DataFrame, after_us: int) -> pl.DataFrame:
         """Return partial rows of panes as partial rows of all their windows that end after the given time."""

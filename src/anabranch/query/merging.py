@@ -110,9 +110,10 @@ def fit_exchange(name: str, spec: OperatorSpec, exchange: ExchangeSpec) -> Opera
         msg = f'{name}: exchange="{exchange.choice}" merges rows of a key before they meet, and {_why_not(spec)}'
         raise FlowError(msg)
     if exchange.hold is not None or exchange.choice == "global":
-        reason = _why_not_held(spec)
+        to_store = exchange.choice == "global"
+        reason = _why_not_stored(spec) if to_store else why_not_held(spec)
         if reason is not None:
-            what = "Global Merge" if exchange.choice == "global" else "a merge that holds rows back"
+            what = "Global Merge" if to_store else "a merge that holds rows back"
             msg = f"{name}: {what} cannot be had here: {reason}; leave it out"
             raise FlowError(msg)
     return spec
@@ -148,7 +149,7 @@ def bind_sink(sink: Sink, node: Node) -> Sink:
         )
         raise FlowError(msg)
     spec = operation.spec
-    reason = _why_not_held(spec)
+    reason = _why_not_stored(spec)
     if reason is not None:
         msg = f"{node.label}: Global Merge cannot be had here: {reason}; write to another sink"
         raise FlowError(msg)
@@ -192,8 +193,16 @@ def _decide(nodes: Mapping[int, Node], node: Node) -> ExchangeDecision:
     if choice == "local":
         return ExchangeDecision("local", "asked for: one row a key and window leaves each reader")
     if make_kernel(operation.spec).mergeable:
-        return ExchangeDecision("local", "its results merge: one row a key and window leaves each reader")
+        return ExchangeDecision("local", _describe_weighing(operation.routing.exchange.hold))
     return ExchangeDecision("routed", _why_not(operation.spec))
+
+
+def _describe_weighing(hold: HoldSpec | None) -> str:
+    ways = "as they are" if hold is None else "as they are or are not held back"
+    return (
+        "auto: its results merge, so one row a key and window leaves each reader; from batch to batch, rows left, "
+        f"bytes and processor time are weighed, and rows go {ways} where that costs less"
+    )
 
 
 def _check_global(nodes: Mapping[int, Node], node: Node, children: list[Node], to_stores: list[bool]) -> None:
@@ -245,7 +254,16 @@ def _why_not(spec: OperatorSpec) -> str:
     return "this operator must see each row by itself"
 
 
-def _why_not_held(spec: OperatorSpec) -> str | None:
+def _why_not_stored(spec: OperatorSpec) -> str | None:
+    """Say why partial results of an operator cannot meet in a store; None if they can."""
+    if isinstance(spec, AggregateSpec) and spec.window is not None and spec.window.kind == "session":
+        return "whether a session is over can only be told where all rows of its key are"
+    if isinstance(spec, AggregateSpec) and spec.follows_own_time:
+        return f"the time of each {spec.clock.per} is told by its rows, and no reader has all of them"
+    return why_not_held(spec)
+
+
+def why_not_held(spec: OperatorSpec) -> str | None:
     """Say why merged rows of an operator cannot wait where they were read; None if they can."""
     if not isinstance(spec, AggregateSpec):
         return "only agg() has results that can be made of partial ones at any later time"
@@ -253,10 +271,18 @@ def _why_not_held(spec: OperatorSpec) -> str | None:
         return _why_not(spec)
     if spec.ttl_us is not None:
         return "a time-to-live counts from a key's last row, which must be known at once"
-    if spec.window is not None and spec.window.kind == "session":
-        return "whether a session is over can only be told where all rows of its key are"
-    if spec.keeps_state_by_key:
-        if spec.follows_own_time:
-            return f"the time of each {spec.clock.per} is told by its rows, so they must not wait"
-        return "windows that emit early or again need every row at once"
-    return None
+    if not spec.keeps_state_by_key:
+        return None
+    window = spec.window
+    if window is not None and (window.late != "drop" or window.early_us is not None):
+        return "windows that emit early or again, or hand late rows out, need every row at once"
+    return _WHY_NOT_BY_CLOCK.get(spec.clock.per)
+
+
+_WHY_NOT_BY_CLOCK: Mapping[str, str] = {
+    "key": (
+        "a key's own time is told by its rows, wherever they are read: one that waits with a reader would let rows of "
+        'the same key that others read be in time, or windows end late; watermarks per="group" can be had'
+    ),
+    "slot": "the time of a slot is told by the rows that it has got, so that one that waits would make it another",
+}

@@ -145,7 +145,7 @@ class StayingPipeline(Pipeline):
         if head not in self._sightings:
             super()._send(head, frame, combined, held)
             return
-        self._merged[head][1] += frame.height
+        self._meter.count(head, sent_rows=frame.height)
         if self._partitioner is not None and self._partitioner.finds(_keys(self._plan, head)):
             self._check_places(self._partitioner, head, frame)
         self._sightings[head].see(frame)

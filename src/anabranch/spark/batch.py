@@ -30,6 +30,8 @@ from anabranch.spark.clocks import (
     operator_times,
     store_clocks,
 )
+from anabranch.spark.exchange_meter import TaskCosts
+from anabranch.spark.exchange_watch import EXCHANGES, ExchangeWatch, describe_switches
 from anabranch.spark.faults import reach
 from anabranch.spark.flow_routes import (
     Change,
@@ -50,8 +52,7 @@ from anabranch.spark.flow_times import (
     store_followed,
     store_time,
 )
-from anabranch.spark.lanes import deal_lanes, load_lanes, store_lanes
-from anabranch.spark.merge_watch import MergeWatch
+from anabranch.spark.lanes import deal_lanes, holding_level, load_lanes, store_lanes
 from anabranch.spark.publishing import Publisher
 from anabranch.spark.rehoming import rehome_state
 from anabranch.spark.reports import BatchReport, merge_ledgers
@@ -105,7 +106,8 @@ class BatchRunner:
         self._passed_over = PassedOver(checkpoint.store.url)
         self._listening_since_us = int(time.time() * 1e6)
         self._retention = Retention(checkpoint)
-        self._merging = MergeWatch(program)
+        self._exchanges = ExchangeWatch(program, checkpoint.latest())
+        self._costs = TaskCosts.heard_by(spark.sparkContext)
         self._ahead = AheadLevel(program)
         self._fires_at_once = fires_at_once(program.plan)
         self._jobs = BatchJobs(spark, program, settings.anchors, self._ahead)
@@ -185,13 +187,14 @@ class BatchRunner:
         }
         progress = describe_batch(self._plan, standing, report, total, phases, drained=given.drain)
         moved = sum(operator.handed_bytes for operator in report.operators.values())
-        return standing, replace(progress, moved_bytes=moved, **self._describe_changes(changes))
+        return standing, replace(progress, moved_bytes=moved, **self._describe_changes(changes, report))
 
-    def _describe_changes(self, changes: Mapping[int, Change]) -> dict[str, Any]:
+    def _describe_changes(self, changes: Mapping[int, Change], report: BatchReport) -> dict[str, Any]:
         """Return what the progress of a batch says of the changes at its end, and of how strategies do."""
         named = {name_of(self._plan, head): change for head, change in changes.items()}
+        routes = tuple(f"{name}: {change}" for name, change in named.items())
         return {
-            "changes": tuple(f"{name}: {change}" for name, change in named.items()),
+            "changes": routes + describe_switches(report.figures),
             "plan_costs": {name: change.costs.to_json() for name, change in named.items() if change.costs is not None},
             **(
                 {"strategies": self._steering.strategies(), "scores": self._steering.scores()}
@@ -249,7 +252,9 @@ class BatchRunner:
         known = {level.operator: level for level in before.levels} if before is not None else {}
         states = {node.id: known.get(name_of(self._plan, node.id)) for node in self._plan.stateful}
         slots = count_slots(self._plan, routes)
-        held = deal_lanes(load_lanes(self._plan, before), max(1, len(given.packs)))
+        readers = slots[0] if self._ahead.active else max(1, len(given.packs))
+        tasks = (readers, *slots)
+        held = deal_lanes(load_lanes(self._plan, before), lambda head: tasks[holding_level(self._plan, head)])
         for attempt in range(self._settings.job_attempts):
             spec = BatchSpec(
                 batch=given.batch,
@@ -264,7 +269,8 @@ class BatchRunner:
                 watches=self._steering.watches(routes),
                 next_routes={head: change.routes for head, change in changes.items() if change.protocol == "state"},
                 held=held,
-                plain=self._merging.plain,
+                chosen=self._exchanges.chosen,
+                costs=self._costs,
                 now_us=rising.now_us,
                 rising=rising if self._fires_at_once else None,
             )
@@ -290,8 +296,7 @@ class BatchRunner:
             slots_of = {node.id: slots[self._plan.level_of(node.id) - 1] for node in self._plan.stateful}
             ledgers = (bytes(row["block"]) for row in rows if row["head"] == LEDGER)
             report = merge_ledgers(ledgers, slots_of, held)
-            self._merging.observe(report.merged)
-            return report
+            return replace(report, figures=self._exchanges.observe(report.exchanges, self._costs.take()))
         raise AssertionError
 
     def _explain(self, failure: TaskFailure, batch: int) -> AnabranchError:
@@ -345,6 +350,7 @@ class BatchRunner:
                 "now_us": now_us,
                 "wake_us": next_wake_us(self._plan, clocks, report, silent_us, self._listening_since_us),
                 PROMISES: partitions,
+                EXCHANGES: self._exchanges.store(),
                 FOLLOWED: store_followed(self._plan),
             },
         )

@@ -41,6 +41,7 @@ def describe_batch(
         state_bytes=manifest.state_bytes,
         exchanged_bytes=report.exchanged_bytes if report is not None else 0,
         sampled_rows=sum(seen.get("sampled", 0) for operator in operators for seen in operator.sightings),
+        exchanges=tuple(report.figures.values()) if report is not None else (),
         phase_seconds=dict(phases),
         problems=manifest.problems,
         replayed=report is None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, cast
@@ -14,7 +15,7 @@ from anabranch.connectors.lookups.cache import FOUND
 from anabranch.eventtime.bad_times import find_bad_times
 from anabranch.model import HASH, ORDER, TIME, WINDOW
 from anabranch.model.columns import PARTITION
-from anabranch.model.exchanges import HoldingKernel
+from anabranch.model.exchanges import StoreKernel
 from anabranch.model.times import NO_LIMITS
 from anabranch.operators.lane_merge import Sending
 from anabranch.query.lookups import Lookup
@@ -24,8 +25,9 @@ from anabranch.routing.routes import Routes
 from anabranch.spark.blocks import Block, cut, encode, held_of, ledger, meeting_of, times_of, write_json
 from anabranch.spark.content_order import order_by_content
 from anabranch.spark.dead_letters import bury_rows, bury_texts
+from anabranch.spark.exchange_meter import ExchangeMeter
 from anabranch.spark.failing_steps import failing_step
-from anabranch.spark.lanes import ReadLane
+from anabranch.spark.lanes import Lane
 from anabranch.spark.phases import divide_by_phase, keys_of, window_of
 from anabranch.spark.rising_times import last_level_told
 from anabranch.spark.slot_lateness import SlotTimes, count_slot_late
@@ -66,12 +68,13 @@ class Pipeline:
         self._slot_times = SlotTimes()
         self._partition = ""
         self._new_times = {node.id: columns_with_new_times(node) for node in program.plan.nodes.values()}
-        self.exchanged: dict[int, int] = defaultdict(int)
+        self._exchanged_bytes = 0
         self._sent = {head: np.zeros(phases.slots, np.int64) for head, phases in spec.routes.items()}
         """Rows that each slot got from this task so far, for routes that share out a key's rows."""
-        self._lane = ReadLane(program, spec, origin) if level == 0 else None
-        self._merged: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-        """Rows before and after the local merge."""
+        # Tasks in which parts of keys meet have numbers behind those of slots; they send everything at once.
+        holds = level == 0 or origin < spec.slots[level - 1]
+        self._lane = Lane(program, spec, level, origin) if holds else None
+        self._meter = ExchangeMeter(spec.batch)
         self._bad_files: dict[str, str] = {}
 
     def read_from(self, partition: str) -> None:
@@ -136,11 +139,13 @@ class Pipeline:
             **self._times.to_json(),
             "slot_latest": self._slot_times.to_json(),
             "staged": {str(sink): entry for sink, entry in staged.items()},
-            "exchanged_bytes": sum(self.exchanged.values()),
-            "merged": {str(head): counts for head, counts in sorted(self._merged.items())},
+            "exchanged_bytes": self._exchanged_bytes,
+            "exchanges": self._meter.to_json(),
         }
         if self._bad_files:
             content["bad_files"] = self._bad_files
+        if self._spec.costs is not None:
+            self._spec.costs.tell(dict(self._meter.costs))
         yield ledger(self._ledger_slot(), self._sequence(), content)
 
     def send_to_meet(self, head: int, shared: pl.DataFrame) -> None:
@@ -216,15 +221,15 @@ class Pipeline:
         if frame.height == 0:
             return
         frame = frame.with_columns(self._engine_columns(node, frame, ordinal))
-        kernel, time = self._program.kernels[node.id], self._spec.times[node.id]
-        with failing_step(node.label, frame, lambda part: kernel.prepare(part, time)):
-            prepared = kernel.prepare(frame, time)
+        kernel, now = self._program.kernels[node.id], self._spec.times[node.id]
+        with failing_step(node.label, frame, lambda part: kernel.prepare(part, now)):
+            prepared = kernel.prepare(frame, now)
         self.counters["late_rows"] += prepared.late_rows
         if window_of(node.operation.spec) is not None and node.id in self._spec.routes:
             routes = self._spec.routes[node.id].routes
             self._slot_times.see(node.id, frame, keys, routes)
             if prepared.late_rows:
-                self.counters["slot_late_rows"] += count_slot_late(kernel, frame, keys, routes, time)
+                self.counters["slot_late_rows"] += count_slot_late(kernel, frame, keys, routes, now)
         if prepared.late is not None:
             self.push_late(node.id, prepared.late, ordinal)
         if prepared.frame.height == 0:
@@ -235,14 +240,14 @@ class Pipeline:
             self._send_waiting(node.id)
 
     def _engine_columns(self, node: Node, frame: pl.DataFrame, ordinal: int) -> list[pl.Series]:
-        time = self._plan.nodes[node.inputs[0]].time
+        followed = self._plan.nodes[node.inputs[0]].time
         columns = []
-        if time is not None:
-            expression = pl.col(time.column)
-            if isinstance(frame.schema[time.column], pl.Datetime) and frame.schema[time.column].time_zone:  # type: ignore[attr-defined]
+        if followed is not None:
+            expression = pl.col(followed.column)
+            if isinstance(frame.schema[followed.column], pl.Datetime) and frame.schema[followed.column].time_zone:  # type: ignore[attr-defined]
                 expression = expression.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
             expression = expression.cast(pl.Datetime("us"))
-            if time.from_windows:
+            if followed.from_windows:
                 # A result belongs to the last instant of its window: it is late only where the window would be.
                 expression = expression - pl.duration(microseconds=1)
             columns.append(frame.select(expression.alias(TIME)).to_series())
@@ -261,24 +266,34 @@ class Pipeline:
         frame = pl.concat(frames) if len(frames) > 1 else frames[0]
         operation = self._plan.nodes[head].operation
         assert isinstance(operation, Stateful)
-        read_rows = frame.height
+        came = frame
         waits = self._lane is not None and self._lane.keeps(head)
-        combined = waits or (self._program.merges(head) and head not in self._spec.plain)
+        combined = waits or self._spec.way_of(head, self._program) != "plain"
+        began = time.process_time()
         if combined:
             with failing_step(self._plan.nodes[head].label):
-                frame = self._program.kernels[head].combine(frame)
-        frame = frame.with_columns(hash_keys(frame, operation.spec.keys).alias(HASH))
-        self._merged[head][0] += read_rows
+                frame = self._program.kernels[head].combine(came)
+        merge_seconds = time.process_time() - began
+        with self._meter.sending(head):
+            frame = frame.with_columns(hash_keys(frame, operation.spec.keys).alias(HASH))
+        self._meter.count(head, rows=came.height)
+        if self._program.weighs(head):
+            if combined:
+                self._meter.compare(head, came, frame, operation.spec.keys, merge_seconds)
+            else:
+                self._meter.try_merge(head, frame, self._program.kernels[head], operation.spec.keys)
         if waits:
             assert self._lane is not None
-            self._lane.take(head, frame, read_rows)
+            self._lane.take(head, frame, came.height)
         else:
             self._send(head, frame, combined)
 
-    def _settle_lane(self, lane: ReadLane) -> None:
+    def _settle_lane(self, lane: Lane) -> None:
         """Send what is due of the rows that were held back or may be."""
         for head in lane.heads:
-            sending = lane.settle(head)
+            with self._meter.holding(head):
+                sending = lane.settle(head)
+            self._meter.count(head, held_rows=lane.more_rows(head))
             if self._plan.is_global(head):
                 self._merge_globally(head, sending, lane)
                 continue
@@ -287,34 +302,36 @@ class Pipeline:
             if sending.current is not None:
                 self._send(head, sending.current, combined=True)
 
-    def _merge_globally(self, head: int, sending: Sending, lane: ReadLane) -> None:
+    def _merge_globally(self, head: int, sending: Sending, lane: Lane) -> None:
         """Stage partial results for the store in which those of all tasks meet."""
-        kernel = cast("HoldingKernel", self._program.kernels[head])
-        time = self._spec.times[head]
-        parts = [(sending.held, time.fired_us), (sending.current, time.closed_us)]
+        kernel = cast("StoreKernel", self._program.kernels[head])
+        now = self._spec.times[head]
+        parts = [(sending.held, now.fired_us), (sending.current, now.closed_us)]
         due = [kernel.by_window(rows, after_us) for rows, after_us in parts if rows is not None]
         rows = kernel.unite(due) if due else pl.DataFrame()
         if not rows.height:
             return
-        self._merged[head][1] += rows.height
+        self._meter.count(head, sent_rows=rows.height)
         for child in self._plan.children[head]:
             output = self._plan.nodes[child].operation
             assert isinstance(output, Output)
             self.counters["rows_out"] += rows.height
             self._results[output.index].append(rows)
         window = window_of(self._plan.nodes[head].operation.spec)  # type: ignore[union-attr]
-        if time.drains and window is not None:
+        if now.drains and window is not None:
             lane.say_last_end(head, int(rows.get_column(WINDOW).max()) + window.size_us)  # type: ignore[arg-type]
 
     def _send(self, head: int, frame: pl.DataFrame, combined: bool, held: bool = False) -> None:
         operation = self._plan.nodes[head].operation
         assert isinstance(operation, Stateful)
-        self._merged[head][1] += frame.height
         phases = self._spec.routes[head]
-        for routes, rows in divide_by_phase(frame, phases, window_of(operation.spec)):
-            slots = self._slots_of(head, routes, rows, operation.spec.keys)
-            for slot, part in cut(rows, slots, phases.slots):
-                self._emit(slot, held_of(head) if held else head, combined, encode(part))
+        before = self._exchanged_bytes
+        with self._meter.sending(head):
+            for routes, rows in divide_by_phase(frame, phases, window_of(operation.spec)):
+                slots = self._slots_of(head, routes, rows, operation.spec.keys)
+                for slot, part in cut(rows, slots, phases.slots):
+                    self._emit(slot, held_of(head) if held else head, combined, encode(part))
+        self._meter.count(head, sent_rows=frame.height, sent_bytes=self._exchanged_bytes - before)
 
     def _slots_of(self, head: int, routes: Routes, rows: pl.DataFrame, keys: tuple[str, ...]) -> npt.NDArray[np.int32]:
         sent = self._sent[head]
@@ -344,7 +361,7 @@ class Pipeline:
         self._emit(turn % slots, node.id, False, encode(frame.with_columns(origin)))
 
     def _emit(self, slot: int, head: int, combined: bool, payload: bytes) -> None:
-        self.exchanged[head] += len(payload)
+        self._exchanged_bytes += len(payload)
         self._blocks.append(Block(slot, head, self._sequence(), combined, payload))
 
     def _sequence(self) -> int:

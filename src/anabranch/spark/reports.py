@@ -10,6 +10,7 @@ from typing import Any
 
 from anabranch.eventtime.medians import TimeTally
 from anabranch.model import BEGINNING_OF_TIME, PartedClocks, RunRef, StagedFile
+from anabranch.model.exchanges import ExchangeFigures, ExchangeTally
 from anabranch.spark.lanes import HeldLanes, LaneReport, merge_lane_reports
 from anabranch.spark.time_sightings import merge_sightings
 
@@ -66,8 +67,10 @@ class BatchReport:
     """Watermark node → how event times were spread, where the median counts."""
     lanes: Mapping[int, LaneReport] = field(default_factory=dict)
     """Stateful node → what readers hold back of it."""
-    merged: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """Stateful node → rows before and after the local merge."""
+    exchanges: Mapping[int, ExchangeTally] = field(default_factory=dict)
+    """Stateful node → what its exchange did."""
+    figures: Mapping[int, ExchangeFigures] = field(default_factory=dict)
+    """Stateful node → the same as people are shown it, with what was chosen for the next batch."""
     sighted: Mapping[int, Mapping[int, Mapping[str, Any]]] = field(default_factory=dict)
     """Stateful node → slot → what the task of that partition saw of its keys, where partitions are slots."""
     bad_files: Mapping[str, str] = field(default_factory=dict)
@@ -104,8 +107,9 @@ def merge_ledgers(
     by_operator: dict[int, dict[int, Mapping[str, Any]]] = {node: {} for node in slots_of}
     slot_latest: dict[int, list[list[int]]] = defaultdict(list)
     met: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+    told: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     seconds: dict[int, float] = {}
-    merged: dict[int, tuple[int, int]] = {}
+    exchanges: dict[int, ExchangeTally] = defaultdict(ExchangeTally)
     sighted: dict[int, dict[int, Mapping[str, Any]]] = defaultdict(dict)
     exchanged = 0
     contents = [json.loads(payload) for payload in payloads]
@@ -119,13 +123,14 @@ def merge_ledgers(
         for sink, entry in content["staged"].items():
             staged[int(sink)].append(StagedFile.from_json(entry))
         exchanged += content["exchanged_bytes"]
-        for node, (before, after) in content.get("merged", {}).items():
-            known_before, known_after = merged.get(int(node), (0, 0))
-            merged[int(node)] = (known_before + before, known_after + after)
+        for node, counts in content.get("exchanges", {}).items():
+            exchanges[int(node)] += ExchangeTally(*counts)
         for node, keys in content.get("sighted", {}).items():
             sighted[int(node)][content["partition"]] = keys
         for node, entry in content.get("operators", {}).items():
             by_operator[int(node)][content["slot"]] = entry
+        for node, latest in content.get("group_latest", {}).items():
+            told[int(node)].append({"group_latest": latest})
         for node, entry in content.get("met", {}).items():
             met[int(node)].append(entry)
         if "seconds" in content:
@@ -138,7 +143,7 @@ def merge_ledgers(
             for sink, files in sorted(staged.items())
         },
         operators={
-            node: _operator(node, slots_of[node], slots, slot_latest[node], met[node])
+            node: _operator(node, slots_of[node], slots, slot_latest[node], met[node], told[node])
             for node, slots in by_operator.items()
         },
         exchanged_bytes=exchanged,
@@ -153,7 +158,7 @@ def merge_ledgers(
         partitions_us=seen.partitions_us,
         tallies=seen.tallies,
         lanes=lanes,
-        merged=merged,
+        exchanges=dict(exchanges),
         sighted=dict(sighted),
         bad_files={path: reason for content in contents for path, reason in content.get("bad_files", {}).items()},
     )
@@ -165,7 +170,9 @@ def _operator(
     slots: Mapping[int, Mapping[str, Any]],
     sent: Sequence[Sequence[int]],
     met: Sequence[Mapping[str, Any]],
+    told: Sequence[Mapping[str, Any]],
 ) -> OperatorReport:
+    """Return what an operator did; ``told`` is what tasks before it said of rows that may wait with them."""
     missing = [slot for slot in range(count) if slot not in slots]
     if missing:
         msg = f"operator {node}: slots {missing} did not report; the batch is not committed"
@@ -180,7 +187,7 @@ def _operator(
         next_due_us=min((entry["next_due"] for entry in everywhere if entry["next_due"] is not None), default=None),
         last_end_us=max((entry["last_end"] for entry in everywhere if entry["last_end"] is not None), default=None),
         slot_latest_us=_latest_by_slot([slot["latest"] for slot in ordered], sent),
-        group_latest_us=_latest_by_group(slot["group_latest"] for slot in ordered),
+        group_latest_us=_latest_by_group(entry["group_latest"] for entry in (*ordered, *told)),
         forgotten_us=_latest_by_group(slot["forgotten"] for slot in ordered),
         wake_us=min((entry["wake"] for entry in everywhere if entry["wake"] is not None), default=None),
         fire_us=frozenset(entry["fire"] for entry in everywhere if "fire" in entry),

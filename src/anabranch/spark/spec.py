@@ -15,13 +15,14 @@ from anabranch.connectors.lookups import TableCache
 from anabranch.errors import FlowError
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import Kernel, OperatorTime, RunRef, Sink
-from anabranch.model.exchanges import HeldLane
+from anabranch.model.exchanges import ExchangeWay, HeldLane
 from anabranch.operators.kernels import make_kernel
 from anabranch.query.lookups import Lookup
 from anabranch.query.nodes import Readable, Stateful
 from anabranch.query.plan import Plan
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
+from anabranch.spark.exchange_meter import TaskCosts
 from anabranch.spark.watching import Watch
 from anabranch.state.hot_copies import HotCopies, open_hot_copies
 from anabranch.state.store import Store, open_store
@@ -71,6 +72,24 @@ class FlowProgram:
         if self.plan.exchanges[head].kind == "global":
             return True
         return self.local_merge and self.kernels[head].mergeable and self.plan.exchanges[head].kind != "routed"
+
+    def weighs(self, head: int) -> bool:
+        """Say whether it is weighed, from batch to batch, how rows of an operator leave their task."""
+        operation = self.plan.nodes[head].operation
+        assert isinstance(operation, Stateful)
+        decided = self.plan.exchanges[head].kind
+        return operation.routing.exchange.choice == "auto" and decided == "local" and self.merges(head)
+
+    def ways(self, head: int) -> tuple[ExchangeWay, ...]:
+        """Return how rows of an operator may leave their task, the one that it begins with last."""
+        operation = self.plan.nodes[head].operation
+        assert isinstance(operation, Stateful)
+        if not self.merges(head):
+            return ("plain",)
+        merged: ExchangeWay = "merged" if operation.routing.exchange.hold is None else "held"
+        if not self.weighs(head):
+            return (merged,)
+        return ("plain", "merged") if merged == "merged" else ("plain", "merged", "held")
 
     def hot_copies(self, epoch: int) -> HotCopies | None:
         """Return this host's copies of runs; a store on a local disk needs none, its files are mapped."""
@@ -132,12 +151,18 @@ class BatchSpec:
     """Stateful node → what its slots look at."""
     held: Mapping[int, Mapping[int, HeldLane]] = field(default_factory=dict)
     """Stateful node → read task → what it takes over of what was held back after the last batch."""
-    plain: frozenset[int] = frozenset()
-    """Stateful nodes whose rows are not worth merging before this batch's exchange."""
+    chosen: Mapping[int, ExchangeWay] = field(default_factory=dict)
+    """Stateful node → how its rows leave their tasks in this batch, where that is weighed."""
+    costs: TaskCosts | None = None
+    """What hears of the time that exchanges take; None: nobody does."""
     now_us: int | None = None
     """The wall clock at the start of the batch; None if it is not known."""
     rising: RisingTime | None = None
     """Set where windows fire in the batch that brings their watermark; None: in the next one."""
+
+    def way_of(self, head: int, program: FlowProgram) -> ExchangeWay:
+        """Return how rows of a stateful node leave their tasks."""
+        return self.chosen.get(head) or program.ways(head)[-1]
 
     def meets(self, heads: tuple[int, ...]) -> bool:
         """Say whether slots of a level share keys, so that what they fire must meet."""

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from anabranch.errors import CheckpointError, FlowError
 from anabranch.model import (
-    BEGINNING_OF_TIME,
     EMISSION,
     HASH,
     WINDOW,
@@ -20,6 +19,7 @@ from anabranch.model import (
     ProcessSpec,
     RunRef,
 )
+from anabranch.model.exchanges import HoldingKernel
 from anabranch.operators.processors import FrameProcessor, Processor
 from anabranch.query.nodes import Node, Stateful
 from anabranch.routing import hash_keys
@@ -54,14 +54,11 @@ def read_state(
         kernel.stored([drop_copies(files.read(ref), phases, window, slot) for ref in refs], passed_us)
         for slot, refs in list_holders(level)
     ]
-    # What readers hold back was accepted as the rest was; windows that are over have nothing there.
-    held += [
-        kernel.stored([files.read(ref) for ref in lane.runs], BEGINNING_OF_TIME)
-        for lane in manifest.lanes.get(_name(node), ())
-    ]
-    if not held:
+    # What tasks before it hold back was accepted as the rest was; windows that are over have nothing there.
+    waiting = [files.read(ref) for lane in manifest.lanes.get(_name(node), ()) for ref in lane.runs]
+    if not held and not waiting:
         return empty_state(program, operator, raw=raw)
-    stored = kernel.unite(held)
+    stored = cast("HoldingKernel", kernel).with_held(held, waiting) if waiting else kernel.unite(held)
     clocks = load_clocks(program.plan, manifest)[node.id].parted
     if clocks is not None and isinstance(kernel, MeetsInTime):
         stored = kernel.settle(stored, clocks)

@@ -102,6 +102,7 @@ class BalancingSteering:
             for head, operator in self._operators.items():
                 operator.phases = following[operator.name]
                 operator.coming = None
+                operator.exchange = report.figures.get(head)
                 self._follow_time(operator, manifest)
                 loads = self._loads(operator, manifest, report.operators[head], routes[head])
                 if loads is None:

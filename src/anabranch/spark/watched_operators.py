@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import polars as pl
@@ -11,6 +11,7 @@ from anabranch.control.balancer import Balancer, OperatorLoads, Proposal
 from anabranch.control.choosing import Standing
 from anabranch.control.wishes import list_settings
 from anabranch.model import HASH, WindowSpec
+from anabranch.model.exchanges import ExchangeFigures
 from anabranch.model.frame_texts import key_as_text
 from anabranch.model.loads import StateSizes
 from anabranch.routing.phases import PhasedRoutes
@@ -41,6 +42,8 @@ class WatchedOperator:
     labels: dict[int, str] = field(default_factory=dict)
     event_us_a_batch: float | None = None
     phases: PhasedRoutes | None = None
+    exchange: ExchangeFigures | None = None
+    """What its exchange did in the last batch."""
     coming: Routes | None = None
     """The routes of the next batch, while the one at whose end they change is running."""
 
@@ -81,6 +84,8 @@ def describe_operator(operator: WatchedOperator) -> dict[str, Any]:
         }
     if balancer.last_costs is not None:
         described["costs"] = balancer.last_costs.to_json()
+    if operator.exchange is not None:
+        described["exchange"] = asdict(operator.exchange)
     if balancer.scores is not None:
         described["choice"] = balancer.choice.strategy
         described["scores"] = {

@@ -7,6 +7,7 @@ from typing import Any
 
 from anabranch.metrics import RunHistory
 from anabranch.model import BatchProgress
+from anabranch.model.exchanges import ExchangeFigures
 
 ORDINARY = BatchProgress(
     batch=0,
@@ -22,6 +23,20 @@ ORDINARY = BatchProgress(
     state_bytes=1_234_567,
     exchanged_bytes=456_789,
     phase_seconds={"job": 0.4, "commit": 0.06, "publish": 0.04},
+)
+
+EXCHANGE = ExchangeFigures(
+    operator="agg",
+    way="merged",
+    next_way="plain",
+    reason="95.0% of the rows are left after the merge",
+    rows=100_000,
+    sent_rows=95_000,
+    sent_bytes=456_789,
+    left_share=0.95,
+    merge_seconds=0.02,
+    send_seconds=0.01,
+    costs={"plain": 0.25, "merged": 0.36},
 )
 
 

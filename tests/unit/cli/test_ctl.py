@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,6 +22,7 @@ from anabranch.control.command_texts import find_problem
 from anabranch.control.commands import Action, Command, CommandChannel, Reply
 from anabranch.state import Owner, open_store, take_epoch
 from servers.redis import RedisServer
+from unit.cli.builders import EXCHANGE
 from unit.cli.flows import write_flow
 
 SHOWN: dict[str, Any] = {
@@ -47,6 +49,7 @@ SHOWN: dict[str, Any] = {
                 "pkg": {"balance": 0.97, "max_over_mean": 1.02, "extra_time": 0.02, "allowed": False},
                 "plan": {"balance": 0.9, "max_over_mean": 1.1, "extra_time": 0.1, "allowed": True, "lead_rows": 1234.0},
             },
+            "exchange": asdict(EXCHANGE),
             "settings": {"tolerance": 0.05, "protocol": "auto"},
             "last_decision": "slot 1 is 92 % above its share",
             "pending": "mnrt moves 3 parts of keys",
@@ -179,6 +182,15 @@ def test_show_draws_slots_hot_keys_and_scores(flow: PlayedFlow, state: Path) -> 
     assert "last decision slot 1 is 92 % above its share" in plain(outcome.stdout)
     assert "next mnrt moves 3 parts of keys" in plain(outcome.stdout)
     assert "totals · strategy auto" in outcome.stdout
+
+
+def test_show_says_how_rows_come_to_slots_what_each_way_costs_and_what_is_next(flow: PlayedFlow, state: Path) -> None:
+    shown = plain(invoke(state, "show").stdout)
+    assert (
+        "exchange merged first, 95 % of 100,000 rows sent, 456.8 kB processor time: merge 20 ms · send 10 ms" in shown
+    )
+    assert "plain next: 95.0% of the rows are left after the merge" in shown
+    assert "s a million rows plain 0.250 merged 0.360" in shown
 
 
 def test_show_as_json_is_what_the_flow_says(flow: PlayedFlow, state: Path) -> None:

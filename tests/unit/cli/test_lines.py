@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from anabranch.cli.lines import describe_batch, describe_run
 from anabranch.metrics import RunHistory
-from unit.cli.builders import batch, history_of
+from unit.cli.builders import EXCHANGE, batch, history_of
 
 
 def pairs_of(line: str) -> dict[str, str]:
@@ -38,6 +40,13 @@ def test_what_does_not_apply_is_left_out() -> None:
     pairs = pairs_of(describe_batch(batch(watermark_us=None, slot_rows=(), replayed=True, drained=True), 0.0))
     assert not {"watermark", "lag_seconds", "slots", "max_over_mean"} & set(pairs)
     assert (pairs["replayed"], pairs["drained"]) == ("yes", "yes")
+
+
+def test_how_rows_came_to_their_slots_is_told_operator_by_operator() -> None:
+    second = replace(EXCHANGE, operator="again", way="plain")
+    pairs = pairs_of(describe_batch(batch(exchanges=(EXCHANGE, second)), 0.0))
+    assert pairs["exchange"] == "agg:merged,again:plain"
+    assert pairs["exchanged_bytes"] == "456789"
 
 
 def test_the_closing_line_adds_the_batches_up() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -8,7 +9,7 @@ from rich.console import Console
 from anabranch.cli.screen import ProgressPanel
 from anabranch.metrics import RunHistory
 from anabranch.model.waits import Wait
-from unit.cli.builders import batch, history_of
+from unit.cli.builders import EXCHANGE, batch, history_of
 
 
 def draw(history: RunHistory, width: int = 100, waits: tuple[Wait, ...] = (), now: float = 10.0) -> str:
@@ -43,6 +44,16 @@ def test_every_slot_has_a_bar_and_the_fullest_the_longest() -> None:
     bars = [line.count("█") for line in lines if "█" in line and " ms" in line and "rows/s" not in line]
     assert bars == [27, 55]
     assert any("max/mean 1.33" in line for line in lines)
+
+
+def test_the_panel_shows_how_rows_come_to_their_slots() -> None:
+    drawing = draw(history_of(batch(exchanges=(EXCHANGE,))))
+    assert "merged first, 95 % of 100,000 rows sent, 456.8 kB" in line_of(drawing, "exchange")
+    held = replace(EXCHANGE, operator="again", way="held", sent_rows=0, sent_bytes=0)
+    drawing = draw(history_of(batch(exchanges=(EXCHANGE, held))))
+    assert "agg: merged first" in line_of(drawing, "exchange")
+    assert "again: held back, 0 sent while 100,000 came" in drawing
+    assert not any(line.startswith("│ exchange") for line in draw(history_of(batch())).splitlines())
 
 
 def test_many_slots_become_one_column_each() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, HASH, AggregateSpec, OperatorTime, WindowSpec
-from anabranch.model.exchanges import HoldingKernel, HoldSpec
+from anabranch.model.exchanges import HoldSpec, StoreKernel
 from anabranch.operators.kernels import make_kernel
 from anabranch.operators.lane_merge import LaneTally, Sending, merge_in_lane
 from unit.operators import oracle
@@ -28,6 +28,8 @@ HOLDS = {
     "waits for a value": HoldSpec(predicate=pl.col("rows") >= 3),
 }
 holds = st.sampled_from(list(HOLDS.values()))
+hold_choices = st.lists(holds, min_size=1, max_size=13)
+"""By batch: what is chosen may change from one to the next."""
 thorough = settings(max_examples=80, deadline=None)
 TEN_SECONDS = WindowSpec("tumbling", 10 * SECOND_US, 10 * SECOND_US)
 
@@ -35,10 +37,10 @@ TEN_SECONDS = WindowSpec("tumbling", 10 * SECOND_US, 10 * SECOND_US)
 class Lanes:
     """Readers in front of one slot."""
 
-    def __init__(self, spec: AggregateSpec, hold: HoldSpec | None) -> None:
-        self.kernel: HoldingKernel = make_kernel(spec)  # type: ignore[assignment]
-        self.window = spec.window
-        self.hold = hold
+    def __init__(self, spec: AggregateSpec, hold: HoldSpec | Sequence[HoldSpec | None] | None) -> None:
+        """``hold`` may be another in every batch."""
+        self.kernel: StoreKernel = make_kernel(spec)  # type: ignore[assignment]
+        self.holds = hold if isinstance(hold, Sequence) else [hold]
         self.slot = MemoryState()
         self.held: dict[int, tuple[MemoryState, LaneTally]] = {}
         self.sent_rows = 0
@@ -57,9 +59,10 @@ class Lanes:
             arrived[ordinal % readers].append(combined.with_columns((pl.col("key") % 3).cast(pl.UInt64).alias(HASH)))
             counts[ordinal % readers] += prepared.frame.height
         sendings = []
+        hold = self.holds[time.batch % len(self.holds)]
         for lane, frames in arrived.items():
             state, tally = self.held.get(lane) or (MemoryState(), LaneTally())
-            sending = merge_in_lane(self.kernel, self.window, self.hold, state, frames, counts[lane], tally, time)
+            sending = merge_in_lane(self.kernel, hold, state, frames, counts[lane], tally, time)
             self.held[lane] = (state, sending.tally)
             if not state.runs():
                 del self.held[lane]
@@ -95,14 +98,45 @@ reader_counts = st.lists(st.integers(1, 4), min_size=13, max_size=13)
 
 
 @thorough
-@given(batches=batches_strategy, window=windows, hold=holds, readers=reader_counts, parts=st.sampled_from([None, 1, 2]))
+@given(
+    batches=batches_strategy,
+    window=windows,
+    first_hop=st.booleans(),
+    chosen=hold_choices,
+    readers=reader_counts,
+    parts=st.sampled_from([None, 1, 2]),
+)
 def test_windows_answer_batch_for_batch_as_without_holding(
-    batches: list[Batch], window: WindowSpec, hold: HoldSpec | None, readers: list[int], parts: int | None
+    batches: list[Batch],
+    window: WindowSpec,
+    first_hop: bool,
+    chosen: list[HoldSpec | None],
+    readers: list[int],
+    parts: int | None,
 ) -> None:
     slot_us = None if parts is None else SECOND_US // parts
-    lanes = Lanes(AggregateSpec(("key",), AGGREGATES, window, "ts", slot_us=slot_us), hold)
-    times = clocked(batches, times_of(batches, first_hop=True))
+    lanes = Lanes(AggregateSpec(("key",), AGGREGATES, window, "ts", slot_us=slot_us), chosen)
+    times = clocked(batches, times_of(batches, first_hop))
     expected = oracle.run_windows(oracle.WindowedOracle(window), batches, times, one)
+    oracle.assert_same(run_all(lanes, batches, times, readers), expected)
+    assert not lanes.held, "a drain leaves nothing held"
+
+
+@thorough
+@given(
+    batches=batches_strategy,
+    gap_seconds=st.sampled_from([1, 5, 12]),
+    first_hop=st.booleans(),
+    chosen=hold_choices,
+    readers=reader_counts,
+)
+def test_sessions_answer_batch_for_batch_as_without_holding(
+    batches: list[Batch], gap_seconds: int, first_hop: bool, chosen: list[HoldSpec | None], readers: list[int]
+) -> None:
+    gap_us = gap_seconds * SECOND_US
+    lanes = Lanes(AggregateSpec(("key",), AGGREGATES, WindowSpec("session", gap_us, gap_us), "ts"), chosen)
+    times = clocked(batches, times_of(batches, first_hop))
+    expected = oracle.run_windows(oracle.SessionOracle(gap_us), batches, times, one)
     oracle.assert_same(run_all(lanes, batches, times, readers), expected)
     assert not lanes.held, "a drain leaves nothing held"
 
@@ -198,6 +232,15 @@ def test_an_expression_chooses_merged_rows_by_their_values() -> None:
     assert lanes.kernel.results(sending.current)["window_start"].dt.second().to_list() == [0]
 
 
+def test_state_that_is_read_has_every_row_that_waits_of_running_aggregates() -> None:
+    lanes = Lanes(AggregateSpec(("key",), AGGREGATES, None, "ts"), HoldSpec())
+    for number in range(3):
+        lanes.send(_batch(1, 2), _time(number), readers=1)
+    state, _ = lanes.held[0]
+    assert len(state.runs()) == 3
+    assert lanes.kernel.values(lanes.kernel.with_held([], state.live()))["rows"].to_list() == [6]
+
+
 def test_everything_is_sent_when_the_flow_drains() -> None:
     lanes = Lanes(AggregateSpec(("key",), AGGREGATES, TEN_SECONDS, "ts"), HoldSpec())
     lanes.send(_batch(1, 12), _time(0), readers=1)
@@ -214,6 +257,17 @@ def test_a_row_of_which_some_windows_have_closed_is_sent_at_once(hold: HoldSpec)
     (sending,), late_rows = lanes.send(_batch(7), _time(0, 10), readers=1)
     assert late_rows == 0
     assert sending.held is None and sending.current is not None
+
+
+def test_fragments_of_sessions_wait_until_the_watermark_reaches_their_start() -> None:
+    gap = WindowSpec("session", 5 * SECOND_US, 5 * SECOND_US)
+    lanes = Lanes(AggregateSpec(("key",), AGGREGATES, gap, "ts"), HoldSpec())
+    sent = []
+    for number, watermark in enumerate([0, 10, 19, 20, 21]):
+        (sending,), _ = lanes.send(_batch(20 + number) if number < 3 else Batch((), 0), _time(number, watermark), 1)
+        sent.append(sending.held is not None)
+        assert sending.current is None
+    assert sent == [False, False, False, True, False]
 
 
 def test_held_rows_of_many_batches_are_merged_into_few_runs() -> None:

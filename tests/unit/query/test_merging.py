@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -33,7 +34,8 @@ def store(table: str = "alerts") -> object:
 def test_auto_merges_what_merges_and_says_why() -> None:
     flow = flow_of(lambda s: s.key_by("sensor").window("10s").agg(readings=count()).write(FakeSink()))
     text = explain_text(make_plan(flow, slots=8))
-    assert "exchange by sensor · fan-out 8 · local merge (its results merge: one row a key and window" in text
+    assert "exchange by sensor · fan-out 8 · local merge (auto: its results merge, so one row a key and window" in text
+    assert "rows left, bytes and processor time are weighed, and rows go as they are where that costs less" in text
 
 
 def test_auto_routes_rows_that_an_operator_must_see_and_says_why() -> None:
@@ -79,6 +81,23 @@ def test_explain_says_when_held_rows_are_sent(merge: LocalMerge, words: str) -> 
     assert words in explain_text(make_plan(flow, slots=8))
 
 
+@pytest.mark.parametrize(
+    ("per", "reason"),
+    [
+        ("key", "rows cannot be held back: a key's own time is told by its rows, wherever they are read"),
+        ("slot", "rows cannot be held back: the time of a slot is told by the rows that it has got"),
+        ("group", None),
+        ("flow", None),
+    ],
+)
+def test_explain_says_why_rows_could_not_be_held_back(per: Any, reason: str | None) -> None:
+    flow = flow_of(
+        lambda s: s.watermark("ts", per=per).key_by("sensor").session("10s").agg(n=count()).write(FakeSink())
+    )
+    text = explain_text(make_plan(flow, slots=8))
+    assert reason in text if reason is not None else "held back" not in text
+
+
 @pytest.mark.parametrize("slot", ["10s", "5s", "2s", "1s", "500ms"])
 def test_a_time_slot_that_divides_the_windows_is_taken(slot: str) -> None:
     flow_of(lambda s: s.key_by("sensor", merge=LocalMerge(slot=slot)).window("30s", every="20s").agg(n=count()))
@@ -109,20 +128,16 @@ def test_a_time_slot_that_does_not_divide_the_windows_is_refused_with_those_that
             lambda s: s.key_by("sensor", merge=LocalMerge(at="lowest + 1")).window("10s").agg(lowest=min("volts")),
             "not true or false",
         ),
-        (
-            lambda s: s.key_by("sensor", merge=AT_WINDOW).session("10s").agg(n=count()),
-            "whether a session is over can only be told where all rows of its key are",
-        ),
         (lambda s: s.key_by("sensor", merge=AT_WINDOW).agg(n=count(), ttl="1m"), "a time-to-live counts from"),
         (lambda s: s.key_by("sensor", merge=AT_WINDOW).top_k(2, "volts"), "only agg"),
         (lambda s: s.key_by("sensor", merge=AT_WINDOW).distinct(), "only agg"),
         (
             lambda s: s.key_by("sensor", merge=AT_WINDOW).window("10s", early="1s").agg(n=count()),
-            "windows that emit early or again need every row at once",
+            "windows that emit early or again, or hand late rows out, need every row at once",
         ),
         (
             lambda s: s.watermark("ts", per="key").key_by("sensor", merge=AT_WINDOW).window("10s").agg(n=count()),
-            "the time of each key is told by its rows",
+            "a key's own time is told by its rows",
         ),
         (
             lambda s: s.key_by("sensor", exchange="local").count_window(5).agg(n=count()),

@@ -26,7 +26,7 @@ from anabranch.connectors.outages import DEFAULT_PATIENCE_SECONDS, at_start, ins
 from anabranch.connectors.staged_frames import read_staged
 from anabranch.errors import SinkError
 from anabranch.model import HASH, WINDOW, Kernel, StagedFile
-from anabranch.model.exchanges import HoldingKernel
+from anabranch.model.exchanges import StoreKernel
 
 _NAME = re.compile(r"[\w$-]+(\.[\w$-]+)?")
 _STORES: dict[str, Callable[[str], GlobalStore]] = {
@@ -48,7 +48,7 @@ class _Operator:
 
     name: str
     keys: tuple[str, ...]
-    kernel: HoldingKernel
+    kernel: StoreKernel
     windowed: bool
 
 
@@ -75,7 +75,7 @@ class GlobalStoreSink(StagedByTasks):
 
     def bound(self, operator: str, keys: tuple[str, ...], kernel: Kernel, windowed: bool) -> GlobalStoreSink:
         """Return the sink of one operator, whose partial results it merges by its kernel."""
-        whose = _Operator(operator, keys, cast("HoldingKernel", kernel), windowed)
+        whose = _Operator(operator, keys, cast("StoreKernel", kernel), windowed)
         return replace(self, operator=whose, _session=_Session())
 
     @property

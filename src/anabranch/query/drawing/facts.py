@@ -10,7 +10,7 @@ from anabranch.errors import FlowError
 from anabranch.eventtime.durations import describe_duration
 from anabranch.model import AggregateSpec, TopKSpec
 from anabranch.operators import make_kernel
-from anabranch.query.merging import describe_hold
+from anabranch.query.merging import describe_hold, why_not_held
 from anabranch.query.nodes import Node, Output, Spring, Stateful, Watermark
 from anabranch.query.plan import Plan, Strategy, Subquery
 
@@ -33,6 +33,8 @@ class Exchange:
     """In words, until when readers hold merged rows back; empty where they do not."""
     reason: str = ""
     """Why its exchange is what it is."""
+    not_held: str = ""
+    """Why merged rows could not be held back, if that is so."""
     ahead: bool = False
     """Whether rows stay in the partition that they were read from: then there is no exchange."""
 
@@ -172,7 +174,11 @@ def _describe_exchange(plan: Plan, head: Node, level: int) -> Exchange:
     until = describe_hold(head.operation.routing.exchange.hold)
     ahead = decision.kind == "ahead"
     event_time = _describe_time(plan, head)
-    return Exchange(level, head.id, spec.keys, 1 if ahead else slots, merges, event_time, until, decision.reason, ahead)
+    # Of operators that have nothing to wait for, nobody would ask.
+    may_ask = decision.kind == "local" and isinstance(spec, AggregateSpec)
+    not_held = (why_not_held(spec) or "") if may_ask else ""
+    known = (1 if ahead else slots, merges, event_time, until, decision.reason, not_held, ahead)
+    return Exchange(level, head.id, spec.keys, *known)
 
 
 def _is_ahead(plan: Plan, heads: tuple[int, ...]) -> bool:

@@ -20,7 +20,7 @@ def explain_text(plan: Plan) -> str:
 
 
 def _draw_subquery(facts: Facts, subquery: Subquery) -> list[str]:
-    body = [_exchange_words(facts.exchanges[head]) for head in subquery.heads if subquery.level]
+    body = [line for head in subquery.heads if subquery.level for line in _exchange_lines(facts.exchanges[head])]
     drawn: set[int] = set()
     for head in subquery.heads:
         body += _draw_from(facts, subquery, head, drawn)
@@ -47,6 +47,11 @@ def _draw_from(facts: Facts, subquery: Subquery, node: int, drawn: set[int]) -> 
         lines.append(f"{'└─' if last else '├─'} {way[0]}")
         lines += [f"{'  ' if last else '│ '} {line}" for line in way[1:]]
     return lines
+
+
+def _exchange_lines(exchange: Exchange) -> list[str]:
+    not_held = [f"    rows cannot be held back: {exchange.not_held}"] if exchange.not_held else []
+    return [_exchange_words(exchange), *not_held]
 
 
 def _exchange_words(exchange: Exchange) -> str:
