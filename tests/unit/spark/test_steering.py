@@ -500,3 +500,18 @@ def test_what_the_last_plan_costs_is_shown(flow: Flow) -> None:
     assert shown["costs"]["table_rows"] > 0
     change = next(iter(flow.begin().values()))
     assert change.costs is not None and change.costs.to_json() == shown["costs"]
+
+
+@pytest.mark.parametrize(("oversized", "slots_of_others"), [("fill", 4), ("alone", 2)])
+def test_how_a_key_too_hot_for_a_slot_is_placed_can_be_set_while_a_flow_runs(
+    tmp_path: Path, oversized: str, slots_of_others: int
+) -> None:
+    flow = Flow(windowed, tmp_path, slots=4)
+    assert flow.tell("set", oversized=oversized).ok
+    others = list(range(100, 900))
+    flow.run([7] * 1_200 + others)
+    (change,) = flow.begin().values()
+    slots = change.routes.home_slots(KeyBatch.of(pl.DataFrame({"key": others}), ["key"]))
+    moved = [owners(change.routes, key) or [slot] for key, slot in zip(others, slots.tolist(), strict=True)]
+    assert len({slot for found in moved for slot in found}) == slots_of_others
+    assert not flow.tell("set", oversized="half").ok
