@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import random
 import time
@@ -16,7 +17,7 @@ from anabranch.state import Checkpoint, Store, open_store, verify
 from anabranch.state.batch_records import FOLDER, BatchRecords, read_records
 from anabranch.state.checksums import seal_document
 from anabranch.state.store import LocalStore, StoreFull
-from unit.cli.builders import batch
+from unit.cli.builders import EXCHANGE, batch
 from unit.state.builders import PROCESSES
 
 
@@ -160,3 +161,8 @@ def test_records_of_another_kind_and_of_later_versions_are_passed_over(tmp_path:
         store.append(f"{FOLDER}/{1:08d}-{0:012d}.jsonl", seal_document(body) + b"\n")
     BatchRecords(store, 2).add(batch(0), 0.0)
     assert batches_in(store) == [(2, 0)]
+
+
+def test_what_exchanges_did_is_read_as_it_was_written() -> None:
+    written = batch(3, exchanges=(EXCHANGE,))
+    assert BatchProgress.from_json(json.loads(json.dumps(written.to_json()))) == written
