@@ -29,10 +29,19 @@ from anabranch.model.balance import AUTO, Balance, NamedStrategy, Routing
 from anabranch.model.loads import StateSizes
 from anabranch.model.moves import PlanCosts
 from anabranch.routing.bases import BucketRoute
+from anabranch.routing.coordinated import MOST_DECIDED_KEYS, fit_sample
 from anabranch.routing.keys import KeySample
 from anabranch.routing.routes import Routes
 from anabranch.routing.scores import Scores, score_loads
-from anabranch.routing.strategies import count_buckets, goes_by_history, strategy_over
+from anabranch.routing.strategies import (
+    count_buckets,
+    decide_named,
+    goes_by_history,
+    is_sticky,
+    looks_at_keys,
+    strategy_over,
+    with_powers,
+)
 
 _AIM = 0.3
 """The part of the tolerance that a plan may use: loads are known from one batch, and the next one differs by chance."""
@@ -113,6 +122,8 @@ class Balancer:
     _latest: KeySample | None = None
     _remembered: KeySample | None = None
     """The last sample with all earlier ones as its history; kept for strategies that go by it only."""
+    _decided: str = ""
+    """The strategy that has decided, or found that it cannot, since it was named."""
     _batches_without_sample: int = _BATCHES_A_SAMPLE
     _batches_unmeasured: int = _BATCHES_A_SAMPLE
     _imbalance: float = 1.0
@@ -148,6 +159,12 @@ class Balancer:
     def consider(self, loads: OperatorLoads, routes: Routes) -> Proposal | None:
         """Return better routes, or None; ``last_reason`` says why either way."""
         balance = self.routing.balance
+        if loads.sample is not None:
+            self._latest = with_powers(loads.sample, self.routing, routes.slots)
+            self._remember(self._latest, routes.slots)
+            loads = replace(loads, sample=self._latest)
+        if self.is_undecided(routes):
+            return self._decide_first(loads, routes)
         if balance is None:
             self.last_reason = "balancing is off"
             return None
@@ -155,14 +172,13 @@ class Balancer:
             self._state = TriggerState(loads.now_seconds, loads.rows_in_all)
         # Also after a batch that is not judged: small ones are sampled again and again until one of them counts.
         self._batches_unmeasured = 0 if self.wants_sizes else self._batches_unmeasured + 1
+        placed = self._place_new_keys(loads, routes)
+        if placed is not None:
+            return placed
         if loads.slot_rows.sum() < balance.fewest_rows_a_slot * routes.slots:
             self.last_reason = f"batch {loads.batch} had too few rows to tell skew from chance"
             return None
         self._batches_without_sample = 0 if loads.sample is not None else self._batches_without_sample + 1
-        if loads.sample is not None:
-            self._latest = _weigh(loads.sample, self.routing, routes.slots)
-            self._remember(self._latest, routes.slots)
-            loads = replace(loads, sample=self._latest)
         self._follow(routes)
         self._planned = None
         goal = Goal(
@@ -199,8 +215,9 @@ class Balancer:
         reason = f"{routes.slots} slots become {slots}"
         # Also where a plan is made of loads: this refuses more slots than there are buckets.
         base = routes.base.resized(slots)
+        strategy = None if self.routing.strategy == AUTO else strategy_over(self.routing, slots)
         staying = routes.table.without(routes.table.keys[routes.table.slots >= slots])
-        if loads is not None and loads.bucket_rows.any() and _can_be_planned(routes):
+        if strategy is None and loads is not None and loads.bucket_rows.any() and _can_be_planned(routes):
             balance = self.routing.balance or Balance()
             powers = self.routing.powers_over(slots)
             goal = Goal(routes.slots, balance.tolerance, slots_after=slots, powers=powers, oversized=balance.oversized)
@@ -209,7 +226,10 @@ class Balancer:
             resized = _routes_of(self._plan_level(loads, planned, goal, balance.planner))
         else:
             splitter = None if routes.splitter is None else routes.splitter.resized(slots)
-            resized = Routes(base, staying, splitter)
+            resized = Routes(base, staying, splitter, routes.by)
+            sample = self._remembered or self._latest
+            if strategy is not None and looks_at_keys(strategy) and sample is not None:
+                resized = self._decide(sample, resized, slots)
         return Proposal(resized, reason, estimate_moved_bytes(loads, routes, resized))
 
     def switch(
@@ -223,16 +243,63 @@ class Balancer:
             chosen, reason = Routes(base, routes.table), "keys are planned from now on"
         else:
             sample = loads.sample if loads is not None and loads.sample is not None else self._latest
-            if sample is None:
-                sample = KeySample(np.empty(0, np.uint64), np.empty(0))
-            chosen = strategy_over(routing, routes.slots).decide(_weigh(sample, routing, routes.slots), routes, rng)
             reason = f"the strategy is {named} from now on"
+            if sample is None and looks_at_keys(strategy_over(routing, routes.slots)):
+                chosen, reason = routes, f"{reason}, once a batch has shown it keys"
+            else:
+                nothing = KeySample(np.empty(0, np.uint64), np.empty(0))
+                chosen = decide_named(routing, sample or nothing, routes, rng)
         # Not before: a strategy that is refused must not be asked again after the next batch.
-        self.routing = routing
+        self.routing, self._decided = routing, ""
         seen = loads if loads is None or loads.sample is not None else replace(loads, sample=self._latest)
         return Proposal(chosen, reason, estimate_moved_bytes(seen, routes, chosen))
 
+    def is_undecided(self, routes: Routes) -> bool:
+        """Say whether the named strategy has not decided yet where keys go."""
+        by = str(self.routing.named)
+        return self.routing.strategy != AUTO and by not in (routes.by, self._decided)
+
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _decide_first(self, loads: OperatorLoads, routes: Routes) -> Proposal | None:
+        """Return the routes of a strategy that was named before any key was known, or in another flow's time."""
+        by = str(self.routing.named)
+        if loads.sample is None:
+            self.last_reason = f"{by} waits for slots to send a sample of their keys"
+            return None
+        self._decided = by
+        try:
+            chosen = self._decide(self._remembered or loads.sample, routes, loads.batch)
+        except RouteError as error:
+            # It cannot decide on such keys: what is there stays, and the flow goes on.
+            self.last_reason = str(error)
+            return None
+        self.last_reason = f"{by} decides, now that keys are known"
+        return Proposal(chosen, self.last_reason, estimate_moved_bytes(loads, routes, chosen))
+
+    def _place_new_keys(self, loads: OperatorLoads, routes: Routes) -> Proposal | None:
+        """Return the routes with keys that are new, by a strategy that decides once for each, when it comes."""
+        if self.routing.strategy == AUTO or loads.sample is None:
+            return None
+        if not is_sticky(strategy_over(self.routing, routes.slots)):
+            return None
+        chosen = self._decide(self._remembered or loads.sample, routes, loads.batch)
+        if chosen == routes:
+            return None
+        new = _count(len(chosen.table) - len(routes.table), "new key is placed", "new keys are placed")
+        self.last_reason = f"{new} by {self.routing.named}"
+        return Proposal(chosen, self.last_reason, estimate_moved_bytes(loads, routes, chosen))
+
+    def _decide(self, sample: KeySample, routes: Routes, seed: int) -> Routes:
+        """Return what the named strategy decides, with no more keys in its table than a manifest should hold."""
+        if is_sticky(strategy_over(self.routing, routes.slots)):
+            sample = fit_sample(sample, routes.table)
+        chosen = decide_named(self.routing, sample, routes, np.random.default_rng(seed))
+        if len(chosen.table) <= MOST_DECIDED_KEYS:
+            return chosen
+        # Keys that are silent go home: they would be remembered for ever.
+        silent = np.setdiff1d(chosen.table.keys, sample.keys)
+        return chosen.with_table(chosen.table.without(silent))
 
     def _remember(self, sample: KeySample, slots: int) -> None:
         if self.routing.strategy == AUTO or not goes_by_history(strategy_over(self.routing, slots)):
@@ -270,9 +337,8 @@ class Balancer:
         if self.routing.strategy != AUTO:
             if loads.sample is None:
                 return Proposal(routes, "slots have sent no sample yet", 0.0), now
-            strategy = strategy_over(self.routing, routes.slots)
             try:
-                chosen = strategy.decide(self._remembered or loads.sample, routes, np.random.default_rng(loads.batch))
+                chosen = self._decide(self._remembered or loads.sample, routes, loads.batch)
             except RouteError as error:
                 # It cannot decide on such keys: what is there stays, and the flow goes on.
                 return Proposal(routes, str(error), 0.0), now
@@ -357,12 +423,6 @@ class Balancer:
 
     def _plan_level(self, loads: OperatorLoads, routes: Routes, goal: Goal, planner: str) -> LevelPlan:
         return plan_level(planner, measure_level(loads, routes), routes.table, goal, clock=self.clock)
-
-
-def _weigh(sample: KeySample, routing: Routing, slots: int) -> KeySample:
-    """Return the sample with the powers of the slots, by which strategies decide and are scored."""
-    powers = routing.powers_over(slots)
-    return sample if powers is None else replace(sample, powers=np.asarray(powers))
 
 
 def _routes_of(plan: LevelPlan) -> Routes:

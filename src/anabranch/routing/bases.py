@@ -262,6 +262,12 @@ def slots_at(points: NDArray[np.float64], weights: Sequence[float]) -> NDArray[n
     return np.minimum(np.searchsorted(ends, points, side="right"), last).astype(np.int32)
 
 
+def deal_by_power(powers: Sequence[float], buckets: int) -> BucketMap:
+    """Return the map that gives each slot as many buckets as its power says."""
+    middles = (np.arange(buckets) + 0.5) * 100 / buckets
+    return BucketMap(len(powers), tuple(slots_at(middles, weights_of(powers)).tolist()))
+
+
 def has_modulo(dtype: pl.DataType) -> bool:
     """Return whether keys of a type are integers that ``ModuloRoute`` can divide."""
     return dtype.is_integer() and dtype not in (pl.Int128, pl.UInt128)

@@ -26,6 +26,7 @@ class PartialKeyGrouping:
     """Two slots for every key: even until the hottest key has more rows than two slots should get."""
 
     splits_keys: ClassVar[bool] = True
+    looks_at_keys: ClassVar[bool] = False
 
     def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
         return Routes(current.base, splitter=ChoiceSplitter(current.slots))

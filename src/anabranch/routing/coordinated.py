@@ -6,18 +6,21 @@ The driver decides them, and the routing table carries the decision to where row
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anabranch.model import RoutingTable
-from anabranch.routing.bases import check_weights, slots_at
+from anabranch.routing.bases import WeightRoute, check_weights, slots_at, weights_of
 from anabranch.routing.keys import KeySample
 from anabranch.routing.lookup import find_keys
 from anabranch.routing.routes import Routes
 from anabranch.routing.strategies import check_option, choose_weights, strategy
+
+MOST_DECIDED_KEYS = 10_000
+"""Keys whose places a flow remembers: they are in the routing table, and so in every manifest."""
 
 
 @strategy("least-key")
@@ -26,7 +29,7 @@ class LeastKey:
     """Every key that has to move goes to the slot with the fewest keys: for keys that are equally hot.
 
     A slot gives away only what it has above its fair number. ``sticky`` is the rule as published: what was decided
-    stays, and only new keys are placed.
+    stays, and only new keys are placed, each on the slot that has the least then.
     """
 
     sticky: bool = False
@@ -92,7 +95,25 @@ class WeightRandom:
         places = _current_slots(sample, current)
         undecided = np.flatnonzero(~_decided(sample, current)) if self.sticky else np.arange(len(sample))
         places[undecided] = slots_at(rng.uniform(0, 100, len(undecided)), weights)
-        return _placed(sample, places, current)
+        weighs = self.weights is not None or sample.powers is not None
+        return _placed(sample, places, _weighed(current, weights if weighs else None), self.sticky)
+
+
+def fit_sample(sample: KeySample, table: RoutingTable) -> KeySample:
+    """Return the sample without the coldest of its new keys, if the table has no room to remember where they go."""
+    decided, _ = find_keys(sample.keys, np.unique(table.keys))
+    room = max(MOST_DECIDED_KEYS - len(table), 0)
+    new = np.delete(np.arange(len(sample)), decided)
+    if len(new) <= room:
+        return sample
+    # Ties by key: equal samples must leave the same keys.
+    hottest = new[np.lexsort((sample.keys[new], -sample.counts[new]))[:room]]
+    return sample.take(np.sort(np.concatenate((decided, hottest))))
+
+
+def _weighed(current: Routes, weights: tuple[float, ...] | None) -> Routes:
+    """Return the routes with keys that nobody decided on spread by the weights, too, where there are weights."""
+    return current if weights is None else replace(current, base=WeightRoute(weights))
 
 
 def _place_least(
@@ -107,8 +128,28 @@ def _place_least(
         silent.slots, silent.shares * silent_load, minlength=current.slots
     )
     free = np.flatnonzero(~fixed)
-    places[free] = place_on_least(loads[free], places[free], slot_loads.astype(np.float64), powers)
-    return _placed(sample, places, current)
+    if sticky:
+        places[free] = place_in_turn(loads[free], slot_loads.astype(np.float64), powers)
+    else:
+        places[free] = place_on_least(loads[free], places[free], slot_loads.astype(np.float64), powers)
+    weights = None if sample.powers is None else weights_of(powers.tolist())
+    return _placed(sample, places, _weighed(current, weights), sticky)
+
+
+def place_in_turn(
+    loads: NDArray[np.float64], slot_loads: NDArray[np.float64], powers: NDArray[np.float64]
+) -> NDArray[np.int32]:
+    """Return a place for each key, one after the other: the slot with the least so far, by its power."""
+    # A slot without power never comes first.
+    heap = [(slot_loads[slot] / powers[slot], slot) for slot in range(len(powers)) if powers[slot] > 0]
+    heapq.heapify(heap)
+    chosen = []
+    power_of = powers.tolist()
+    for step in loads.tolist():
+        level, slot = heap[0]
+        chosen.append(slot)
+        heapq.heapreplace(heap, (level + step / power_of[slot], slot))
+    return np.array(chosen, np.int32)
 
 
 def place_on_least(
@@ -141,17 +182,7 @@ def place_on_least(
     kept = slot_loads + np.bincount(by_slot[stays], ordered[stays], minlength=len(powers))
     movers = order[~stays]
     movers = movers[np.lexsort((movers, -loads[movers]))]
-    # A slot without power never comes first.
-    heap = [(kept[slot] / powers[slot], slot) for slot in range(len(powers)) if powers[slot] > 0]
-    heapq.heapify(heap)
-    steps = loads[movers].tolist()
-    power_of = powers.tolist()
-    chosen = []
-    for step in steps:
-        level, slot = heap[0]
-        chosen.append(slot)
-        heapq.heapreplace(heap, (level + step / power_of[slot], slot))
-    new_places[movers] = chosen
+    new_places[movers] = place_in_turn(loads[movers], kept, powers)
     return new_places
 
 
@@ -175,8 +206,13 @@ def _decided(sample: KeySample, current: Routes) -> NDArray[np.bool_]:
     return decided
 
 
-def _placed(sample: KeySample, places: NDArray[np.int32], current: Routes) -> Routes:
-    """Return the routes in which each sampled key is at its place; entries of unseen keys stay."""
-    away = places != current.home_slots(sample.batch)
-    moved = RoutingTable.assemble(sample.keys[away], places[away])
+def _placed(sample: KeySample, places: NDArray[np.int32], current: Routes, sticky: bool) -> Routes:
+    """Return the routes in which each sampled key is at its place; entries of unseen keys stay.
+
+    Where decided keys are to stay, the table has those at home, too: it is all that is known of decisions.
+    """
+    listed = places != current.home_slots(sample.batch)
+    if sticky:
+        listed[:] = True
+    moved = RoutingTable.assemble(sample.keys[listed], places[listed])
     return Routes(current.base, current.table.without(sample.keys).overlaid(moved))

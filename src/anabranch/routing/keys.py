@@ -116,12 +116,15 @@ class KeySample:
             return self
         known = self.counts + (0 if self.history is None else self.history)
         # Ties by key: equal samples must leave the same keys.
-        kept = np.sort(np.lexsort((self.keys, -known))[:most])
+        return self.take(np.sort(np.lexsort((self.keys, -known))[:most]))
+
+    def take(self, rows: NDArray[Any]) -> KeySample:
+        """Return the sample of some of its keys, given in their order."""
         return KeySample(
-            self.keys[kept],
-            self.counts[kept],
-            None if self.values is None else self.values.gather(kept),
-            None if self.history is None else self.history[kept],
+            self.keys[rows],
+            self.counts[rows],
+            None if self.values is None else self.values.gather(rows),
+            None if self.history is None else self.history[rows],
             self.powers,
         )
 

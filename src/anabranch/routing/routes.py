@@ -34,6 +34,8 @@ class Routes:
     base: BaseRoute
     table: RoutingTable = field(default_factory=RoutingTable.empty)
     splitter: RowSplitter | None = None
+    by: str = field(default="", compare=False)
+    """The named strategy that decided them, with its options; empty where none did."""
 
     def __post_init__(self) -> None:
         strangers = sorted(set(self.table.slots[self.table.slots >= self.slots].tolist()))
@@ -175,6 +177,7 @@ class Routes:
             "base": base_to_json(self.base),
             "table": self.table.to_columns(),
             "splitter": None if self.splitter is None else splitter_to_json(self.splitter),
+            **({"by": self.by} if self.by else {}),
         }
 
     @classmethod
@@ -185,6 +188,7 @@ class Routes:
             base_from_json(data["base"]),
             RoutingTable.from_columns(data["table"]),
             None if splitter is None else splitter_from_json(splitter),
+            data.get("by", ""),
         )
 
     def _shared_slots(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import Parameter, signature
 from typing import Any, ClassVar, Protocol
 
@@ -39,6 +39,8 @@ class Strategy(Protocol):
     @property
     def splits_keys(self) -> bool:
         """Whether one key may end up in several slots, so that its partial results must be merged."""
+
+    # Besides: ``looks_at_keys``, False where types of keys and powers of slots are all that it decides by.
 
     def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
         """Return the routes of the next batch; equal arguments, and an equal generator, give equal routes."""
@@ -84,6 +86,28 @@ def check_named(named: NamedStrategy) -> None:
         raise RouteError(msg)
 
 
+def is_sticky(strategy: Strategy) -> bool:
+    """Say whether a strategy decides once for each key, when it comes."""
+    return bool(getattr(strategy, "sticky", False))
+
+
+def looks_at_keys(strategy: Strategy) -> bool:
+    """Say whether a strategy must have seen keys before it can decide where they go."""
+    return bool(getattr(strategy, "looks_at_keys", True))
+
+
+def decide_named(routing: Routing, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
+    """Return the routes that a flow's named strategy decides, for slots as strong as the flow says."""
+    chosen = strategy_over(routing, current.slots).decide(with_powers(sample, routing, current.slots), current, rng)
+    return replace(chosen, by=str(routing.named))
+
+
+def with_powers(sample: KeySample, routing: Routing, slots: int) -> KeySample:
+    """Return the sample with the powers of the slots, by which strategies decide and are scored."""
+    powers = routing.powers_over(slots)
+    return sample if powers is None else replace(sample, powers=np.asarray(powers))
+
+
 def strategy_over(routing: Routing, slots: int) -> Strategy:
     """Return the strategy that a flow was told, for as many slots as there are now."""
     options = dict(routing.options)
@@ -110,6 +134,7 @@ class Hash:
     """Buckets of hashes dealt to the slots in turn: what needs no knowledge, and helps against no skew."""
 
     splits_keys: ClassVar[bool] = False
+    looks_at_keys: ClassVar[bool] = False
 
     def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
         return Routes(BucketRoute.even(current.slots, count_buckets(current.base)))
@@ -122,6 +147,7 @@ class ConsistentHash:
 
     points_a_slot: int = DEFAULT_POINTS_A_SLOT
     splits_keys: ClassVar[bool] = False
+    looks_at_keys: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_option("points_a_slot", self.points_a_slot, int)
@@ -147,6 +173,7 @@ class Modulo:
     """Key modulo slots: for integer keys that are evenly spread and equally hot; others go by their hash."""
 
     splits_keys: ClassVar[bool] = False
+    looks_at_keys: ClassVar[bool] = False
 
     def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
         of_values = sample.values is not None and has_modulo(sample.values.dtype)
@@ -160,6 +187,7 @@ class WeightHash:
 
     weights: tuple[float, ...] | None = None
     splits_keys: ClassVar[bool] = False
+    looks_at_keys: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.weights is not None:

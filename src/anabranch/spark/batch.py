@@ -33,6 +33,7 @@ from anabranch.spark.clocks import (
 from anabranch.spark.exchange_meter import TaskCosts
 from anabranch.spark.exchange_watch import EXCHANGES, ExchangeWatch, describe_switches
 from anabranch.spark.faults import reach
+from anabranch.spark.first_look import FirstLook
 from anabranch.spark.flow_routes import (
     Change,
     FlowRoutes,
@@ -110,6 +111,7 @@ class BatchRunner:
         self._costs = TaskCosts.heard_by(spark.sparkContext)
         self._ahead = AheadLevel(program)
         self._fires_at_once = fires_at_once(program.plan)
+        self._look = FirstLook(program, settings.buckets)
         self._jobs = BatchJobs(spark, program, settings.anchors, self._ahead)
 
     def run(self, given: BatchInput) -> tuple[Manifest, BatchProgress]:
@@ -128,8 +130,8 @@ class BatchRunner:
         if before is not None:
             writer = WriteName(self._lease.epoch, given.batch, 0, uuid.uuid4().hex[:12])
             before = rehome_state(self._program, before, self._settings.buckets, writer)
-        routes = self._ahead.begin(load_routes(self._plan, before, self._settings.buckets), before, given.packs)
         now_us, since_us = int(time.time() * 1e6), self._listening_since_us
+        routes = self._routes(given, before, now_us)
         rising = RisingTime(load_time(self._plan, before), now_us, since_us)
         times = operator_times(
             self._plan, before, given.batch, routes, draining=given.drain, now_us=now_us, since_us=since_us
@@ -172,6 +174,7 @@ class BatchRunner:
         reach("before-manifest", given.batch)
         # A driver that was replaced may have committed the batch just before: then its manifest stands.
         standing = self._checkpoint.commit(manifest)
+        self._look.forget(given.batch)
         reach("after-manifest", given.batch)
         commit_seconds = time.perf_counter() - began - job_seconds
         self._publish(standing)
@@ -239,6 +242,29 @@ class BatchRunner:
         )
 
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _routes(self, given: BatchInput, before: Manifest | None, now_us: int) -> FlowRoutes:
+        """Return the routes of a batch; strategies that must know keys first are shown some."""
+        routes = self._ahead.begin(load_routes(self._plan, before, self._settings.buckets), before, given.packs)
+        return self._look.route(given, before, routes, lambda known: self._look_spec(given, before, known, now_us))
+
+    def _look_spec(self, given: BatchInput, before: Manifest | None, routes: FlowRoutes, now_us: int) -> BatchSpec:
+        """Return what steps must know that run for the sake of keys alone."""
+        times = operator_times(
+            self._plan, before, given.batch, routes, draining=False, now_us=now_us, since_us=self._listening_since_us
+        )
+        return BatchSpec(
+            batch=given.batch,
+            epoch=self._lease.epoch,
+            attempt=0,
+            job="look",
+            times=times,
+            slots=count_slots(self._plan, routes),
+            routes=routes,
+            runs={},
+            plain=self._merging.plain,
+            now_us=now_us,
+        )
 
     def _run_job(
         self,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
+import polars as pl
 
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import BEGINNING_OF_TIME, OperatorTime, RouteError, WindowSpec
@@ -14,14 +16,17 @@ from anabranch.model.balance import AUTO
 from anabranch.model.moves import PlanCosts
 from anabranch.query.nodes import Stateful
 from anabranch.query.plan import Plan
+from anabranch.routing.bases import BucketRoute, deal_by_power
 from anabranch.routing.keys import KeySample
 from anabranch.routing.phases import Earlier, PhasedRoutes
 from anabranch.routing.routes import Routes
-from anabranch.routing.strategies import make_strategy
+from anabranch.routing.strategies import decide_named, looks_at_keys, strategy_over
 from anabranch.spark.phases import can_wait, settle, switch_after, window_of
 from anabranch.spark.reports import BatchReport
 from anabranch.spark.watching import Watch
 from anabranch.state.manifest import LevelState, Manifest
+
+logger = logging.getLogger("anabranch")
 
 ReconfigurationProtocol = Literal["state", "window"]
 
@@ -83,32 +88,50 @@ def name_of(plan: Plan, head: int) -> str:
 
 
 def load_routes(plan: Plan, before: Manifest | None, buckets: int) -> dict[int, PhasedRoutes]:
-    """Return the routes that a batch must use: those of the manifest before it, or even ones."""
+    """Return the routes that a batch must use: those of the manifest before it, or those to begin with."""
     known = {level.operator: level for level in before.levels} if before is not None else {}
     routes: dict[int, PhasedRoutes] = {}
     for node in plan.stateful:
         level = known.get(name_of(plan, node.id))
-        slots = plan.slots[plan.level_of(node.id) - 1]
-        assert isinstance(node.operation, Stateful)
         routes[node.id] = (
-            PhasedRoutes(_first_routes(node.operation, slots, buckets))
+            PhasedRoutes(first_routes(plan, node.id, buckets))
             if level is None
             else PhasedRoutes.from_json(level.routes)
         )
     return routes
 
 
-def _first_routes(operation: Stateful, slots: int, buckets: int) -> Routes:
-    """Return the routes of an operator that knows nothing of its keys yet."""
+def first_routes(plan: Plan, head: int, buckets: int, sample: KeySample | None = None) -> Routes:
+    """Return the routes that an operator begins with.
+
+    A strategy that must know keys decides by a sample; without one, hashes serve until it has seen some.
+    """
+    operation = plan.nodes[head].operation
+    assert isinstance(operation, Stateful)
+    routing, slots = operation.routing, plan.slots[plan.level_of(head) - 1]
     even = Routes.even(slots, buckets)
-    if operation.routing.strategy == AUTO:
-        return even
-    nothing = KeySample(np.empty(0, np.uint64), np.empty(0))
+    if routing.strategy == AUTO:
+        powers = routing.powers_over(slots)
+        return even if powers is None else Routes(BucketRoute(deal_by_power(powers, max(buckets, slots))))
+    if sample is None:
+        if looks_at_keys(strategy_over(routing, slots)):
+            return even
+        sample = _no_keys(plan, head)
     try:
-        return make_strategy(operation.routing.strategy).decide(nothing, even, np.random.default_rng(0))
-    except RouteError:
-        # Such a strategy needs to have seen keys: hashes serve until it has.
+        return decide_named(routing, sample, even, np.random.default_rng(0))
+    except RouteError as error:
+        logger.warning("%s: keys go by their hash, because %s", operation.name, error)
         return even
+
+
+def _no_keys(plan: Plan, head: int) -> KeySample:
+    """Return the sample of no rows: all it says of keys is their type."""
+    operation = plan.nodes[head].operation
+    assert isinstance(operation, Stateful)
+    keys = operation.spec.keys
+    schema = plan.nodes[plan.nodes[head].inputs[0]].schema
+    values = pl.Series([], dtype=schema[keys[0]]) if len(keys) == 1 else None
+    return KeySample(np.empty(0, np.uint64), np.empty(0), values)
 
 
 def count_slots(plan: Plan, routes: FlowRoutes) -> tuple[int, ...]:

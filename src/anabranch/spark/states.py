@@ -23,10 +23,12 @@ from anabranch.model.exchanges import HoldingKernel
 from anabranch.operators.processors import FrameProcessor, Processor
 from anabranch.query.nodes import Node, Stateful
 from anabranch.routing import hash_keys
+from anabranch.routing.keys import KeyBatch, KeySample
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
 from anabranch.spark.blocks import cut
 from anabranch.spark.clocks import load_clocks
+from anabranch.spark.flow_routes import first_routes
 from anabranch.spark.flow_times import load_time
 from anabranch.spark.phases import drop_copies, keys_of, window_of
 from anabranch.spark.spec import FlowProgram
@@ -102,11 +104,20 @@ def write_initial_state(
         raise FlowError(msg)
     levels = []
     for name, node in names.items():
-        slots = program.plan.slots[program.plan.level_of(node.id) - 1]
-        routes = Routes.even(slots, buckets)
         rows = given.get(name, pl.DataFrame())
+        routes = first_routes(program.plan, node.id, buckets, _sample(node, rows))
         levels.append(write_level(program, node, rows, routes, WriteName(epoch, INITIAL_BATCH, 0, job)))
     return tuple(levels)
+
+
+def _sample(node: Node, rows: pl.DataFrame) -> KeySample | None:
+    """Return the keys of given state, each as hot as it has rows there; None if it has none."""
+    assert isinstance(node.operation, Stateful)
+    keys = node.operation.spec.keys
+    if not rows.height or any(key not in rows.columns for key in keys):
+        return None
+    batch = KeyBatch.of(rows, keys)
+    return KeySample.gather(batch.hashes, values=batch.values)
 
 
 def write_level(

@@ -17,7 +17,7 @@ from anabranch.control.commands import Command, Reply
 from anabranch.control.wishes import WishRefused, change_setting, place_key
 from anabranch.errors import AnabranchError
 from anabranch.model import HASH, spreads_any_key
-from anabranch.model.balance import AUTO, NamedStrategy, Routing
+from anabranch.model.balance import AUTO, Balance, NamedStrategy, Routing
 from anabranch.query.nodes import Stateful
 from anabranch.routing import hash_keys
 from anabranch.routing.keys import KeySample
@@ -64,11 +64,14 @@ class BalancingSteering:
         watches = {}
         for head, operator in self._operators.items():
             balance = operator.balancer.balance
+            undecided = operator.balancer.is_undecided(routes[head].routes)
+            if balance is None and undecided:
+                balance = Balance()
             if balance is not None:
                 watches[head] = Watch(
                     count_buckets(routes[head].routes.base),
                     balance.sample_rate,
-                    operator.balancer.wants_sample,
+                    undecided or operator.balancer.wants_sample,
                     operator.balancer.wants_sizes,
                 )
         return watches
@@ -163,7 +166,9 @@ class BalancingSteering:
 
     def _routing_of(self, head: int, operation: Stateful) -> Routing:
         """Return what an operator was told about where its keys go; whoever wrote its partitions has said it all."""
-        return replace(operation.routing, balance=None) if self._is_ahead(head) else operation.routing
+        if self._is_ahead(head):
+            return replace(operation.routing, strategy=AUTO, balance=None, options={}, powers=None)
+        return operation.routing
 
     def _wish_for_slots(self, operator: WatchedOperator, routes: Routes) -> None:
         plan = self._program.plan

@@ -86,8 +86,8 @@ class ReadTask:
         springs = {node.operation.index: node.id for node in program.plan.springs if isinstance(node.operation, Spring)}
         for ordinal, index, split in self.packs[origin] if origin < len(self.packs) else ():
             reader = program.sources[index]
-            pipeline.read_from(_name_partition(index, split.get("partition", "")))
-            for outcome in _outcomes(reader, split):
+            pipeline.read_from(name_partition(index, split.get("partition", "")))
+            for outcome in outcomes_of(reader, split):
                 pipeline.counters["rows_in"] += outcome.frame.height + len(outcome.rejected)
                 pipeline.reject(reader.label, outcome.rejected)
                 if outcome.bad_file is not None:
@@ -98,7 +98,7 @@ class ReadTask:
             if kind == BLOCK:
                 frame = decode_rows(payload, program.sources[source].schema)
                 pipeline.counters["rows_in"] += frame.height
-                pipeline.read_from(_name_partition(source, ""))
+                pipeline.read_from(name_partition(source, ""))
                 pipeline.push(springs[source], frame, origin)
                 yield from pipeline.drain_blocks()
         yield from pipeline.finish({})
@@ -392,7 +392,7 @@ def _relay(program: FlowProgram, pipeline: Pipeline, head: int, blocks: list[Blo
         pipeline.push(head, pipeline.apply(program.plan.nodes[head], frame.drop(ORDER, PARTITION)), ordinal)
 
 
-def _name_partition(source: int, partition: str) -> str:
+def name_partition(source: int, partition: str) -> str:
     return f"{source}/{partition}" if partition else str(source)
 
 
@@ -406,7 +406,7 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, str, bytes]]
         )
 
 
-def _outcomes(reader: Any, split: Split) -> Iterator[ReadOutcome]:
+def outcomes_of(reader: Any, split: Split) -> Iterator[ReadOutcome]:
     """Yield what a source reads of a split; what fails is its doing, not that of the steps behind it."""
     source: Source = reader
     outcomes = iter(source.read(split))

@@ -16,6 +16,7 @@ from anabranch.model.balance import Balance, NamedStrategy, Routing, Trigger
 from anabranch.model.loads import StateSizes
 from anabranch.routing import BucketRoute, ChoiceSplitter, KeyBatch, KeySample, ModuloRoute, Routes, buckets_of
 from anabranch.routing.scores import score_loads
+from anabranch.routing.strategies import decide_named
 
 BUCKETS = 64
 SLOTS = 4
@@ -110,6 +111,10 @@ def test_slots_that_become_uneven_are_planned_without_a_sample(rows_of: Mapping[
 def test_a_strategy_waits_for_a_sample() -> None:
     balanced = balancer(strategy="least-count")
     assert balanced.consider(replace(measure(EVEN, HOT), sample=None), EVEN) is None
+    assert "waits for slots to send a sample" in balanced.last_reason
+    decided = balanced.consider(measure(EVEN, HOT, batch=2), EVEN)
+    assert decided is not None
+    assert balanced.consider(replace(measure(decided.routes, HOT, batch=4), sample=None), decided.routes) is None
     assert "no sample yet" in balanced.last_reason
 
 
@@ -376,10 +381,13 @@ def test_auto_on_routes_that_cannot_be_planned_plans_from_hashes() -> None:
 
 def test_a_named_strategy_decides_anew_and_is_not_overruled() -> None:
     balanced = balancer(strategy="w-choices")
-    proposal = balanced.consider(measure(EVEN, HOT), EVEN)
+    first = balanced.consider(measure(EVEN, {}), EVEN)
+    assert first is not None and first.reason == "w-choices decides, now that keys are known"
+    unaware = replace(first.routes, splitter=ChoiceSplitter(SLOTS))
+    proposal = balanced.consider(measure(unaware, {1: 70_000.0}, batch=3), unaware)
     assert proposal is not None
     assert "w-choices decides anew" in proposal.reason
-    assert isinstance(proposal.routes.splitter, ChoiceSplitter)
+    assert proposal.routes.splitter == ChoiceSplitter(SLOTS, (hash_of(1),), SLOTS)
 
 
 def test_every_strategy_that_can_be_tried_is_scored() -> None:
@@ -517,3 +525,83 @@ def test_weights_follow_slots_that_come_and_go() -> None:
         resized = balanced.resize(measure(routes, {}), routes, slots).routes
         assert measure(resized, {}).slot_rows / ROWS == pytest.approx(shares, abs=0.02)
         assert balanced.consider(measure(resized, {}, batch=9), resized) is None
+
+
+NAMED = ["modulo", "least-key", "least-count", "w-choices", "weight-random", "consistent-hash"]
+
+
+@pytest.mark.parametrize("balance", [EAGER, None], ids=["balanced", "unbalanced"])
+@pytest.mark.parametrize("name", NAMED)
+def test_a_strategy_that_came_too_late_for_the_first_row_decides_by_the_first_sample(
+    name: str, balance: Balance | None
+) -> None:
+    """Whatever triggers say, and however few rows there were; and once is enough."""
+    named = Balancer(Routing(name, balance and replace(balance, fewest_rows_a_slot=10**9)))
+    proposal = named.consider(measure(EVEN, {}), EVEN)
+    assert proposal is not None
+    assert proposal.routes.by == name
+    assert not named.is_undecided(proposal.routes)
+    assert named.consider(measure(proposal.routes, {}, batch=3), proposal.routes) is None
+
+
+def test_a_strategy_that_cannot_decide_is_asked_once() -> None:
+    named = Balancer(Routing("ranges", None))
+    assert named.consider(measure(EVEN, {}), EVEN) is None
+    assert "ranges are cut at the quantiles" in named.last_reason
+    assert not named.is_undecided(EVEN)
+
+
+def sample_loads(routes: Routes, rows_of: Mapping[int, float], batch: int) -> OperatorLoads:
+    """Return the loads of a batch that had rows of these keys only."""
+    keys = np.array(sorted(hash_of(key) for key in rows_of), np.uint64)
+    counts = {hash_of(key): rows for key, rows in rows_of.items()}
+    sample = KeySample(keys, np.array([counts[key] for key in keys.tolist()]))
+    return replace(measure(routes, rows_of, batch), sample=sample, slot_rows=routes.loads(sample))
+
+
+@pytest.mark.parametrize("strategy", ["least-key", "least-count", "least-count-history", "weight-random"])
+def test_by_the_published_rule_new_keys_are_placed_as_they_come_and_decided_keys_stay(strategy: str) -> None:
+    balanced = Balancer(Routing(strategy, EAGER, options={"sticky": True}))
+    first = {key: 1_000.0 * key for key in range(1, 9)}
+    both = {**dict.fromkeys(first, 1_000.0), **dict.fromkeys(range(9, 17), 4_000.0)}
+    begun = balanced.consider(sample_loads(EVEN, first, 1), EVEN)
+    assert begun is not None
+    later = balanced.consider(sample_loads(begun.routes, both, 2), begun.routes)
+    assert later is not None and later.reason.startswith("8 new keys are placed by ")
+    known = KeyBatch(np.array([hash_of(key) for key in first], np.uint64))
+    assert later.routes.storage_slots(known).tolist() == begun.routes.storage_slots(known).tolist()
+    assert len(later.routes.table) == 16
+    assert balanced.consider(sample_loads(later.routes, both, 3), later.routes) is None
+    if strategy == "least-count":
+        # Who looks at all keys again moves decided ones, too.
+        sample = sample_loads(EVEN, both, 2).sample
+        assert sample is not None
+        free = decide_named(Routing(strategy), sample, begun.routes, np.random.default_rng(2))
+        assert free.storage_slots(known).tolist() != begun.routes.storage_slots(known).tolist()
+
+
+def test_the_published_rule_without_a_past_goes_by_this_sample_alone_and_with_one_by_all() -> None:
+    first = {1: 9_000.0, 2: 1_000.0, 3: 1_000.0, 4: 1_000.0}
+    second = {1: 10.0, 2: 1_000.0, 3: 1_000.0, 4: 1_000.0, 5: 500.0}
+    slots = {}
+    for strategy in ("least-count", "least-count-history"):
+        balanced = Balancer(Routing(strategy, EAGER, options={"sticky": True}))
+        begun = balanced.consider(sample_loads(EVEN, first, 1), EVEN)
+        assert begun is not None
+        later = balanced.consider(sample_loads(begun.routes, second, 2), begun.routes)
+        assert later is not None
+        slots[strategy] = begun.routes.table.owners(hash_of(1))[0].slot == later.routes.table.owners(hash_of(5))[0].slot
+    # The key that was hot is silent now: only who remembers keeps away from its slot.
+    assert slots == {"least-count": True, "least-count-history": False}
+
+
+def test_strategies_that_know_keys_decide_anew_for_other_slots() -> None:
+    balanced = balancer(strategy="least-key")
+    begun = balanced.consider(measure(EVEN, {}), EVEN)
+    assert begun is not None
+    resized = balanced.resize(measure(begun.routes, {}), begun.routes, 6).routes
+    sample = measure(EVEN, {}).sample
+    assert sample is not None
+    held = np.bincount(resized.storage_slots(sample.batch), minlength=6)
+    assert held.max() - held.min() <= 1
+    assert resized.by == "least-key"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from anabranch.model import RoutingTable
 from anabranch.routing import (
+    KeyBatch,
     KeySample,
     LeastCount,
     LeastKey,
@@ -19,10 +20,11 @@ from anabranch.routing import (
     Routes,
     Strategy,
     WeightRandom,
+    coordinated,
     make_strategy,
     score_loads,
 )
-from anabranch.routing.coordinated import place_on_least
+from anabranch.routing.coordinated import fit_sample, place_on_least
 from unit.routing.builders import hashes_of, key_hash, routes, with_powers
 
 
@@ -63,13 +65,13 @@ def keys_by_slot(decided: Routes, sample: KeySample) -> list[int]:
 
 
 @given(strategies, samples, routes())
-def test_entries_exist_exactly_for_sampled_keys_away_from_home(
+def test_entries_exist_for_sampled_keys_away_from_home_or_decided_for_good(
     strategy: Strategy, sample: KeySample, current: Routes
 ) -> None:
     decided = strategy.decide(sample, current, rng())
     places, homes = decided.storage_slots(sample.batch), decided.home_slots(sample.batch)
     entries = np.isin(sample.keys, decided.table.keys)
-    assert entries.tolist() == (places != homes).tolist()
+    assert entries.tolist() == ((places != homes) | getattr(strategy, "sticky", False)).tolist()
     assert not np.isin(sample.keys, decided.table.split_keys()).any()
 
 
@@ -87,11 +89,50 @@ def test_equal_inputs_give_equal_decisions(strategy: Strategy, sample: KeySample
     assert strategy.decide(sample, current, rng()) == strategy.decide(sample, current, rng())
 
 
-@given(st.sampled_from([LeastKey(sticky=True), LeastCount(sticky=True), WeightRandom()]), samples, routes())
-def test_what_was_decided_stays_if_sticky(strategy: Strategy, sample: KeySample, current: Routes) -> None:
+STICKY = st.sampled_from([LeastKey(sticky=True), LeastCount(sticky=True), WeightRandom()])
+
+
+@given(STICKY, samples, samples, routes())
+def test_what_was_decided_stays_if_sticky_whatever_comes(
+    strategy: Strategy, sample: KeySample, later: KeySample, current: Routes
+) -> None:
     once = strategy.decide(sample, current, rng())
-    remembered = sample.remembering(sample)
-    assert strategy.decide(remembered, once, np.random.default_rng(99)).table == once.table
+    again = strategy.decide(later, once, np.random.default_rng(99))
+    assert again.storage_slots(sample.batch).tolist() == once.storage_slots(sample.batch).tolist()
+    assert strategy.decide(sample, once, np.random.default_rng(99)).table == once.table
+
+
+@given(samples, samples, st.integers(1, 5))
+def test_sticky_least_key_is_the_published_rule(first: KeySample, second: KeySample, slots: int) -> None:
+    """Algorithm 1 of the load distribution paper, key by key: known keys stay, others go where the fewest keys are."""
+    routes = Routes(ModuloRoute(slots))
+    assigned: dict[int, int] = {}
+    for sample in (first, second):
+        routes = LeastKey(sticky=True).decide(sample, routes, rng())
+        for key in sample.keys.tolist():
+            held = [list(assigned.values()).count(slot) for slot in range(slots)]
+            assigned.setdefault(key, held.index(min(held)))
+    assert {key: routes.table.owners(key)[0].slot for key in assigned} == assigned
+
+
+@given(samples, st.integers(0, 40))
+def test_a_full_table_takes_the_hottest_of_new_keys_and_keeps_the_others(sample: KeySample, known: int) -> None:
+    table = RoutingTable.of({key: {0: 1.0} for key in sample.keys.tolist()[:known]})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coordinated, "MOST_DECIDED_KEYS", 5)
+        fitted = fit_sample(sample, table)
+    old = np.isin(sample.keys, table.keys)
+    room = max(5 - len(table), 0)
+    hottest = sorted(zip(-sample.counts[~old], sample.keys[~old].tolist(), strict=True))[:room]
+    assert set(fitted.keys.tolist()) == {*sample.keys[old].tolist(), *(key for _, key in hottest)}
+
+
+def test_keys_that_nobody_decided_on_go_by_power_too() -> None:
+    sample = replace(sample_of({1: 1.0}), powers=np.array([3.0, 1.0]))
+    unseen = KeyBatch(np.random.default_rng(1).integers(0, 2**64, 10_000, np.uint64))
+    for strategy in (LeastKey(), LeastCount(sticky=True), WeightRandom(), WeightRandom(weights=(75, 25))):
+        decided = strategy.decide(sample, Routes.even(2), rng())
+        assert (decided.storage_slots(unseen) == 0).mean() == pytest.approx(0.75, abs=0.02)
 
 
 # LeastKey.

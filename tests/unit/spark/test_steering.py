@@ -17,7 +17,16 @@ from anabranch.control.commands import Command
 from anabranch.model import HASH
 from anabranch.model.balance import Balance
 from anabranch.query.streams import Stream
-from anabranch.routing import KeyBatch, KeySample, Routes, hash_keys
+from anabranch.routing import (
+    BucketRoute,
+    KeyBatch,
+    KeySample,
+    ModuloRoute,
+    RangeRoute,
+    Routes,
+    WeightRoute,
+    hash_keys,
+)
 from anabranch.routing.phases import Earlier, PhasedRoutes
 from anabranch.spark.flow_routes import Change, check_changes, name_of
 from anabranch.spark.steering import MOVED_AT_ONCE_BYTES
@@ -403,9 +412,59 @@ def test_a_strategy_that_is_named_decides_again_when_loads_ask_for_it(tmp_path: 
         tmp_path,
         slots=4,
     )
+    named.run(FEW)
+    (change,) = named.run(SKEWED).values()
+    assert change.reason == "least-count decides, now that keys are known"
     named.run(SKEWED)
     (change,) = named.run(SKEWED).values()
     assert "least-count decides anew" in change.reason
+
+
+@pytest.mark.parametrize("balance", [EAGER, None], ids=["balanced", "unbalanced"])
+def test_a_restart_with_another_strategy_goes_by_it_from_the_first_sample_on(
+    tmp_path: Path, balance: Balance | None
+) -> None:
+    def build(routing: str) -> Any:
+        return lambda stream: stream.key_by("key", routing=routing, balance=balance).agg(rows=ab.count())
+
+    before = Flow(build("hash"), tmp_path, slots=4)
+    before.run(FEW)
+    after = Flow(build("modulo"), tmp_path, slots=4)
+    after.manifest, after.batch = before.manifest, before.batch
+    assert after.run(FEW) == {}
+    (change,) = after.run(FEW).values()
+    assert change.routes == Routes(ModuloRoute(4))
+    assert after.run(FEW) == after.run(FEW) == {}
+    # What decided is in the manifest: the next start has nothing to do.
+    again = Flow(build("modulo"), tmp_path, slots=4)
+    again.manifest, again.batch = after.manifest, after.batch
+    assert again.run(FEW) == again.run(FEW) == {}
+
+
+def test_types_of_keys_and_weights_are_enough_for_the_first_row(tmp_path: Path) -> None:
+    def first_routes(routing: Any, *keys: str) -> Routes:
+        flow = Flow(lambda stream: stream.key_by(*keys, routing=routing).agg(rows=ab.count()), tmp_path, slots=2)
+        return flow.routes.routes
+
+    assert first_routes("modulo", "key") == Routes(ModuloRoute(2))
+    assert first_routes("modulo", "name") == Routes(ModuloRoute(2, of_values=False))
+    assert first_routes("modulo", "key", "value") == Routes(ModuloRoute(2, of_values=False))
+    weighted = first_routes(ab.NamedStrategy("weight-hash", weights=[75, 25]), "key")
+    assert weighted == Routes(WeightRoute((75, 25)))
+    strong = first_routes(ab.NamedStrategy(powers=[3, 1]), "key")
+    assert isinstance(strong.base, BucketRoute)
+    assert strong.base.bucket_map.slot_of.count(0) == 3 * BUCKETS / 4
+
+
+def test_a_strategy_can_be_asked_for_before_any_key_was_seen(tmp_path: Path) -> None:
+    unwatched = Flow(lambda stream: stream.key_by("key", balance=None).agg(rows=ab.count()), tmp_path, slots=4)
+    unwatched.run(FEW)
+    reply = unwatched.tell("strategy", name="ranges")
+    assert reply.ok
+    assert "once a batch has shown it keys" in reply.text
+    unwatched.run(FEW)
+    (change,) = unwatched.run(FEW).values()
+    assert isinstance(change.routes.base, RangeRoute)
 
 
 def test_a_strategy_is_told_its_options_while_the_flow_runs(flow: Flow) -> None:
