@@ -23,6 +23,7 @@ from anabranch.routing.routes import Routes
 from anabranch.routing.strategies import is_sticky, looks_at_keys, strategy_over
 from anabranch.spark.batch_job import BatchInput
 from anabranch.spark.dataframes import decode_rows
+from anabranch.spark.failing_steps import StepFailed
 from anabranch.spark.flow_routes import FlowRoutes, first_routes, name_of
 from anabranch.spark.pipeline import Pipeline
 from anabranch.spark.spec import BatchSpec, FlowProgram
@@ -141,7 +142,7 @@ class FirstLook:
                     look.read_from(name_partition(source, partition))
                     look.push(springs[source], rows, ordinal)
             return look.samples()
-        except (AnabranchError, PySparkException, OSError, pl.exceptions.PolarsError) as error:
+        except (AnabranchError, StepFailed, PySparkException, OSError, pl.exceptions.PolarsError) as error:
             # What is wrong will be met by the batch itself, which says so with all that belongs to it.
             logger.info("the first look at keys failed, so they go by their hash at first: %s", error)
             return {}
