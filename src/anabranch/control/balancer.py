@@ -163,6 +163,8 @@ class Balancer:
             self._latest = with_powers(loads.sample, self.routing, routes.slots)
             self._remember(self._latest, routes.slots)
             loads = replace(loads, sample=self._latest)
+        # Also after a batch that is not judged: small ones are sampled again and again until one of them counts.
+        self._batches_unmeasured = 0 if self.wants_sizes else self._batches_unmeasured + 1
         if self.is_undecided(routes):
             return self._decide_first(loads, routes)
         if balance is None:
@@ -170,8 +172,6 @@ class Balancer:
             return None
         if self._state is None:
             self._state = TriggerState(loads.now_seconds, loads.rows_in_all)
-        # Also after a batch that is not judged: small ones are sampled again and again until one of them counts.
-        self._batches_unmeasured = 0 if self.wants_sizes else self._batches_unmeasured + 1
         placed = self._place_new_keys(loads, routes)
         if placed is not None:
             return placed
