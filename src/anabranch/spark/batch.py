@@ -262,7 +262,7 @@ class BatchRunner:
             slots=count_slots(self._plan, routes),
             routes=routes,
             runs={},
-            plain=self._merging.plain,
+            chosen=self._exchanges.chosen,
             now_us=now_us,
         )
 
