@@ -23,13 +23,14 @@ from anabranch.balancing.outcome import Clock
 from anabranch.control.choosing import PLAN, Choice, Round
 from anabranch.control.level_loads import measure_level
 from anabranch.control.moved_state import estimate_moved_bytes
+from anabranch.control.plan_words import count_of, describe_plan
 from anabranch.control.trials import FADE, Trials, name_strategy
 from anabranch.model import RouteError
 from anabranch.model.balance import AUTO, Balance, NamedStrategy, Routing
 from anabranch.model.loads import StateSizes
 from anabranch.model.moves import PlanCosts
 from anabranch.routing.bases import BucketRoute
-from anabranch.routing.coordinated import MOST_DECIDED_KEYS, fit_sample
+from anabranch.routing.coordinated import decide_bounded
 from anabranch.routing.keys import KeySample
 from anabranch.routing.routes import Routes
 from anabranch.routing.scores import Scores, score_loads
@@ -229,7 +230,7 @@ class Balancer:
             resized = Routes(base, staying, splitter, routes.by)
             sample = self._remembered or self._latest
             if strategy is not None and looks_at_keys(strategy) and sample is not None:
-                resized = self._decide(sample, resized, slots)
+                resized = decide_bounded(self.routing, sample, resized, slots)
         return Proposal(resized, reason, estimate_moved_bytes(loads, routes, resized))
 
     def switch(
@@ -269,7 +270,7 @@ class Balancer:
             return None
         self._decided = by
         try:
-            chosen = self._decide(self._remembered or loads.sample, routes, loads.batch)
+            chosen = decide_bounded(self.routing, self._remembered or loads.sample, routes, loads.batch)
         except RouteError as error:
             # It cannot decide on such keys: what is there stays, and the flow goes on.
             self.last_reason = str(error)
@@ -283,23 +284,12 @@ class Balancer:
             return None
         if not is_sticky(strategy_over(self.routing, routes.slots)):
             return None
-        chosen = self._decide(self._remembered or loads.sample, routes, loads.batch)
+        chosen = decide_bounded(self.routing, self._remembered or loads.sample, routes, loads.batch)
         if chosen == routes:
             return None
-        new = _count(len(chosen.table) - len(routes.table), "new key is placed", "new keys are placed")
+        new = count_of(len(chosen.table) - len(routes.table), "new key is placed", "new keys are placed")
         self.last_reason = f"{new} by {self.routing.named}"
         return Proposal(chosen, self.last_reason, estimate_moved_bytes(loads, routes, chosen))
-
-    def _decide(self, sample: KeySample, routes: Routes, seed: int) -> Routes:
-        """Return what the named strategy decides, with no more keys in its table than a manifest should hold."""
-        if is_sticky(strategy_over(self.routing, routes.slots)):
-            sample = fit_sample(sample, routes.table)
-        chosen = decide_named(self.routing, sample, routes, np.random.default_rng(seed))
-        if len(chosen.table) <= MOST_DECIDED_KEYS:
-            return chosen
-        # Keys that are silent go home: they would be remembered for ever.
-        silent = np.setdiff1d(chosen.table.keys, sample.keys)
-        return chosen.with_table(chosen.table.without(silent))
 
     def _remember(self, sample: KeySample, slots: int) -> None:
         if self.routing.strategy == AUTO or not goes_by_history(strategy_over(self.routing, slots)):
@@ -338,7 +328,7 @@ class Balancer:
             if loads.sample is None:
                 return Proposal(routes, "slots have sent no sample yet", 0.0), now
             try:
-                chosen = self._decide(self._remembered or loads.sample, routes, loads.batch)
+                chosen = decide_bounded(self.routing, self._remembered or loads.sample, routes, loads.batch)
             except RouteError as error:
                 # It cannot decide on such keys: what is there stays, and the flow goes on.
                 return Proposal(routes, str(error), 0.0), now
@@ -350,7 +340,7 @@ class Balancer:
             return self._choose(loads, routes, None) or stays
         plan = self._find_plan(loads, routes, goal)
         planner = self.routing.balance.planner if self.routing.balance is not None else ""
-        proposal = Proposal(_routes_of(plan), _describe(plan, planner), plan.costs.moved_bytes)
+        proposal = Proposal(_routes_of(plan), describe_plan(plan, planner), plan.costs.moved_bytes)
         return self._choose(loads, routes, plan.imbalance_after) or (proposal, plan.imbalance_after)
 
     def _choose(self, loads: OperatorLoads, routes: Routes, planned: float | None) -> tuple[Proposal, float] | None:
@@ -395,8 +385,8 @@ class Balancer:
             return None
         self._state = self._state.settle(loads.batch, loads.now_seconds)
         merged = len(routes.table.split_keys()) - len(plan.table.split_keys())
-        parts = _count(len(plan.moves), "part of a key that cooled goes back", "parts of keys that cooled go back")
-        self.last_reason = f"{parts}; {_count(merged, 'key is', 'keys are')} whole again"
+        parts = count_of(len(plan.moves), "part of a key that cooled goes back", "parts of keys that cooled go back")
+        self.last_reason = f"{parts}; {count_of(merged, 'key is', 'keys are')} whole again"
         proposal = Proposal(routes.with_table(plan.table), self.last_reason, plan.costs.moved_bytes)
         return self._with_costs(proposal, loads, started)
 
@@ -448,20 +438,3 @@ def _keeps_whole(routes: Routes, loads: OperatorLoads) -> bool:
     if routes.splitter is not None:
         return loads.splittable and loads.spreadable
     return loads.splittable or not len(routes.table.split_keys())
-
-
-def _describe(plan: LevelPlan, planner: str) -> str:
-    moves = [_count(len(plan.key_plan.moves), "part of a key", "parts of keys")]
-    if plan.bucket_plan is not None and len(plan.bucket_plan.moves):
-        moves.append(_count(len(plan.bucket_plan.moves), "bucket", "buckets"))
-    facts = [f"{planner} moves {' and '.join(moves)}"]
-    split = len(plan.table.split_keys())
-    if split:
-        facts.append(_count(split, "key is split", "keys are split"))
-    if plan.shortfall:
-        facts.append(plan.shortfall)
-    return "; ".join(facts)
-
-
-def _count(number: int, one: str, several: str) -> str:
-    return f"{number} {one if number == 1 else several}"

@@ -13,11 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch.model import RoutingTable
+from anabranch.model.balance import Routing
 from anabranch.routing.bases import WeightRoute, check_weights, slots_at, weights_of
 from anabranch.routing.keys import KeySample
 from anabranch.routing.lookup import find_keys
 from anabranch.routing.routes import Routes
-from anabranch.routing.strategies import check_option, choose_weights, strategy
+from anabranch.routing.strategies import (
+    check_option,
+    choose_weights,
+    decide_named,
+    is_sticky,
+    strategy,
+    strategy_over,
+)
 
 MOST_DECIDED_KEYS = 10_000
 """Keys whose places a flow remembers: they are in the routing table, and so in every manifest."""
@@ -97,6 +105,18 @@ class WeightRandom:
         places[undecided] = slots_at(rng.uniform(0, 100, len(undecided)), weights)
         weighs = self.weights is not None or sample.powers is not None
         return _placed(sample, places, _weighed(current, weights if weighs else None), self.sticky)
+
+
+def decide_bounded(routing: Routing, sample: KeySample, routes: Routes, seed: int) -> Routes:
+    """Return what a named strategy decides, with no more keys in its table than a manifest should hold."""
+    if is_sticky(strategy_over(routing, routes.slots)):
+        sample = fit_sample(sample, routes.table)
+    chosen = decide_named(routing, sample, routes, np.random.default_rng(seed))
+    if len(chosen.table) <= MOST_DECIDED_KEYS:
+        return chosen
+    # Keys that are silent go home: they would be remembered for ever.
+    silent = np.setdiff1d(chosen.table.keys, sample.keys)
+    return chosen.with_table(chosen.table.without(silent))
 
 
 def fit_sample(sample: KeySample, table: RoutingTable) -> KeySample:

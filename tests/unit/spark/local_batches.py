@@ -61,6 +61,9 @@ class LocalFlow:
         self, flow: ab.Flow, source: MemorySource, folder: Path, slots: int, patch: pytest.MonkeyPatch
     ) -> None:
         patch.setattr(batch_module, "BatchJobs", LocalJobs)
+        # What exchanges cost is told through Spark.
+        deaf = SimpleNamespace(tell=lambda costs: None, take=dict)
+        patch.setattr(batch_module, "TaskCosts", SimpleNamespace(heard_by=lambda context: deaf))
         self.store = open_store(folder)
         self.program = FlowProgram(
             plan=make_plan(flow, slots),
@@ -71,7 +74,7 @@ class LocalFlow:
         )
         self.steering = BalancingSteering(self.program)
         self._runner = BatchRunner(
-            None,  # type: ignore[arg-type]
+            SimpleNamespace(sparkContext=None),  # type: ignore[arg-type]
             self.program,
             make_settings(checkpoint=str(folder), slots=slots),
             Checkpoint(self.store),
