@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 import anabranch as ab
-from anabranch.connectors.global_stores import GlobalStoreSink
+from anabranch.connectors.global_stores import GlobalStoreSink, sqlite
 from anabranch.connectors.global_stores.sink import _open
 from anabranch.errors import SinkError
 from anabranch.model import HASH, ORDER, TIME, AggregateSpec, OperatorTime, StagedFile, WindowSpec
@@ -284,3 +284,20 @@ def test_ids_that_are_no_set_stop_a_batch_before_anything_of_it_is_written(store
     again.claim(FLOW, 1)
     store.publish(again, 1, [(1, "a", 200.0, 5, 1), (2, "b", 200.0, 5, 1)], epoch=2)
     assert [(row["sensor"], row["readings"]) for row in store.rows()] == [(1, 2), (2, 1)]
+
+
+def test_a_sqlite_file_is_free_once_its_connection_is_closed_whoever_holds_a_cursor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.1)
+    url = f"sqlite:///{tmp_path}/store.sqlite"
+    first = sqlite.SqliteStore(url)
+    first.prepare_marks("results")
+    # As the traceback of a statement that failed in the midst of its rows does.
+    held = first._connection.execute("SELECT name FROM sqlite_master")
+    held.fetchone()
+    first.close()
+    second = sqlite.SqliteStore(url)
+    second.prepare_marks("results")
+    assert second.lock_mark("results") is None
+    second.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -103,6 +104,9 @@ class SqliteStore:
 
     def close(self) -> None:
         """Close it; what was not committed is undone."""
+        # Closing alone would leave the file locked for as long as anybody, be it a traceback, holds a cursor.
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.rollback()
         self._connection.close()
 
     def explain(self, error: BaseException) -> str | None:
