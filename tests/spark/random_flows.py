@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -12,9 +12,10 @@ import polars as pl
 from hypothesis import strategies as st
 
 import anabranch as ab
+from anabranch.balancing import PLANNERS
 from anabranch.model import LATE_POLICIES, Clock, LatePolicy, WindowSpec
 from anabranch.query.streams import Stream
-from anabranch.routing import hash_keys
+from anabranch.routing import hash_keys, make_strategy, strategy_names
 from anabranch.spark.flow_routes import Steering
 from anabranch.spark.spec import FlowProgram
 from oracle import NEVER, Answer, Distinct, Running, Sessions, Windows, answer_flow, assert_same_batches, compute
@@ -64,6 +65,18 @@ SCHEMA: dict[str, pl.DataType] = {
 }
 
 
+_WHOLE = ("auto", "auto", *(name for name in strategy_names() if not make_strategy(name).splits_keys))
+_SPREADING = ("auto", "auto", *strategy_names())
+_PLANNERS = (*sorted(PLANNERS), "balance-load")
+_TRIGGERS = (
+    None,
+    ab.Trigger(every_rows=1),
+    ab.Trigger(every_seconds=0.001),
+    ab.Trigger(balance_below=0.9),
+    ab.Trigger(imbalance_above=1.0, cool_down_batches=0),
+)
+
+
 @dataclass(frozen=True)
 class RandomFlow:
     """One flow, its input and how it is run; everything follows from these values."""
@@ -91,6 +104,8 @@ class RandomFlow:
     early_seconds: int | None = None
     merge: ab.LocalMerge | None = None
     merge_again: ab.LocalMerge | None = None
+    routing: str = "auto"
+    balance: ab.Balance = field(default_factory=ab.Balance)
 
     @property
     def per(self) -> str:
@@ -125,7 +140,7 @@ class RandomFlow:
         """Write the flow."""
         delay = f"{self.delay_seconds}s"
         keyed = stream.watermark("ts", delay=delay, per=self.per, groups=GROUPS)  # type: ignore[arg-type]
-        keyed = keyed.key_by(*self.keys, merge=self.merge)
+        keyed = keyed.key_by(*self.keys, merge=self.merge, routing=self.routing, balance=self.balance)
         ttl = None if self.ttl_seconds is None else f"{self.ttl_seconds}s"
         if self.kind == "distinct":
             first = keyed.distinct(ttl=ttl)
@@ -271,7 +286,7 @@ def make_random_flow(kind: str, seed: int) -> RandomFlow:
     late = chance.choice(LATE_POLICIES) if own_time else "drop"
     held = kind in HELD_KINDS
     has_ttl = kind in ("running", "distinct", "top_k") and chance.random() < 0.7
-    return RandomFlow(
+    made = RandomFlow(
         seed=chance.getrandbits(32),
         batch_rows=tuple(chance.randint(1, 60) for _ in range(chance.randint(2, 4))),
         key_count=chance.randint(1, 25),
@@ -297,7 +312,14 @@ def make_random_flow(kind: str, seed: int) -> RandomFlow:
         if held
         else None,
         merge_again=chance.choice([None, *MERGES[:4]]) if held else None,
+        # Few rows are enough, so that flows of a few hundred rows are balanced at all.
+        balance=ab.Balance(
+            planner=chance.choice(_PLANNERS), trigger=chance.choice(_TRIGGERS), fewest_rows_a_slot=1, tolerance=0.02
+        ),
     )
+    routings = _SPREADING if kind in ("tumbling", "sliding") else _WHOLE
+    # Ranges go by the value of one column.
+    return replace(made, routing=chance.choice([name for name in routings if name != "ranges" or len(made.keys) == 1]))
 
 
 def _with_rows(names: list[str], held: bool) -> tuple[str, ...]:
