@@ -20,7 +20,7 @@ NAMES = {
     "spark-rocksdb": "Spark (RocksDB)",
     "flink": "Flink SQL",
     "two-polars": "2 × Polars",
-    "two-duckdb": "2 × DuckDB, reading",
+    "two-duckdb": "2 × DuckDB",
 }
 
 
@@ -53,10 +53,10 @@ def print_report(report: KeyedWindowReport, console: Console) -> None:
 
 
 def _build_table(runs: Sequence[SystemRun]) -> Table:
-    table = Table(title="keyed-window, steady state (peak memory in GiB)", box=SIMPLE_HEAD)
+    table = Table(title="keyed-window, steady state (peak memory in GiB, the JVM's with the driver's)", box=SIMPLE_HEAD)
     table.add_column("format", no_wrap=True)
     table.add_column("system", no_wrap=True)
-    for name in ("rows/s", "ours ×", "batch", "driver+JVM", "workers"):
+    for name in ("rows/s", "ours ×", "batch", "driver", "workers"):
         table.add_column(name, justify="right", no_wrap=True)
     ours = {run.file_format: run.rows_per_second for run in runs if run.system == OURS}
     previous = ""
