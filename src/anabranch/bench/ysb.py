@@ -246,7 +246,7 @@ class _Ysb:
     def _launch(
         self, system: str, name: str, topic: str, seconds: float, places: Places, *, secured: bool = False
     ) -> tuple[dict[str, Any], ProcessOutcome]:
-        login = self._broker.login_options() if system == OURS else self._broker.java_login_settings()
+        login = self._describe_login(system)
         options: dict[str, object] = {
             "servers": self._broker.login_servers if secured else self._broker.servers,
             "topic": topic,
@@ -266,6 +266,11 @@ class _Ysb:
         if system == SPARK:
             return run_peer(name, our_script("native_ysb"), {**options, "jars": self._spark_jars}, places)
         return run_peer(name, our_script("ours_ysb"), {**options, "slots": CORES}, places)
+
+    def _describe_login(self, system: str) -> dict[str, str]:
+        if system == OURS:
+            return self._broker.login_options()
+        return self._broker.java_login_settings(flink_ysb.SHADED_IN if system == FLINK else "")
 
     def _count_rows_per_batch(self, system: str) -> int:
         return min(ROWS_PER_BATCH[system], self.rows // _FEWEST_BATCHES)

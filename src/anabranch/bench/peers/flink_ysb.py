@@ -7,9 +7,11 @@ from pathlib import Path
 from anabranch.bench.peers.flink_java import SETTINGS, prepare_job
 from anabranch.bench.servers.jars import FLINK_CONNECTOR
 
-__all__ = ["KAFKA_SETTINGS", "SETTINGS", "prepare_command"]
+__all__ = ["KAFKA_SETTINGS", "SETTINGS", "SHADED_IN", "prepare_command"]
 
 _SOURCES = sorted(Path(__file__).parent.glob("Ysb*.java"))
+SHADED_IN = "org.apache.flink.kafka.shaded."
+"""What goes before the packages of the Kafka client in Flink's connector."""
 # Larger fetches than the defaults, as for the other systems.
 KAFKA_SETTINGS = {
     "fetch.min.bytes": "1",

@@ -86,9 +86,9 @@ class SecuredKafkaServer(KafkaServer):
             "sasl.password": SASL_PASSWORD,
         }
 
-    def java_login_settings(self) -> dict[str, str]:
-        """Return what ``login_options`` say, as clients in Java are told it."""
-        module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    def java_login_settings(self, shaded_in: str = "") -> dict[str, str]:
+        """Return what ``login_options`` say, as clients in Java are told it, whose packages may be shaded."""
+        module = f"{shaded_in}org.apache.kafka.common.security.plain.PlainLoginModule"
         return {
             "security.protocol": "SASL_SSL",
             "ssl.truststore.type": "PEM",
