@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import anabranch as ab
 from anabranch.model import BatchProgress
 
 
@@ -53,3 +55,27 @@ def write_outcome(
         "versions": list_versions(*packages),
     }
     Path(path).write_text(json.dumps(outcome))
+
+
+def run_over_files(flow: ab.Flow, given: Namespace, *more: str, drain: bool = False, local_merge: bool = True) -> None:
+    """Run a flow over all files there are, and write its outcome, with what else of each batch is named."""
+    spark = ab.local_session(master=f"local[{given.slots}]", memory=given.memory)
+    clock = CommitClock()
+    progress = flow.run(
+        given.checkpoint,
+        spark=spark,
+        on_progress=clock.note,
+        trigger="available-now",
+        drain=drain,
+        slots=given.slots,
+        local_merge=local_merge,
+    )
+    spark.stop()
+    batches = [describe_batch(batch, *more) for batch in progress]
+    settings = {
+        "slots": given.slots,
+        "max_files": given.files_per_batch,
+        "memory": given.memory,
+        "local_merge": "on" if local_merge else "off",
+    }
+    write_outcome(given.result, clock, batches, settings)

@@ -8,7 +8,7 @@ import anabranch as ab
 from anabranch.bench import mixed_json
 from anabranch.bench.mixed_json import MIXED_JSON
 from anabranch.bench.peers.options import read_options
-from anabranch.bench.peers.our_outcome import CommitClock, describe_batch, write_outcome
+from anabranch.bench.peers.our_outcome import run_over_files
 from anabranch.bench.workload import SCHEMA
 
 
@@ -35,16 +35,7 @@ def main() -> None:
         .agg(readings=ab.count(), total=ab.sum("value"))
         .write(ab.parquet(arguments.output))
     )
-    spark = ab.local_session(master=f"local[{arguments.slots}]", memory=arguments.memory)
-    clock = CommitClock()
-    progress = flow.run(
-        arguments.checkpoint, spark=spark, on_progress=clock.note, trigger="available-now", slots=arguments.slots
-    )
-    spark.stop()
-
-    batches = [describe_batch(batch, "state_bytes", "exchanged_bytes") for batch in progress]
-    settings = {"slots": arguments.slots, "max_files": arguments.files_per_batch, "memory": arguments.memory}
-    write_outcome(arguments.result, clock, batches, settings)
+    run_over_files(flow, arguments, "state_bytes", "exchanged_bytes")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import polars as pl
 import anabranch as ab
 from anabranch.bench.apps_rules import LOW_VOLTAGE, VAULT, VAULT_RULE
 from anabranch.bench.peers.options import read_options
-from anabranch.bench.peers.our_outcome import CommitClock, describe_batch, write_outcome
+from anabranch.bench.peers.our_outcome import run_over_files
 from anabranch.bench.workload import SCHEMA
 
 _MOMENT = pl.Datetime("us")
@@ -148,15 +148,7 @@ def main() -> None:
     flow = ab.Flow(given.app)
     readings = flow.read(source).with_columns(ts=pl.from_epoch("ts", "ms"))
     STREAMS[given.app](readings, given).write(ab.parquet(given.output))
-    spark = ab.local_session(master=f"local[{given.slots}]", memory=given.memory)
-    clock = CommitClock()
-    progress = flow.run(
-        given.checkpoint, spark=spark, on_progress=clock.note, trigger="available-now", drain=True, slots=given.slots
-    )
-    spark.stop()
-    batches = [describe_batch(batch, "late_rows", "slot_late_rows", "state_bytes") for batch in progress]
-    settings = {"slots": given.slots, "max_files": given.files_per_batch, "memory": given.memory}
-    write_outcome(given.result, clock, batches, settings)
+    run_over_files(flow, given, "late_rows", "slot_late_rows", "state_bytes", drain=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import polars as pl
 
 import anabranch as ab
 from anabranch.bench.peers.options import read_options
-from anabranch.bench.peers.our_outcome import CommitClock, describe_batch, write_outcome
+from anabranch.bench.peers.our_outcome import run_over_files
 from anabranch.bench.workload import SCHEMA
 
 
@@ -42,29 +42,8 @@ def main() -> None:
         .agg(readings=ab.count(), total=ab.sum("value"))
         .write(ab.parquet(arguments.output))
     )
-    spark = ab.local_session(master=f"local[{arguments.slots}]", memory=arguments.memory)
-    clock = CommitClock()
-    progress = flow.run(
-        arguments.checkpoint,
-        spark=spark,
-        on_progress=clock.note,
-        trigger="available-now",
-        drain=True,
-        slots=arguments.slots,
-        local_merge=arguments.local_merge == "on",
-    )
-    spark.stop()
-
-    batches = [
-        describe_batch(batch, "late_rows", "slot_late_rows", "state_bytes", "exchanged_bytes") for batch in progress
-    ]
-    settings = {
-        "slots": arguments.slots,
-        "max_files": arguments.files_per_batch,
-        "memory": arguments.memory,
-        "local_merge": arguments.local_merge,
-    }
-    write_outcome(arguments.result, clock, batches, settings)
+    figures = ("late_rows", "slot_late_rows", "state_bytes", "exchanged_bytes")
+    run_over_files(flow, arguments, *figures, drain=True, local_merge=arguments.local_merge == "on")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from anabranch.bench.operators_plan import (
     WINDOW_MS,
 )
 from anabranch.bench.peers.options import read_options
-from anabranch.bench.peers.our_outcome import CommitClock, describe_batch, write_outcome
+from anabranch.bench.peers.our_outcome import run_over_files
 
 _WINDOW, _SLIDE, _MINUTE, _DELAY = (f"{length}ms" for length in (WINDOW_MS, SLIDE_MS, MINUTE_MS, DELAY_MS))
 _LEVELS = {"user": pl.String, "level": pl.Int64}
@@ -128,16 +128,7 @@ def main() -> None:
     )
     flow = ab.Flow("operators")
     build(arguments.operator, flow.read(source)).write(ab.parquet(arguments.output))
-    spark = ab.local_session(master=f"local[{arguments.slots}]", memory=arguments.memory)
-    clock = CommitClock()
-    progress = flow.run(
-        arguments.checkpoint, spark=spark, on_progress=clock.note, trigger="available-now", slots=arguments.slots
-    )
-    spark.stop()
-
-    batches = [describe_batch(batch, "state_bytes", "exchanged_bytes") for batch in progress]
-    settings = {"slots": arguments.slots, "max_files": arguments.files_per_batch, "memory": arguments.memory}
-    write_outcome(arguments.result, clock, batches, settings)
+    run_over_files(flow, arguments, "state_bytes", "exchanged_bytes")
 
 
 if __name__ == "__main__":
