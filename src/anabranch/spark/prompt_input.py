@@ -30,14 +30,22 @@ def promptly(pieces: Iterator[T]) -> Iterator[T]:
 
 
 def acknowledge_arrivals() -> None:
-    """Send at once the acknowledgements that wait, on the connections that this process had when it first asked."""
+    """Send at once the acknowledgements that wait, on the connections that this process had when it last looked."""
     for number in _find_connections():
-        connection = socket.socket(fileno=number)
         try:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-        finally:
-            # It stays with whoever opened it.
-            connection.detach()
+            _acknowledge(number)
+        except OSError:
+            # Closed since, its number perhaps given to a file: the next piece looks again.
+            _find_connections.cache_clear()
+
+
+def _acknowledge(number: int) -> None:
+    connection = socket.socket(fileno=number)
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+    finally:
+        # It stays with whoever opened it.
+        connection.detach()
 
 
 @cache

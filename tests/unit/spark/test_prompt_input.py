@@ -68,3 +68,25 @@ far.sendall(b"still there")
 print(near.recv(100).decode(), os.fstat(inside).st_ino > 0, local.send(b"x"), listening.fileno() > 0)
 """
         assert _run(script) == "still there True 1 True"
+
+    def test_numbers_of_closed_connections_given_to_files_are_left_alone_and_new_connections_found(self) -> None:
+        script = """
+import os
+acknowledge_arrivals()
+number = near.fileno()
+near.close(), far.close()
+inside, outside = os.pipe()
+assert number in (inside, outside)
+acknowledge_arrivals()
+far = socket.create_connection(listening.getsockname())
+near, _ = listening.accept()
+for _ in range(20):
+    far.sendall(b"question")
+    near.recv(100)
+    near.sendall(b"answer")
+    far.recv(100)
+before = is_prompt()
+acknowledge_arrivals()
+print(os.write(outside, b"x"), os.read(inside, 9), before, is_prompt())
+"""
+        assert _run(script) == "1 b'x' False True"
