@@ -60,8 +60,8 @@ lint: $(INSTALLED) ## Check format, lint and types
 bench: setup ## Compare the keyed window with native Spark and Flink
 	$(BIN)/anabranch bench keyed-window $(BENCH_ARGS)
 
-soak: setup servers kafka $(CLASS_ARCHIVE) ## Run the long randomised tests
-	$(BIN)/python -m pytest -m soak --timeout=0 tests/soak $(SOAK_ARGS)
+soak: setup servers kafka $(CLASS_ARCHIVE) ## Run the long randomised tests, for an hour (ANABRANCH_SOAK_SCALE=8: a night)
+	$(BIN)/python -m pytest -m soak --timeout=0 -n 2 --dist worksteal --durations=20 tests/soak $(SOAK_ARGS)
 
 format: $(INSTALLED) ## Format the code and mend what the linter can mend
 	$(BIN)/ruff check --fix .

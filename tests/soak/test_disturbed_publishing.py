@@ -1,8 +1,7 @@
-"""Drivers that die, fail and pause at random lines of a publication; ``ANABRANCH_SOAK_SEED`` says at which."""
+"""Drivers that die, fail and pause at random lines of a publication."""
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from pathlib import Path
@@ -21,9 +20,7 @@ from contracts.disturbed_publishing import (
     run_undisturbed,
     steps_of_start,
 )
-
-SEED = int(os.environ.get("ANABRANCH_SOAK_SEED", random.SystemRandom().randrange(2**32)))
-SECONDS_A_KIND = float(os.environ.get("ANABRANCH_SOAK_SECONDS", "60"))
+from soak.amounts import SECONDS_A_KIND, SEED
 
 
 @pytest.mark.parametrize("kind", KINDS)

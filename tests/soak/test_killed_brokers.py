@@ -1,8 +1,7 @@
-"""A Kafka broker that is killed and stopped while a sink writes to it; ``ANABRANCH_SOAK_SEED`` says when."""
+"""A Kafka broker that is killed and stopped while a sink writes to it."""
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -10,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from contracts.database_sinks import KafkaSubject, Stage, context, make_rows, rows_of
+from soak.amounts import SEED
 
-SEED = int(os.environ.get("ANABRANCH_SOAK_SEED", random.SystemRandom().randrange(2**32)))
 BATCHES = 60
 ROWS_A_BATCH = 30
 LONGEST_OUTAGE_SECONDS = 3.0

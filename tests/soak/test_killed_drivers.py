@@ -1,8 +1,7 @@
-"""Hundreds of kills; ``ANABRANCH_SOAK_KILLS`` says how many, ``ANABRANCH_SOAK_SEED`` which."""
+"""Drivers killed again and again, and put to sleep."""
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -10,11 +9,9 @@ import pytest
 
 from cluster.disturbing import kill_at_random, put_to_sleep, snapshot
 from cluster.drivers import assert_same_results, driver, finish, results, write_input
+from soak.amounts import KILLS, KILLS_A_RUN, SEED
 
-KILLS = int(os.environ.get("ANABRANCH_SOAK_KILLS", "300"))
-KILLS_A_RUN = 30
 PATIENCE_SECONDS = 3600.0
-SEED = int(os.environ.get("ANABRANCH_SOAK_SEED", random.SystemRandom().randrange(2**32)))
 
 
 @pytest.mark.parametrize("run", range(-(-KILLS // KILLS_A_RUN)))

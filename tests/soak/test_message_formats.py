@@ -1,8 +1,7 @@
-"""Messages made and damaged by chance, many of them: ``ANABRANCH_SOAK_MESSAGES`` says how many examples a test has."""
+"""Messages made and damaged by chance, many of them."""
 
 from __future__ import annotations
 
-import os
 import random
 
 import polars as pl
@@ -17,10 +16,9 @@ from formats.damage import damaged
 from formats.frames import frames
 from formats.topics import check_readers
 from servers.kafka import KafkaBroker
+from soak.amounts import MESSAGE_EXAMPLES, TOPICS
 
-long = settings(
-    max_examples=int(os.environ.get("ANABRANCH_SOAK_MESSAGES", "20000")), suppress_health_check=list(HealthCheck)
-)
+long = settings(max_examples=MESSAGE_EXAMPLES, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "plain"])
@@ -78,7 +76,7 @@ def test_avro_values_are_read_back_as_they_were(frame: pl.DataFrame) -> None:
     properties.check_round_trip(AvroEncoder(None, "t"), properties.avro_decoder(frame.schema), frame)
 
 
-@pytest.mark.parametrize("turn", range(int(os.environ.get("ANABRANCH_SOAK_TOPICS", "50"))))
+@pytest.mark.parametrize("turn", range(TOPICS))
 def test_every_reader_sees_the_same_messages(kafka: KafkaBroker, turn: int) -> None:
     topic, seed = f"chance-{turn}", random.SystemRandom().randrange(2**32)
     kafka.create_topic(topic)

@@ -1,12 +1,7 @@
-"""Keys that move at every boundary, many times over.
-
-``ANABRANCH_SOAK_KILLS``, ``ANABRANCH_SOAK_FLOWS`` and ``ANABRANCH_SOAK_STREAMS`` say how many kills, flows and streams
-without Spark; ``ANABRANCH_SOAK_SEED`` says which.
-"""
+"""Keys that move at every boundary, many times over."""
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -16,17 +11,13 @@ from anabranch.model import OperatorSpec
 from anabranch.spark.spec import FlowProgram
 from cluster.disturbing import kill_at_random, moving
 from cluster.drivers import assert_same_results, finish, results, write_input
+from soak.amounts import FLOWS, KILLS, KILLS_A_RUN, SEED, STREAMS
 from spark.random_flows import KINDS, check, make_random_flow
 from spark.running import FlowBench
 from spark.wild_steering import WildSteering
 from unit.operators.moving import SPECS, check_long_stream
 
-KILLS = int(os.environ.get("ANABRANCH_SOAK_KILLS", "300"))
-FLOWS = int(os.environ.get("ANABRANCH_SOAK_FLOWS", "350"))
-STREAMS = int(os.environ.get("ANABRANCH_SOAK_STREAMS", "2200"))
-KILLS_A_RUN = 30
 PATIENCE_SECONDS = 3600.0
-SEED = int(os.environ.get("ANABRANCH_SOAK_SEED", random.SystemRandom().randrange(2**32)))
 
 
 @pytest.mark.parametrize("run", range(-(-KILLS // KILLS_A_RUN)))

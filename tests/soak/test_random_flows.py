@@ -1,19 +1,14 @@
-"""Hundreds of flows made by chance; ``ANABRANCH_SOAK_FLOWS`` says how many, ``ANABRANCH_SOAK_SEED`` which."""
+"""Flows made by chance, many of them."""
 
 from __future__ import annotations
-
-import os
-import random
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as hypothesis_seed
 
+from soak.amounts import FLOWS, SEED
 from spark.random_flows import HELD_KINDS, KINDS, OWN_TIME_KINDS, SEEDS, check, make_random_flow
 from spark.running import FlowBench
-
-FLOWS = int(os.environ.get("ANABRANCH_SOAK_FLOWS", "350"))
-SEED = int(os.environ.get("ANABRANCH_SOAK_SEED", random.SystemRandom().randrange(2**32)))
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *HELD_KINDS, *OWN_TIME_KINDS])

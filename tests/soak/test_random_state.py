@@ -1,11 +1,6 @@
-"""Operators, their state and their compiled loops without Spark, on many more random inputs than the quick tests try.
-
-``ANABRANCH_SOAK_EXAMPLES`` says how many inputs a test tries; Hypothesis prints the one that fails.
-"""
+"""Operators, their state and their compiled loops without Spark, on many random inputs."""
 
 from __future__ import annotations
-
-import os
 
 import numpy as np
 import polars as pl
@@ -15,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from anabranch.model import WindowSpec
+from soak.amounts import STATE_EXAMPLES
 from unit.compiled_loops import (
     check_added,
     check_best,
@@ -43,8 +39,7 @@ from unit.operators.test_state_in_place import (
     types,
 )
 
-EXAMPLES = int(os.environ.get("ANABRANCH_SOAK_EXAMPLES", "1000"))
-LONG = settings(deadline=None, max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+LONG = settings(deadline=None, max_examples=STATE_EXAMPLES, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("name", CUT_SPECS)

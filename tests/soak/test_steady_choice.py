@@ -1,24 +1,17 @@
-"""Strategies on streams that stay as they are, for ten thousand batches; and on streams that change.
-
-``ANABRANCH_SOAK_SEED`` says which.
-"""
+"""Strategies on streams that stay as they are, for ten thousand batches; and on streams that change."""
 
 from __future__ import annotations
-
-import os
-import random
 
 import pytest
 
 from anabranch.bench.switching import ChangingData, make_lab, run_fixed, run_trigger
 from anabranch.routing import strategy_names
+from soak.amounts import CHANGING_STREAMS, SEED, STEADY_STREAMS
 from unit.control.steady_flows import SteadyFlow, count_switches
-
-SEED = int(os.environ.get("ANABRANCH_SOAK_SEED", random.SystemRandom().randrange(2**32)))
 
 
 @pytest.mark.parametrize("splittable", [False, True], ids=["whole", "split"])
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(STEADY_STREAMS))
 def test_on_a_steady_stream_the_strategy_changes_once_at_most_in_ten_thousand_batches(
     number: int, splittable: bool
 ) -> None:
@@ -28,7 +21,7 @@ def test_on_a_steady_stream_the_strategy_changes_once_at_most_in_ten_thousand_ba
 
 @pytest.mark.parametrize("splittable", [False, True], ids=["whole", "split"])
 @pytest.mark.parametrize("changes_a_minute", [0.1, 1.0])
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(CHANGING_STREAMS))
 def test_switching_comes_near_the_best_fixed_strategy(number: int, changes_a_minute: float, splittable: bool) -> None:
     lab = make_lab(SEED + number, splittable=splittable)
     data = ChangingData.draw(lab, changes_a_minute, max(240.0, 90 / changes_a_minute), SEED + number)

@@ -1,9 +1,7 @@
-"""JSON and CSV lines made by chance, by the thousand; ``ANABRANCH_SOAK_LINES`` says how many examples of each kind."""
+"""JSON and CSV lines made by chance, by the thousand."""
 
 from __future__ import annotations
 
-import os
-import random
 import tempfile
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from hypothesis import strategies as st
 from anabranch.connectors.csv_records import CsvDialect, is_regularly_quoted
 from anabranch.connectors.csv_rows import parse_csv_lines
 from anabranch.connectors.json_rows import parse_json_lines
+from soak.amounts import LINE_EXAMPLES, SEED
 from wild_lines import (
     WildCsv,
     WildJson,
@@ -27,10 +26,8 @@ from wild_lines import (
     wild_json,
 )
 
-EXAMPLES = int(os.environ.get("ANABRANCH_SOAK_LINES", "20000"))
-SEED = int(os.environ.get("ANABRANCH_SOAK_SEED", random.SystemRandom().randrange(2**32)))
-long_run = settings(deadline=None, max_examples=EXAMPLES, database=None, suppress_health_check=list(HealthCheck))
-short_run = settings(long_run, max_examples=max(1, EXAMPLES // 20))
+long_run = settings(deadline=None, max_examples=LINE_EXAMPLES, database=None, suppress_health_check=list(HealthCheck))
+short_run = settings(long_run, max_examples=max(1, LINE_EXAMPLES // 20))
 
 
 @seed(SEED)

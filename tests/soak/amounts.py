@@ -1,0 +1,40 @@
+"""How much a soak run tries, and which: an hour on two cores as it stands.
+
+``ANABRANCH_SOAK_SCALE`` multiplies every amount (8 fills a night, 0.1 shows that everything still runs);
+``ANABRANCH_SOAK_SEED`` makes a run the same as an earlier one, which printed its own.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+SEED = int(os.environ.get("ANABRANCH_SOAK_SEED", random.SystemRandom().randrange(2**32)))
+_SCALE = float(os.environ.get("ANABRANCH_SOAK_SCALE", "1"))
+
+
+def _scaled(amount: int) -> int:
+    return max(1, round(amount * _SCALE))
+
+
+# Of drivers, in each test that kills them.
+KILLS = _scaled(40)
+KILLS_A_RUN = 20
+# Of disturbances, for each kind of sink.
+SECONDS_A_KIND = _scaled(15)
+# Of random flows through Spark, over all kinds of flow.
+FLOWS = _scaled(100)
+# Of long streams without Spark, over all operators.
+STREAMS = _scaled(300)
+# Of each kind of state, and of loops.
+STATE_EXAMPLES = _scaled(200)
+# Of lines, and of messages, of each kind.
+LINE_EXAMPLES = _scaled(4000)
+MESSAGE_EXAMPLES = _scaled(4000)
+# Of Kafka topics that every reader reads.
+TOPICS = _scaled(20)
+# Of keys that come once, for each kind of flow; more of them show nothing more.
+ONCE_ONLY_KEYS = min(10_000_000, _scaled(10_000_000))
+# Of streams whose strategy must stay, each for ten thousand batches, and of streams that change.
+STEADY_STREAMS = _scaled(2)
+CHANGING_STREAMS = _scaled(2)
