@@ -18,16 +18,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from anabranch.connectors import csv_rows, json_rows, rejects
-from anabranch.connectors.alike_lines import PlacedLines
-from anabranch.connectors.csv_records import CsvDialect, ExactCsv, split_records
-from anabranch.connectors.csv_rows import parse_csv_lines
-from anabranch.connectors.exact_json import DEEPEST_NESTING, read_exactly
-from anabranch.connectors.file_reading import read_split
-from anabranch.connectors.json_rows import parse_json_lines
-from anabranch.connectors.kafka import json_values as kafka_json
-from anabranch.connectors.kafka.json_values import JsonValues
-from anabranch.connectors.kafka.messages import Messages, ScatteredValues, Values, join_values
+from anabranch.connectors.files.reading import read_split
+from anabranch.connectors.formats import csv_rows, json_rows, rejects
+from anabranch.connectors.formats.csv_records import CsvDialect, ExactCsv, split_records
+from anabranch.connectors.formats.csv_rows import parse_csv_lines
+from anabranch.connectors.formats.exact_json import DEEPEST_NESTING, read_exactly
+from anabranch.connectors.formats.fixed_layout_json import PlacedLines
+from anabranch.connectors.formats.json_rows import parse_json_lines
+from anabranch.connectors.formats.messages import json_values as kafka_json
+from anabranch.connectors.formats.messages.json_values import JsonValues
+from anabranch.connectors.formats.messages.messages import Messages, ScatteredValues, Values, join_values
 from anabranch.model import ReadOutcome
 from oracle.text_values import (
     MALFORMED,
@@ -524,8 +524,8 @@ def read_files_in_every_way(
         split = {"path": str(path), "size": path.stat().st_size, "unit": "file", "from": 0, "to": 1, "bytes": len(text)}
         for piece_bytes in (1, 7, 2**24):
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("anabranch.connectors.line_ranges.PIECE_BYTES", piece_bytes)
-                patch.setattr("anabranch.connectors.line_ranges._CHUNK_BYTES", min(piece_bytes, 64))
+                patch.setattr("anabranch.connectors.files.line_ranges.PIECE_BYTES", piece_bytes)
+                patch.setattr("anabranch.connectors.files.line_ranges._CHUNK_BYTES", min(piece_bytes, 64))
                 outcomes[f"{ending} in pieces of {piece_bytes}"] = _join(
                     list(read_split(split, format, schema, dialect)), schema
                 )

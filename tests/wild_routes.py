@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from anabranch.model import BucketMap, RoutingTable
 from anabranch.routing import BaseRoute, BucketRoute, ModuloRoute, RangeRoute, RingRoute, Routes, WeightRoute
-from anabranch.routing.splitters import ChoiceSplitter
+from anabranch.routing.strategies.splitters import ChoiceSplitter
 
 BUCKETS = 32
 MOST_SLOTS = 5

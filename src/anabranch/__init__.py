@@ -53,11 +53,11 @@ if TYPE_CHECKING:
     )
     from anabranch.model import Aggregate, BatchProgress
     from anabranch.model.balance import Balance, NamedStrategy, Trigger
-    from anabranch.operators.aggregates import count, first, last, max, mean, min, stddev, sum, variance
-    from anabranch.operators.declared_state import KeyState, listed, mapped, value
-    from anabranch.operators.processors import FrameProcessor, FrameTime, Processor, RowTime
-    from anabranch.operators.sketches import approx_distinct, median, quantile, quantiles
-    from anabranch.operators.timers import Timer, Timers
+    from anabranch.operators.aggregates.functions import count, first, last, max, mean, min, stddev, sum, variance
+    from anabranch.operators.aggregates.sketches import approx_distinct, median, quantile, quantiles
+    from anabranch.operators.processors.declared_state import KeyState, listed, mapped, value
+    from anabranch.operators.processors.processor import FrameProcessor, FrameTime, Processor, RowTime
+    from anabranch.operators.processors.timers import Timer, Timers
     from anabranch.query import Stream
     from anabranch.query.merging import LocalMerge
     from anabranch.spark.dataframes import from_spark
@@ -181,11 +181,21 @@ _NAMES_BY_MODULE = {
     ),
     "anabranch.model": ("Aggregate", "BatchProgress"),
     "anabranch.model.balance": ("Balance", "NamedStrategy", "Trigger"),
-    "anabranch.operators.aggregates": ("count", "first", "last", "max", "mean", "min", "stddev", "sum", "variance"),
-    "anabranch.operators.declared_state": ("KeyState", "listed", "mapped", "value"),
-    "anabranch.operators.processors": ("FrameProcessor", "FrameTime", "Processor", "RowTime"),
-    "anabranch.operators.sketches": ("approx_distinct", "median", "quantile", "quantiles"),
-    "anabranch.operators.timers": ("Timer", "Timers"),
+    "anabranch.operators.aggregates.functions": (
+        "count",
+        "first",
+        "last",
+        "max",
+        "mean",
+        "min",
+        "stddev",
+        "sum",
+        "variance",
+    ),
+    "anabranch.operators.processors.declared_state": ("KeyState", "listed", "mapped", "value"),
+    "anabranch.operators.processors.processor": ("FrameProcessor", "FrameTime", "Processor", "RowTime"),
+    "anabranch.operators.aggregates.sketches": ("approx_distinct", "median", "quantile", "quantiles"),
+    "anabranch.operators.processors.timers": ("Timer", "Timers"),
     "anabranch.query": ("Stream",),
     "anabranch.query.merging": ("LocalMerge",),
     "anabranch.spark.dataframes": ("from_spark",),

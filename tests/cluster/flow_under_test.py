@@ -140,8 +140,8 @@ def run_wild(
 ) -> None:
     """Run a flow to its end while its keys move at every boundary."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
+    from anabranch.engine.settings import make_settings
     from anabranch.spark.driver import Driver
-    from anabranch.spark.settings import make_settings
     from spark.wild_steering import WildSteering
 
     rows = [{"key": key, "group": key % 5} for key in range(30)]
@@ -154,7 +154,7 @@ def run_wild(
 
 def stop_at(wanted: str) -> None:
     """Let this process stop itself at a moment of a batch."""
-    from anabranch.spark import batch as batch_module
+    from anabranch.engine import batch as batch_module
     from anabranch.state.checkpoint import commit_file
     from anabranch.state.store import LocalStore
 

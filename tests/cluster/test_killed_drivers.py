@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from anabranch.spark.faults import MOMENTS
+from anabranch.engine.faults import MOMENTS
 from cluster.disturbing import kill_at, kill_at_random
 from cluster.drivers import assert_same_results, committed, finish, results
 

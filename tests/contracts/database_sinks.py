@@ -175,7 +175,7 @@ class DeltaSubject(Subject):
         return frame.select(*SCHEMA).sort("sensor").rows()
 
     def lose_the_answer(self, sink: Any) -> None:
-        from anabranch.connectors.outages import ServerAway
+        from anabranch.connectors.retry import ServerAway
 
         write = type(sink)._write
         left = [True]

@@ -19,8 +19,8 @@ from typing import Any
 import polars as pl
 
 from anabranch.connectors import foreach, json_lines, parquet, to_memory
-from anabranch.connectors.claims import TakenOver, claim_places, close_sinks
-from anabranch.connectors.outages import ServerAway
+from anabranch.connectors.retry import ServerAway
+from anabranch.connectors.sink_ownership import TakenOver, claim_places, close_sinks
 from contracts.database_sinks import (
     SCHEMA,
     DeltaSubject,

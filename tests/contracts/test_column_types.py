@@ -15,25 +15,25 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from anabranch.cli.state_tables import StoredRows
+from anabranch.cli.state.tables import StoredRows
 from anabranch.connectors import console, delta, json_lines, parquet, redis_hashes
 from anabranch.connectors import mariadb as ab_mariadb
 from anabranch.connectors import postgres as ab_postgres
-from anabranch.connectors.encodings import encode_arrow
+from anabranch.connectors.formats.encodings import encode_arrow
+from anabranch.connectors.formats.messages.avro_values import AvroValues, columns_of
+from anabranch.connectors.formats.messages.protobuf_values import load_message
+from anabranch.connectors.formats.value_encoders import AvroEncoder, JsonEncoder, ProtobufEncoder, RawEncoder
 from anabranch.connectors.global_stores.packed_rows import name_rows, pack_rows, unpack_rows
 from anabranch.connectors.global_stores.shown_values import as_meant, as_shown, form_of
-from anabranch.connectors.kafka.avro_values import AvroValues, columns_of
-from anabranch.connectors.kafka.protobuf_values import load_message
-from anabranch.connectors.kafka_values import MessageStaging
-from anabranch.connectors.value_encoders import AvroEncoder, JsonEncoder, ProtobufEncoder, RawEncoder
+from anabranch.connectors.kafka.row_messages import MessageStaging
+from anabranch.engine import packing
+from anabranch.engine.content_order import order_by_content
+from anabranch.engine.dead_letters import bury_rows
+from anabranch.engine.time_guard import find_rows_out_of_time
 from anabranch.errors import SinkError
 from anabranch.model import HASH, StagedFile
 from anabranch.model.frame_texts import frame_from_text, frame_to_text, key_as_text
 from anabranch.routing import hash_keys
-from anabranch.spark import packing
-from anabranch.spark.content_order import order_by_content
-from anabranch.spark.dead_letters import bury_rows
-from anabranch.spark.time_guard import find_rows_out_of_time
 from anabranch.state.inspect import read_text
 from anabranch.state.runs import decode_run, encode_run
 from contracts.column_values import ALL, FLAT, OUT_OF_TIME

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.connectors.claims import ExclusiveSink
+from anabranch.connectors.sink_ownership import ExclusiveSink
 from anabranch.errors import SinkError
 from contracts.database_sinks import (
     SCHEMA,

@@ -12,7 +12,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.connectors import kafka_topic
-from anabranch.connectors.claims import TakenOver
+from anabranch.connectors.sink_ownership import TakenOver
 from anabranch.errors import SinkError
 from contracts.database_sinks import SCHEMA, KafkaSubject, Stage, context, make_rows, read_committed, rows_of
 from servers.kafka import KafkaBroker

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from anabranch.connectors import ResultsLost, redis_hashes
-from anabranch.connectors.databases.redis_hashes import RedisHashSink
+from anabranch.connectors.redis.sink import RedisHashSink
 from anabranch.errors import SinkError
 from contracts.database_sinks import SCHEMA, RedisSubject, Stage, context, make_rows, rows_of
 from servers.redis import RedisServer

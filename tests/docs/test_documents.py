@@ -22,7 +22,7 @@ import anabranch as ab
 from anabranch import connectors, errors
 from anabranch.cli.app import app
 from anabranch.cli.loading import load
-from anabranch.spark.settings import RunSettings
+from anabranch.engine.settings import RunSettings
 from docs.documents import DOCUMENTS, PROJECT, Block, blocks_of, name_of, read_blocks
 
 README = PROJECT / "README.md"

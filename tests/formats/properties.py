@@ -15,19 +15,20 @@ import pyarrow as pa
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
-from anabranch.connectors.kafka import avro_blocks, fetching
-from anabranch.connectors.kafka.avro_values import AvroValues, columns_of
+from anabranch.connectors.formats.messages import avro_blocks
+from anabranch.connectors.formats.messages.avro_values import AvroValues, columns_of
+from anabranch.connectors.formats.messages.decoders import Decoded
+from anabranch.connectors.formats.messages.json_values import JsonValues
+from anabranch.connectors.formats.messages.messages import Messages, join_values
+from anabranch.connectors.formats.messages.protobuf_values import ProtobufValues, load_message
+from anabranch.connectors.formats.messages.protobuf_values import columns_of as protobuf_columns
+from anabranch.connectors.formats.value_encoders import AvroEncoder
+from anabranch.connectors.kafka import fetching
 from anabranch.connectors.kafka.cluster import TopicPart
 from anabranch.connectors.kafka.connection import make_connection
 from anabranch.connectors.kafka.consuming import OffsetRange
 from anabranch.connectors.kafka.fetching import FetchReader
-from anabranch.connectors.kafka.json_values import JsonValues
-from anabranch.connectors.kafka.messages import Messages, join_values
-from anabranch.connectors.kafka.protobuf_values import ProtobufValues, load_message
-from anabranch.connectors.kafka.protobuf_values import columns_of as protobuf_columns
 from anabranch.connectors.kafka.securing import IN_THE_CLEAR
-from anabranch.connectors.kafka.values import Decoded
-from anabranch.connectors.value_encoders import AvroEncoder
 from anabranch.errors import SinkError
 from formats import avro, kafka_batches, protobuf
 from formats.differences import same

@@ -84,7 +84,7 @@ NANOS = st.integers(0, 999_999_999) | st.sampled_from([-1, 10**9])
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    from anabranch.connectors.kafka.protobuf_values import load_message
+    from anabranch.connectors.formats.messages.protobuf_values import load_message
 
     value_schema = describe(draw(st.sampled_from(["proto2", "proto3"])))
     message_class = load_message(value_schema)

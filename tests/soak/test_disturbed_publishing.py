@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.connectors.outages import ServerAway
+from anabranch.connectors.retry import ServerAway
 from contracts.disturbed_publishing import (
     KINDS,
     Place,

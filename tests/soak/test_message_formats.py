@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from anabranch.connectors.formats.value_encoders import AvroEncoder, JsonEncoder
 from anabranch.connectors.kafka.cluster import TopicPart
-from anabranch.connectors.value_encoders import AvroEncoder, JsonEncoder
 from formats import avro, kafka_batches, properties, protobuf
 from formats.damage import damaged
 from formats.frames import frames

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.engine.spec import FlowProgram
 from anabranch.model import OperatorSpec
-from anabranch.spark.spec import FlowProgram
 from cluster.disturbing import kill_at_random, moving
 from cluster.drivers import assert_same_results, finish, results, write_input
 from soak.amounts import FLOWS, KILLS, KILLS_A_RUN, SEED, STREAMS

@@ -8,9 +8,9 @@ from pathlib import Path
 from hypothesis import HealthCheck, assume, given, seed, settings
 from hypothesis import strategies as st
 
-from anabranch.connectors.csv_records import CsvDialect, is_regularly_quoted
-from anabranch.connectors.csv_rows import parse_csv_lines
-from anabranch.connectors.json_rows import parse_json_lines
+from anabranch.connectors.formats.csv_records import CsvDialect, is_regularly_quoted
+from anabranch.connectors.formats.csv_rows import parse_csv_lines
+from anabranch.connectors.formats.json_rows import parse_json_lines
 from soak.amounts import LINE_EXAMPLES, SEED
 from wild_lines import (
     WildCsv,

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.balancing import PLANNERS
+from anabranch.engine.flow_routes import Steering
+from anabranch.engine.spec import FlowProgram
 from anabranch.model import LATE_POLICIES, Clock, LatePolicy, WindowSpec
 from anabranch.query.streams import Stream
 from anabranch.routing import hash_keys, make_strategy, strategy_names
-from anabranch.spark.flow_routes import Steering
-from anabranch.spark.spec import FlowProgram
 from oracle import NEVER, Answer, Distinct, Running, Sessions, Windows, answer_flow, assert_same_batches, compute
 from oracle.aggregates import best_rows
 from oracle.own_time import OwnTime

@@ -14,12 +14,12 @@ import polars as pl
 from pyspark.sql import SparkSession
 
 import anabranch as ab
+from anabranch.engine.flow_routes import Steering
+from anabranch.engine.settings import make_settings
+from anabranch.engine.spec import FlowProgram
 from anabranch.model import BatchProgress
 from anabranch.query.streams import Stream
 from anabranch.spark.driver import Driver
-from anabranch.spark.flow_routes import Steering
-from anabranch.spark.settings import make_settings
-from anabranch.spark.spec import FlowProgram
 
 START = datetime(2026, 1, 1)
 

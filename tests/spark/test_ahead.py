@@ -12,7 +12,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import CheckpointError, FlowError, SourceError
 from anabranch.query.streams import Stream
-from anabranch.routing.partitions import PartitionRoute
+from anabranch.routing.bases.partitions import PartitionRoute
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.store import open_store

@@ -144,7 +144,7 @@ def test_an_error_shows_no_frames_of_the_engine_unless_asked_for(bench: FlowBenc
         except ab.FlowError as error:
             shown = "".join(traceback.format_exception(error))
         assert ("py4j" in shown) is debug
-        assert ("spark/pipeline.py" in shown) is debug
+        assert ("engine/pipeline.py" in shown) is debug
 
 
 def test_a_failing_flow_prints_nothing_of_sparks(bench: FlowBench, capfd: pytest.CaptureFixture[str]) -> None:

@@ -14,9 +14,9 @@ import pytest
 from pyspark import cloudpickle
 
 import anabranch as ab
+from anabranch.engine.spec import FlowProgram
 from anabranch.routing import KeyBatch, Routes, hash_keys
 from anabranch.routing.phases import PhasedRoutes
-from anabranch.spark.spec import FlowProgram
 from anabranch.state import Checkpoint, open_store
 from oracle import assert_same_batches, assert_same_rows
 from spark.random_flows import HELD_KINDS, KINDS, OWN_TIME_KINDS, SCHEMA, check, make_random_flow

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import anabranch as ab
-from anabranch.spark.states import empty_state
+from anabranch.engine.states import empty_state
 from spark.running import FlowBench, frames_of, reading, wait_until
 
 

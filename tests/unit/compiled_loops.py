@@ -17,19 +17,19 @@ import polars as pl
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from anabranch.model.hash_order import find_wanted, merge_hashes, order_by_hash, order_by_number, take_in_order
-from anabranch.operators.grouping import add_up, count_and_add, group_rows
-from anabranch.operators.text_codes import code_texts
-from anabranch.operators.top_k import Best
+from anabranch.compiled.hash_order import find_wanted, merge_hashes, order_by_hash, order_by_number, take_in_order
+from anabranch.operators.aggregates.grouping import add_up, count_and_add, group_rows
+from anabranch.operators.aggregates.text_codes import code_texts
+from anabranch.operators.keyed.top_k import Best
 from anabranch.routing import hash_keys
 
 _WITH_LOOPS = (
-    "anabranch.model.hash_order",
-    "anabranch.operators.open_windows",
-    "anabranch.operators.distinct_sketches",
-    "anabranch.operators.grouping",
-    "anabranch.operators.text_codes",
-    "anabranch.operators.top_k",
+    "anabranch.compiled.hash_order",
+    "anabranch.operators.windows.open_windows",
+    "anabranch.operators.aggregates.distinct_sketches",
+    "anabranch.operators.aggregates.grouping",
+    "anabranch.operators.aggregates.text_codes",
+    "anabranch.operators.keyed.top_k",
     "anabranch.routing.hashing",
 )
 LARGEST_HASH = 2**64 - 1

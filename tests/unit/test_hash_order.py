@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from anabranch.model.hash_order import (
+from anabranch.compiled.hash_order import (
     WORTH_COMPILED_CODE_ROWS,
     find_wanted,
     merge_hashes,

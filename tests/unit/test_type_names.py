@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.connectors.schemas import normalise_schema
+from anabranch.connectors.formats.schemas import normalise_schema
 from anabranch.errors import FlowError
 from anabranch.model.type_names import TYPE_FORMS, parse_type
-from anabranch.query.column_types import parse_schema
+from anabranch.query.files.column_types import parse_schema
 
 PLAIN = [
     pl.Boolean(),

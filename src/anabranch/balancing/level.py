@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch.balancing.buckets import balance_buckets
-from anabranch.balancing.columns import sum_by
 from anabranch.balancing.goals import ROUNDING, Goal
-from anabranch.balancing.outcome import Change, Clock, make_plan
-from anabranch.balancing.own_slots import find_own_slots, place_in_own_slots
-from anabranch.balancing.registry import find_planner
+from anabranch.balancing.planners.balance_load import balance_buckets
+from anabranch.balancing.planners.columns import sum_by
+from anabranch.balancing.planners.outcome import Change, Clock, make_plan
+from anabranch.balancing.planners.own_slots import find_own_slots, place_in_own_slots
+from anabranch.balancing.planners.registry import find_planner
 from anabranch.model.loads import BucketLoads, KeyLoads, LoadError, locate_parts
 from anabranch.model.moves import Plan, PlanCosts, find_imbalance
 from anabranch.model.routes import BucketMap, RoutingTable

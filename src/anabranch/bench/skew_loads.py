@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from anabranch.bench.answers import AnswerCheck
-from anabranch.routing.scores import score_loads
+from anabranch.routing.strategies.scores import score_loads
 
 EVEN = 1.05
 """A batch is even when its fullest slot has at most this times the mean."""

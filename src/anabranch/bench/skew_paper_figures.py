@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from anabranch.bench.answers import AnswerCheck
 from anabranch.bench.skew_figures import HISTORY, BusyRun
-from anabranch.routing.scores import score_loads
+from anabranch.routing.strategies.scores import score_loads
 
 CASES, TOPICS = "four cases, a costly operator", "top of topics"
 BANDS_PCT = (1.27, 1.57, 1.87, 2.17, 2.47, 2.77)

@@ -14,9 +14,9 @@ from anabranch.bench.switching_lab import Lab, rows_a_second
 from anabranch.control.balancer import Balancer
 from anabranch.model import RouteError
 from anabranch.model.balance import Balance, Routing, Trigger
-from anabranch.routing.bases import ModuloRoute
+from anabranch.routing.bases.base_routes import ModuloRoute
 from anabranch.routing.routes import Routes
-from anabranch.routing.strategies import make_strategy, strategy_names
+from anabranch.routing.strategies.by_name import make_strategy, strategy_names
 
 SLOTS = 8
 KEYS = 600

@@ -18,7 +18,7 @@ from anabranch.routing.hashing import buckets_of, hash_keys
 from anabranch.routing.keys import KeyBatch, KeySample
 from anabranch.routing.moving import moved_parts
 from anabranch.routing.routes import Routes
-from anabranch.routing.strategies import count_buckets
+from anabranch.routing.strategies.by_name import count_buckets
 
 _HOT_KEYS_A_SLOT = 768
 _SAMPLED_ROWS_A_SLOT = 20_000

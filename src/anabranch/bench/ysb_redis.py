@@ -16,8 +16,8 @@ import polars as pl
 
 from anabranch.bench.ysb_events import Ads
 from anabranch.connectors.addresses import show_address
-from anabranch.connectors.encodings import encode_arrow
-from anabranch.connectors.staged_frames import read_staged
+from anabranch.connectors.files.staged_frames import read_staged
+from anabranch.connectors.formats.encodings import encode_arrow
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile
 

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from anabranch.cli import state
 from anabranch.cli.bench import bench
-from anabranch.cli.ctl import ctl
-from anabranch.cli.demo import demo
-from anabranch.cli.doctor import doctor
+from anabranch.cli.ctl.command import ctl
+from anabranch.cli.demo.command import demo
+from anabranch.cli.doctor.command import doctor
 from anabranch.cli.explain import explain
 from anabranch.cli.groups import QuickGroup, add_command
-from anabranch.cli.run import run
+from anabranch.cli.run.command import run
+from anabranch.cli.state import command as state
 
 app = typer.Typer(
     name="anabranch",

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from anabranch.query.flow_building import Constructors
-    from anabranch.query.flow_files import FlowFile
+    from anabranch.query.files.building import Constructors
+    from anabranch.query.files.reading import FlowFile
     from anabranch.spark.flow import Flow
 
 FLOW_HELP = "A flow: flow.yaml, flow.xml, flow.py, flow.py:attribute or module:attribute."
@@ -16,7 +16,7 @@ FLOW_HELP = "A flow: flow.yaml, flow.xml, flow.py, flow.py:attribute or module:a
 
 def load(reference: str) -> FlowFile[Flow]:
     """Return the flow that the reference names, with what its file says about running it."""
-    from anabranch.query.flow_files import load_flow
+    from anabranch.query.files.reading import load_flow
     from anabranch.spark.flow import Flow
 
     # `module:attribute` is looked for where the user stands, as `python -m` does.
@@ -37,7 +37,7 @@ def constructors() -> Constructors:
 
     from anabranch import connectors
     from anabranch.connectors.partitioner import Partitioner
-    from anabranch.query.flow_building import Constructors
+    from anabranch.query.files.building import Constructors
 
     return Constructors(
         sources={"files": connectors.files, "generate": connectors.generate, "kafka": connectors.kafka},

@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.connectors.encodings import encode_arrow
-from anabranch.connectors.staged_frames import read_staged
+from anabranch.connectors.files.staged_frames import read_staged
+from anabranch.connectors.formats.encodings import encode_arrow
 from anabranch.model import StagedFile
 
 _WIDEST_VALUE = 60

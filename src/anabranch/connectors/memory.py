@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from anabranch.connectors.csv_records import CsvDialect
-from anabranch.connectors.encodings import encode_arrow
-from anabranch.connectors.file_listing import is_ignored, would_list
-from anabranch.connectors.file_planner import FilePlanner
-from anabranch.connectors.file_reading import read_split
+from anabranch.connectors.files.listing import is_ignored, would_list
+from anabranch.connectors.files.output_store import LocalShelf
+from anabranch.connectors.files.part_files import claim_shelf, example_part, list_parts, publish_parts, retract_parts
+from anabranch.connectors.files.planner import FilePlanner
+from anabranch.connectors.files.reading import read_split
+from anabranch.connectors.formats.csv_records import CsvDialect
+from anabranch.connectors.formats.encodings import encode_arrow
+from anabranch.connectors.formats.schemas import normalise_schema
 from anabranch.connectors.given_values import as_frame, as_path
-from anabranch.connectors.part_files import claim_shelf, example_part, list_parts, publish_parts, retract_parts
 from anabranch.connectors.private_folders import PrivateFolder
-from anabranch.connectors.schemas import normalise_schema
-from anabranch.connectors.shelves import LocalShelf
 from anabranch.errors import FlowError
 from anabranch.model import Admission, ReadOutcome, Split, StagedFile
 from anabranch.model.identities import Identity

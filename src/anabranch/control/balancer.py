@@ -19,7 +19,7 @@ from anabranch.balancing import (
     plan_level,
 )
 from anabranch.balancing.level import BUCKETS_ONLY
-from anabranch.balancing.outcome import Clock
+from anabranch.balancing.planners.outcome import Clock
 from anabranch.control.choosing import PLAN, Choice, Round
 from anabranch.control.level_loads import measure_level
 from anabranch.control.moved_state import estimate_moved_bytes
@@ -29,12 +29,10 @@ from anabranch.model import RouteError
 from anabranch.model.balance import AUTO, Balance, NamedStrategy, Routing
 from anabranch.model.loads import StateSizes
 from anabranch.model.moves import PlanCosts
-from anabranch.routing.bases import BucketRoute
-from anabranch.routing.coordinated import decide_bounded
+from anabranch.routing.bases.base_routes import BucketRoute
 from anabranch.routing.keys import KeySample
 from anabranch.routing.routes import Routes
-from anabranch.routing.scores import Scores, score_loads
-from anabranch.routing.strategies import (
+from anabranch.routing.strategies.by_name import (
     count_buckets,
     decide_named,
     goes_by_history,
@@ -43,6 +41,8 @@ from anabranch.routing.strategies import (
     strategy_over,
     with_powers,
 )
+from anabranch.routing.strategies.coordinated import decide_bounded
+from anabranch.routing.strategies.scores import Scores, score_loads
 
 _AIM = 0.3
 """The part of the tolerance that a plan may use: loads are known from one batch, and the next one differs by chance."""

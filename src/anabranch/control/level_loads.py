@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from anabranch.balancing import LevelLoads
 from anabranch.model import BucketMap
 from anabranch.model.loads import BucketLoads, KeyLoads
-from anabranch.routing.bases import BucketRoute
+from anabranch.routing.bases.base_routes import BucketRoute
 from anabranch.routing.hashing import buckets_of
 from anabranch.routing.keys import KeyBatch
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch.routing.bases import BucketRoute
+from anabranch.routing.bases.base_routes import BucketRoute
 from anabranch.routing.hashing import buckets_of
 from anabranch.routing.keys import KeyBatch
 from anabranch.routing.lookup import find_keys

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from anabranch.control.choosing import PLAN
-from anabranch.routing.bases import BucketRoute, ModuloRoute, RingRoute, WeightRoute
+from anabranch.routing.bases.base_routes import BucketRoute, ModuloRoute, RingRoute, WeightRoute
+from anabranch.routing.bases.ranges import RangeRoute
 from anabranch.routing.keys import KeySample
-from anabranch.routing.ranges import RangeRoute
 from anabranch.routing.routes import Routes
-from anabranch.routing.scores import Scores, decide_all, score_routes
-from anabranch.routing.splitters import ChoiceSplitter
+from anabranch.routing.strategies.scores import Scores, decide_all, score_routes
+from anabranch.routing.strategies.splitters import ChoiceSplitter
 
 FADE = 0.9
 """What the past counts beside the present, a sample further back: some ten samples even chance out and follow skew."""

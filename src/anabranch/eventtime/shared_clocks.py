@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anabranch.eventtime.last_ends import LastEnd, Times
+from anabranch.eventtime.window_close_times import LastEnd, Times
 from anabranch.model import BEGINNING_OF_TIME, HASH, Clock, ForgottenClocks, PartedClocks, SharedClocks
 
 _OF_KEYS = ("forgotten", "parted")

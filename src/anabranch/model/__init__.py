@@ -34,10 +34,10 @@ from anabranch.model.operations import (
     WindowSpec,
     spreads_any_key,
 )
-from anabranch.model.parted_clocks import PartedClocks
 from anabranch.model.progress import BatchProgress, BatchRecord, RunTotals
 from anabranch.model.routes import BucketMap, RouteError, RoutingTable, Share
 from anabranch.model.runs import RunReader, RunRef, RunWriter, SlotState
+from anabranch.model.split_key_clocks import PartedClocks
 from anabranch.model.splits import Admission, PlannedSplits, ReadOutcome, Sink, Source, Split, SplitPlanner, StagedFile
 from anabranch.model.times import (
     BEGINNING_OF_TIME,

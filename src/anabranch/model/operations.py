@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.model.parted_clocks import PartedClocks
 from anabranch.model.runs import RunRef, SlotState
+from anabranch.model.split_key_clocks import PartedClocks
 from anabranch.model.times import FLOW_CLOCK, Clock, OperatorTime
 
 Column = Callable[[str], pl.Expr]

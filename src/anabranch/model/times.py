@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch.model.parted_clocks import PartedClocks
+from anabranch.model.split_key_clocks import PartedClocks
 
 BEGINNING_OF_TIME = -(2**62)
 """A watermark that closes nothing, in microseconds."""

@@ -16,17 +16,17 @@ from anabranch.model import (
     ProcessSpec,
     TopKSpec,
 )
-from anabranch.operators.clocked_sessions import ClockedSessions
-from anabranch.operators.clocked_windows import ClockedWindows
-from anabranch.operators.count_windows import CountWindows
-from anabranch.operators.distinct import Distinct
-from anabranch.operators.ordered_rows import OrderedRows
-from anabranch.operators.parted_windows import PartedWindows
-from anabranch.operators.processing import Processing
-from anabranch.operators.running import RunningAggregate
-from anabranch.operators.sessions import SessionAggregate
-from anabranch.operators.top_k import lay_out_best
-from anabranch.operators.windowed import WindowedAggregate
+from anabranch.operators.keyed.distinct import Distinct
+from anabranch.operators.keyed.running import RunningAggregate
+from anabranch.operators.keyed.top_k import lay_out_best
+from anabranch.operators.processors.kernel import Processing
+from anabranch.operators.processors.ordered_rows import OrderedRows
+from anabranch.operators.windows.count_windows import CountWindows
+from anabranch.operators.windows.flow_time_sessions import SessionAggregate
+from anabranch.operators.windows.flow_time_windows import WindowedAggregate
+from anabranch.operators.windows.key_time_sessions import ClockedSessions
+from anabranch.operators.windows.key_time_windows import ClockedWindows
+from anabranch.operators.windows.split_key_windows import PartedWindows
 
 
 def make_kernel(spec: OperatorSpec) -> Kernel:

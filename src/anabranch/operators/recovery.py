@@ -22,9 +22,10 @@ from anabranch.model import (
     TopKSpec,
     WindowSpec,
 )
-from anabranch.operators import aggregates, sketches
+from anabranch.operators.aggregates import functions as aggregates
+from anabranch.operators.aggregates import sketches
 from anabranch.operators.kernels import make_kernel
-from anabranch.operators.stored_processors import StoredProcessor
+from anabranch.operators.processors.stored_processors import StoredProcessor
 
 _CLOCKED = ("clocked windows", "clocked sessions")
 _AGGREGATING = ("windowed aggregate", "session aggregate", "running aggregate", "count windows", *_CLOCKED)

@@ -12,8 +12,8 @@ from anabranch.query.streams import Stream
 
 if TYPE_CHECKING:
     from anabranch.query.drawing import explain_mermaid, explain_svg, explain_text
-    from anabranch.query.flow_building import Constructors
-    from anabranch.query.flow_files import FlowFile, load_flow
+    from anabranch.query.files.building import Constructors
+    from anabranch.query.files.reading import FlowFile, load_flow
 
 __all__ = [
     "STRATEGIES",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from anabranch.errors import FlowError
-from anabranch.operators.registry import registry
+from anabranch.operators.aggregates.registry import registry
 
 _SOURCE_MEMBERS = ("label", "schema", "check")
 _SINK_MEMBERS = ("label", "suffix", "check", "encode", "publish")

@@ -17,7 +17,7 @@ from anabranch.query.plan import DEFAULT_SLOTS, Strategy, make_plan
 from anabranch.query.streams import Stream
 
 if TYPE_CHECKING:
-    from anabranch.query.explain import ExplainFormat
+    from anabranch.query.explain.plans import ExplainFormat
 
 
 class FlowGraph:
@@ -70,7 +70,7 @@ class FlowGraph:
     ) -> str:
         """Return how the flow would run on so many slots: as text, as Mermaid or as SVG."""
         # Workers import this module, and draw nothing.
-        from anabranch.query.explain import explain
+        from anabranch.query.explain.plans import explain
 
         return explain(make_plan(self, slots, strategy), format)
 

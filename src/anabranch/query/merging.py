@@ -17,7 +17,7 @@ from anabranch.model.exchanges import EXCHANGES, ExchangeChoice, ExchangeDecisio
 from anabranch.operators.kernels import make_kernel
 from anabranch.query.event_times import Duration
 from anabranch.query.nodes import Node, Output, Stateful, describe
-from anabranch.routing.strategies import check_named, strategy_names
+from anabranch.routing.strategies.by_name import check_named, strategy_names
 
 _MOST_SLOTS_NAMED = 4
 

@@ -14,7 +14,7 @@ from anabranch.operators.kernels import make_kernel
 from anabranch.query.labels import describe_window
 from anabranch.query.merging import check_predicate, fit_exchange
 from anabranch.query.nodes import EventTime, Stateful
-from anabranch.routing.strategies import make_strategy
+from anabranch.routing.strategies.by_name import make_strategy
 
 if TYPE_CHECKING:
     from anabranch.query.streams import Stream

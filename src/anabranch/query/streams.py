@@ -77,7 +77,7 @@ from anabranch.query.windowing import (
 )
 
 if TYPE_CHECKING:
-    from anabranch.operators.processors import FrameProcessor, Processor
+    from anabranch.operators.processors.processor import FrameProcessor, Processor
     from anabranch.query.graph import FlowGraph
 
 _RESERVED = (HASH, ORDER, PARTITION, SEEN, TIME, WINDOW)

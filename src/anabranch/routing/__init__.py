@@ -1,6 +1,6 @@
 """Key → hash → slot: base routes, the routing table over them, row splitters, and the strategies that choose."""
 
-from anabranch.routing.bases import (
+from anabranch.routing.bases.base_routes import (
     BaseRoute,
     BucketRoute,
     ModuloRoute,
@@ -10,17 +10,13 @@ from anabranch.routing.bases import (
     base_route,
     base_to_json,
 )
-from anabranch.routing.choices import DChoices, PartialKeyGrouping, WChoices
-from anabranch.routing.coordinated import LeastCount, LeastKey, WeightRandom
+from anabranch.routing.bases.partitions import PartitionRoute
+from anabranch.routing.bases.ranges import RangeRoute
+from anabranch.routing.bases.ring import resize_map, ring_map
 from anabranch.routing.hashing import buckets_of, hash_keys, slots_of
 from anabranch.routing.keys import KeyBatch, KeySample
-from anabranch.routing.partitions import PartitionRoute
-from anabranch.routing.ranges import RangeRoute
-from anabranch.routing.ring import resize_map, ring_map
 from anabranch.routing.routes import Routes
-from anabranch.routing.scores import Score, Scores, StrategyScore, score_all, score_loads
-from anabranch.routing.splitters import ChoiceSplitter, RowSplitter, row_splitter
-from anabranch.routing.strategies import (
+from anabranch.routing.strategies.by_name import (
     ConsistentHash,
     Hash,
     Modulo,
@@ -31,6 +27,10 @@ from anabranch.routing.strategies import (
     strategy,
     strategy_names,
 )
+from anabranch.routing.strategies.choices import DChoices, PartialKeyGrouping, WChoices
+from anabranch.routing.strategies.coordinated import LeastCount, LeastKey, WeightRandom
+from anabranch.routing.strategies.scores import Score, Scores, StrategyScore, score_all, score_loads
+from anabranch.routing.strategies.splitters import ChoiceSplitter, RowSplitter, row_splitter
 
 __all__ = [
     "BaseRoute",

@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch.model import RouteError, RoutingTable
-from anabranch.routing.bases import ModuloRoute, base_from_json, base_to_json, has_modulo, slots_at
-from anabranch.routing.coordinated import LeastCount, LeastKey, WeightRandom, place_on_least
+from anabranch.routing.bases.base_routes import ModuloRoute, base_from_json, base_to_json, has_modulo, slots_at
 from anabranch.routing.keys import KeyBatch, KeySample
 from anabranch.routing.routes import Routes
-from anabranch.routing.strategies import (
+from anabranch.routing.strategies.by_name import (
     ConsistentHash,
     Hash,
     Modulo,
@@ -24,6 +23,7 @@ from anabranch.routing.strategies import (
     choose_weights,
     make_strategy,
 )
+from anabranch.routing.strategies.coordinated import LeastCount, LeastKey, WeightRandom, place_on_least
 
 FORMAT_VERSION = 1
 MOST_FRESH_KEYS = 4_096

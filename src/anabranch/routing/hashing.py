@@ -9,8 +9,8 @@ import numpy.typing as npt
 import polars as pl
 import polars_hash as plh
 
+from anabranch.compiled.hash_order import WORTH_COMPILED_CODE_ROWS
 from anabranch.model import BucketMap
-from anabranch.model.hash_order import WORTH_COMPILED_CODE_ROWS
 
 _WHOLE_TYPES = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
 GOLDEN_RATIO_64 = np.uint64(0x9E3779B97F4A7C15)
@@ -33,7 +33,7 @@ def hash_keys(frame: pl.DataFrame, keys: Sequence[str]) -> pl.Series:
 
 def _hash_integers(numbers: pl.Series) -> pl.Series:
     """Return the same hashes in less time: no column of texts is made on the way."""
-    from anabranch.routing.hash_loops import hash_integers
+    from anabranch.compiled.key_hash_loops import hash_integers
 
     hashes = np.empty(len(numbers), np.uint64)
     hash_integers(np.ascontiguousarray(numbers.cast(pl.Int64).to_numpy()), hashes)

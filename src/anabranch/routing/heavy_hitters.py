@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch.model.hash_order import WORTH_COMPILED_CODE_ROWS
+from anabranch.compiled.hash_order import WORTH_COMPILED_CODE_ROWS
 
 TABLE_SIZE = 4096
 MOST_KEYS = TABLE_SIZE * 3 // 4
@@ -44,7 +44,7 @@ def count_keys(chunks: Iterable[tuple[NDArray[np.uint64], NDArray[np.int64]]], r
     """
     if rows < WORTH_COMPILED_CODE_ROWS:
         return _count_few(list(chunks))
-    from anabranch.routing.hitter_loops import count_hashes
+    from anabranch.compiled.heavy_hitter_loops import count_hashes
 
     keys = np.zeros(TABLE_SIZE, np.uint64)
     counts, places = np.zeros(TABLE_SIZE, np.int64), np.zeros(TABLE_SIZE, np.int64)

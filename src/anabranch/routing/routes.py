@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from anabranch.model import RouteError, RoutingTable
 from anabranch.model.routes import DEFAULT_BUCKETS
-from anabranch.routing.bases import BaseRoute, BucketRoute, base_from_json, base_to_json
+from anabranch.routing.bases.base_routes import BaseRoute, BucketRoute, base_from_json, base_to_json
 from anabranch.routing.hashing import GOLDEN_RATIO_64, mix, unit_interval
 from anabranch.routing.keys import KeyBatch, KeySample
 from anabranch.routing.lookup import find_keys, take_turns
-from anabranch.routing.splitters import RowSplitter, splitter_from_json, splitter_to_json
+from anabranch.routing.strategies.splitters import RowSplitter, splitter_from_json, splitter_to_json
 
 _PHASE_SEED = 301
 

@@ -11,16 +11,16 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from anabranch.engine.ahead.level import AheadLevel
+from anabranch.engine.blocks import EXCHANGE_SCHEMA
+from anabranch.engine.spec import BatchSpec, FlowProgram
+from anabranch.engine.tasks import MeetTask, ReadTask, SlotTask
 from anabranch.model import Split
 from anabranch.query.nodes import Node, Stateful
 from anabranch.query.plan import Plan
-from anabranch.spark.ahead import AheadLevel
 from anabranch.spark.anchors import anchor_frame, executor_locations
-from anabranch.spark.blocks import EXCHANGE_SCHEMA
 from anabranch.spark.flow_waits import TaskWaits
 from anabranch.spark.session import runs_locally, task_environment
-from anabranch.spark.spec import BatchSpec, FlowProgram
-from anabranch.spark.tasks import MeetTask, ReadTask, SlotTask
 
 SILENT_ROW = ("cast(id as int) as source", "'' as kind", "cast('' as binary) as payload")
 

@@ -17,39 +17,39 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from anabranch.connectors import json_lines
-from anabranch.connectors.claims import claim_places, close_sinks, name_sinks, refuse_shared_places
 from anabranch.connectors.private_folders import PrivateFolder
+from anabranch.connectors.sink_ownership import claim_places, close_sinks, name_sinks, refuse_shared_places
 from anabranch.control.commands import Submits
+from anabranch.engine.ahead.level import check_ahead, heads_ahead, pack_by_partition
+from anabranch.engine.batch import BatchRunner, FlowIdentity
+from anabranch.engine.clocks import is_due
+from anabranch.engine.command_listening import CommandListener, open_channels
+from anabranch.engine.dead_letters import DEAD_LETTER_SCHEMA
+from anabranch.engine.endpoints import find_endpoints
+from anabranch.engine.flow_routes import Steering
+from anabranch.engine.publishing import Publisher
+from anabranch.engine.reader_buffers import check_lanes
+from anabranch.engine.rebalancer import BalancingSteering
+from anabranch.engine.run_progress import RunProgress
+from anabranch.engine.set_aside import tell_sources
+from anabranch.engine.settings import AVAILABLE_NOW, ONCE, RunSettings
+from anabranch.engine.spec import DEAD_LETTER, FlowProgram
+from anabranch.engine.split_steps import pack
+from anabranch.engine.structure import describe_flow, refuse_changed_flow
+from anabranch.engine.task_errors import find_our_error, find_reason
 from anabranch.errors import AnabranchError, CheckpointError, EngineError, Fenced
 from anabranch.model import BatchProgress, Sink, Split
 from anabranch.query.graph import FlowGraph
 from anabranch.query.nodes import Readable
 from anabranch.query.plan import DEFAULT_SLOTS, Plan, check_powers, make_plan, told_slots
-from anabranch.spark.ahead import check_ahead, heads_ahead, pack_by_partition
 from anabranch.spark.anchors import warn_of_missing_settings
-from anabranch.spark.batch import BatchRunner, FlowIdentity
 from anabranch.spark.batch_job import BatchInput
-from anabranch.spark.clocks import is_due
-from anabranch.spark.dead_letters import DEAD_LETTER_SCHEMA
-from anabranch.spark.flow_endpoints import find_endpoints
 from anabranch.spark.flow_query import FlowQuery
-from anabranch.spark.flow_routes import Steering
 from anabranch.spark.flow_waits import FlowWaits
-from anabranch.spark.lanes import check_lanes
-from anabranch.spark.listening import CommandListener, open_channels
 from anabranch.spark.offsets import read_offset, read_trigger_time
-from anabranch.spark.publishing import Publisher
-from anabranch.spark.run_progress import RunProgress
 from anabranch.spark.session import flow_session, runs_locally, spare_traces
-from anabranch.spark.set_aside import tell_sources
-from anabranch.spark.settings import AVAILABLE_NOW, ONCE, RunSettings
-from anabranch.spark.spec import DEAD_LETTER, FlowProgram
 from anabranch.spark.split_source import ControlFolder
-from anabranch.spark.split_steps import pack
-from anabranch.spark.steering import BalancingSteering
 from anabranch.spark.step_requests import StepRequests
-from anabranch.spark.structure import describe_flow, refuse_changed_flow
-from anabranch.spark.task_errors import find_our_error, find_reason
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.epochs import Lease, Owner, take_epoch
 from anabranch.state.manifest import INITIAL_BATCH, Manifest

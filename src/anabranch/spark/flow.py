@@ -11,9 +11,14 @@ import polars as pl
 from pyspark.sql import SparkSession
 
 from anabranch.balancing.level import check_planner
-from anabranch.connectors.claims import name_sinks, refuse_shared_places
-from anabranch.connectors.endings import check_ends
-from anabranch.connectors.loops import refuse_checkpoint_places, refuse_loops
+from anabranch.connectors.bounded_sources import check_ends
+from anabranch.connectors.feedback_loops import refuse_checkpoint_places, refuse_loops
+from anabranch.connectors.sink_ownership import name_sinks, refuse_shared_places
+from anabranch.engine.interrupts import Interrupts
+from anabranch.engine.set_aside import tell_sources
+from anabranch.engine.settings import AVAILABLE_NOW, ONCE, RunKeywords, RunSettings, make_settings
+from anabranch.engine.spec import FlowProgram
+from anabranch.engine.states import read_state
 from anabranch.errors import CheckpointError, FlowError
 from anabranch.model import BatchProgress
 from anabranch.query.graph import FlowGraph
@@ -21,12 +26,7 @@ from anabranch.query.nodes import Readable, Stateful
 from anabranch.query.plan import make_plan
 from anabranch.spark.driver import Driver
 from anabranch.spark.handles import Handle, keep
-from anabranch.spark.interrupts import Interrupts
 from anabranch.spark.session import local_session, refuse_connect
-from anabranch.spark.set_aside import tell_sources
-from anabranch.spark.settings import AVAILABLE_NOW, ONCE, RunKeywords, RunSettings, make_settings
-from anabranch.spark.spec import FlowProgram
-from anabranch.spark.states import read_state
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.epochs import Owner, refuse_if_in_use
 from anabranch.state.store import check_usable, open_store

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from anabranch.engine.settings import AVAILABLE_NOW, CONTINUOUS, ONCE, RunSettings
 from anabranch.eventtime.durations import parse_duration
 from anabranch.model import Source
 from anabranch.query.nodes import Readable
 from anabranch.spark.dataframes import SparkSource, rebind
 from anabranch.spark.session import active_session
-from anabranch.spark.settings import AVAILABLE_NOW, CONTINUOUS, ONCE, RunSettings
 from anabranch.spark.split_format import FORMAT
 from anabranch.spark.split_source import ControlFolder, NoSplits, register
 from anabranch.state.store import Store

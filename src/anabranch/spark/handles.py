@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import polars as pl
 from pyspark.sql import DataFrame, SparkSession
 
+from anabranch.engine.states import empty_state, read_state
 from anabranch.model import BatchProgress, BatchRecord, RunTotals
 from anabranch.model.waits import Wait
 from anabranch.spark.driver import Driver
 from anabranch.spark.results import read_results, read_spark_results, to_spark
-from anabranch.spark.states import empty_state, read_state
 from anabranch.state.checkpoint import Checkpoint
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import polars as pl
 from pyspark.sql import DataFrame, SparkSession
 
-from anabranch.connectors.part_files import list_parts
-from anabranch.connectors.sinks import PartFileSink
+from anabranch.connectors.files.part_files import list_parts
+from anabranch.connectors.files.sinks import PartFileSink
 from anabranch.errors import SinkError
 from anabranch.model import Sink
 from anabranch.spark.session import active_session

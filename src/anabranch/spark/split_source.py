@@ -18,10 +18,10 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from anabranch.connectors.waits import WaitBoard, noted_on
+from anabranch.engine.split_steps import SplitSteps, StepRequest
 from anabranch.model import PlannedSplits, Source
 from anabranch.model.waits import Wait
 from anabranch.spark.split_format import SplitDataSource
-from anabranch.spark.split_steps import SplitSteps, StepRequest
 from anabranch.state.split_log import BEFORE_FIRST, SplitLog
 from anabranch.state.store import open_store
 

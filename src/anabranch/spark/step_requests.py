@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
+from anabranch.engine.split_steps import StepRequest
 from anabranch.spark.split_source import ControlFolder
-from anabranch.spark.split_steps import StepRequest
 
 
 class StepRequests:

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from anabranch.compiled.hash_order import find_wanted
 from anabranch.model import HASH, WINDOW, RunReader, RunRef, RunWriter
-from anabranch.model.hash_order import find_wanted
 
 Handed = dict[int, list[pl.DataFrame]]
 """Slot → the rows it gets."""

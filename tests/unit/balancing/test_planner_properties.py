@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from anabranch.balancing import Goal, PlanKeys, plan_cooling, plan_mnrt, plan_qmmp, plan_readj
-from anabranch.balancing.outcome import Clock
+from anabranch.balancing.planners.outcome import Clock
 from anabranch.model.loads import KeyLoads
 from anabranch.model.moves import MoveEffect, MoveKind, Plan
 from anabranch.model.routes import RoutingTable

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from anabranch.balancing import Goal, plan_qmmp
-from anabranch.balancing.layout import lay_out, lay_out_whole
+from anabranch.balancing.planners.layout import lay_out, lay_out_whole
 from anabranch.model.loads import KeyLoads
 from anabranch.model.routes import RoutingTable
 from unit.balancing.cases import make_loads

@@ -29,7 +29,7 @@ from anabranch.bench.migration_inputs import WINDOW_MS, MigrationInput, hand_out
 from anabranch.bench.migration_report import MigrationReport, draw_moves, print_report
 from anabranch.bench.peers.steerings import Step, take_step
 from anabranch.bench.report import write_json
-from anabranch.routing.bases import BucketRoute
+from anabranch.routing.bases.base_routes import BucketRoute
 from anabranch.routing.routes import Routes
 
 RIGHT = AnswerCheck(True, 10, "d")

@@ -32,7 +32,7 @@ from anabranch.bench.skew_streams import (
     read_weibo_stream,
     write_stream,
 )
-from anabranch.routing.strategies import strategy_names
+from anabranch.routing.strategies.by_name import strategy_names
 
 RIGHT = AnswerCheck(True, 10, "d")
 WRONG = AnswerCheck(False, 10, "e", "3 rows missing")

@@ -11,14 +11,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from anabranch.bench import BENCHES, Bench, BenchOptions
-from anabranch.cli import run as run_command
 from anabranch.cli.app import app
+from anabranch.cli.run import command as run_command
 from anabranch.cli.sessions import SessionOptions
+from anabranch.engine.settings import RunSettings
 from anabranch.errors import EngineError
 from anabranch.model import BatchProgress
 from anabranch.model.waits import Wait
 from anabranch.spark.flow import Flow
-from anabranch.spark.settings import RunSettings
 from unit.cli.builders import batch
 from unit.cli.flows import write_flow
 

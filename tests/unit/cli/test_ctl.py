@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from anabranch.cli import choices
 from anabranch.cli.app import app
-from anabranch.cli.ctl_words import BadWords, read_words
+from anabranch.cli.ctl.words import BadWords, read_words
 from anabranch.connectors.control_channels.checkpoint_files import FileChannel
 from anabranch.control.command_texts import find_problem
 from anabranch.control.commands import Action, Command, CommandChannel, Reply

@@ -8,13 +8,13 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from anabranch.cli.demo_answers import compare_answers, compute_answers, read_alerts, rows_by_home_slot
-from anabranch.cli.demo_flow import make_flow, make_source
-from anabranch.cli.demo_picture import draw_picture
-from anabranch.cli.demo_scale import LOW_VOLTS, DemoScale
-from anabranch.cli.demo_sensors import WorstSensors
+from anabranch.cli.demo.answers import compare_answers, compute_answers, read_alerts, rows_by_home_slot
+from anabranch.cli.demo.flow import make_flow, make_source
+from anabranch.cli.demo.picture import draw_picture
+from anabranch.cli.demo.scale import LOW_VOLTS, DemoScale
+from anabranch.cli.demo.sensors import WorstSensors
 from anabranch.cli.loading import load
-from anabranch.connectors.generator import GeneratorSource
+from anabranch.connectors.generator.streams import GeneratorSource
 from anabranch.query import FlowGraph
 from unit.cli.builders import batch, history_of
 

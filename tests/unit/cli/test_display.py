@@ -9,8 +9,8 @@ import termios
 import pytest
 from rich.console import Console
 
-from anabranch.cli.display import Display, silent_keys
-from anabranch.connectors.outages import ServerAway, insist
+from anabranch.cli.run.display import Display, silent_keys
+from anabranch.connectors.retry import ServerAway, insist
 from anabranch.connectors.waits import LOGGER
 from unit.cli.builders import batch
 

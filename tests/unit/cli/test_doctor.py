@@ -6,9 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch.cli import app as command
-from anabranch.cli import doctor as doctor_command
-from anabranch.cli.doctor import Finding, examine
-from anabranch.cli.machine import Java, Machine
+from anabranch.cli.doctor import command as doctor_command
+from anabranch.cli.doctor.command import Finding, examine
+from anabranch.cli.doctor.machine import Java, Machine
 
 GIGABYTE = 10**9
 

@@ -10,14 +10,14 @@ import pytest
 
 import anabranch as ab
 from anabranch.cli.loading import constructors, load
+from anabranch.engine.settings import RunSettings
 from anabranch.errors import FlowError
 from anabranch.model.balance import Balance, Trigger
-from anabranch.operators.registry import registry
+from anabranch.operators.aggregates.registry import registry
 from anabranch.query import Stream
-from anabranch.query.flow_documents import RunDefaults
-from anabranch.query.flow_steps import STEPS, BalanceArguments, MergeArguments, Step, TriggerArguments
+from anabranch.query.files.documents import RunDefaults
+from anabranch.query.files.steps import STEPS, BalanceArguments, MergeArguments, Step, TriggerArguments
 from anabranch.query.merging import LocalMerge
-from anabranch.spark.settings import RunSettings
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "flow-files.md"
 NOT_THERE = PAGE.read_text(encoding="utf-8").partition("## What is not there")[2].partition("\n## ")[0]

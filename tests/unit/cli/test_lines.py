@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anabranch.cli.lines import describe_batch, describe_run
+from anabranch.cli.run.lines import describe_batch, describe_run
 from anabranch.metrics import RunHistory
 from unit.cli.builders import EXCHANGE, batch, history_of
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from anabranch.cli.screen import ProgressPanel
+from anabranch.cli.run.screen import ProgressPanel
 from anabranch.metrics import RunHistory
 from anabranch.model.waits import Wait
 from unit.cli.builders import EXCHANGE, batch, history_of

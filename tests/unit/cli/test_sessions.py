@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.cli.sessions import read_config
-from anabranch.spark.interrupts import Interrupts
+from anabranch.engine.interrupts import Interrupts
 
 REDIRECTING = """
 import subprocess, sys

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from anabranch.cli.app import app
-from anabranch.cli.state_tables import read_key
+from anabranch.cli.state.tables import read_key
 from anabranch.connectors import parquet
 from anabranch.errors import CheckpointError
 from anabranch.model import (
@@ -22,7 +22,7 @@ from anabranch.model import (
     StagedFile,
     WindowSpec,
 )
-from anabranch.operators.aggregates import count, min
+from anabranch.operators.aggregates.functions import count, min
 from anabranch.operators.kernels import make_kernel
 from anabranch.routing.hashing import hash_keys
 from anabranch.routing.phases import PhasedRoutes

@@ -13,11 +13,11 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from anabranch.cli.app import app
-from anabranch.cli.ctl_tables import draw_balance
-from anabranch.cli.doctor import Finding, tabulate_findings
+from anabranch.cli.ctl.tables import draw_balance
+from anabranch.cli.doctor.command import Finding, tabulate_findings
 from anabranch.cli.explain import wrap_drawing
 from anabranch.cli.reporting import say
-from anabranch.cli.state_tables import SlotTable, StoredRows
+from anabranch.cli.state.tables import SlotTable, StoredRows
 from unit.cli.test_commands import COMMANDS
 from unit.cli.test_ctl import SHOWN
 

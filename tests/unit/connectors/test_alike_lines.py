@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.connectors import alike_lines, json_rows
-from anabranch.connectors.alike_lines import PlacedLines, parse_alike_lines, parse_placed_lines
-from anabranch.connectors.json_rows import parse_json_lines
+from anabranch.connectors.formats import fixed_layout_json as alike_lines
+from anabranch.connectors.formats import json_rows
+from anabranch.connectors.formats.fixed_layout_json import PlacedLines, parse_alike_lines, parse_placed_lines
+from anabranch.connectors.formats.json_rows import parse_json_lines
 
 SCHEMA: dict[str, pl.DataType] = {
     "name": pl.String(),

@@ -9,8 +9,8 @@ from typing import Any
 import fastavro
 import pytest
 
-from anabranch.connectors.kafka.avro_blocks import FEWEST_MESSAGES, decode_block
-from anabranch.connectors.kafka.avro_types import field_types, without_times
+from anabranch.connectors.formats.messages.avro_blocks import FEWEST_MESSAGES, decode_block
+from anabranch.connectors.formats.messages.avro_types import field_types, without_times
 
 SCHEMA = {
     "type": "record",

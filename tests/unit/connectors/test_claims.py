@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from anabranch.connectors import console, foreach, json_lines, parquet, to_memory
-from anabranch.connectors.claims import ExclusiveSink, claim_places, name_sinks, refuse_shared_places
+from anabranch.connectors.sink_ownership import ExclusiveSink, claim_places, name_sinks, refuse_shared_places
 from anabranch.errors import SinkError
 from anabranch.model import Sink
 

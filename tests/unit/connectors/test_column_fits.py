@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.connectors import files
-from anabranch.connectors.column_fits import fit_rows
-from anabranch.connectors.files import FileSource
+from anabranch.connectors.files.column_fits import fit_rows
+from anabranch.connectors.files.source import FileSource
 from anabranch.errors import FlowError
 
 from .conftest import drain_source, write_frame

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.connectors.csv_records import CsvDialect
-from anabranch.connectors.csv_rows import check_csv_schema, check_header, parse_csv_lines, read_header
+from anabranch.connectors.formats.csv_records import CsvDialect
+from anabranch.connectors.formats.csv_rows import check_csv_schema, check_header, parse_csv_lines, read_header
 from anabranch.errors import FlowError, SourceError
 from anabranch.model import ReadOutcome
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.connectors import json_rows
-from anabranch.connectors.alike_lines import PlacedLines
-from anabranch.connectors.declared_json import WalkedLines, walk_placed_lines, walk_text
-from anabranch.connectors.exact_json import DEEPEST_NESTING, read_exactly
-from anabranch.connectors.json_rows import parse_json_lines
+from anabranch.connectors.formats import json_rows
+from anabranch.connectors.formats.declared_json import WalkedLines, walk_placed_lines, walk_text
+from anabranch.connectors.formats.exact_json import DEEPEST_NESTING, read_exactly
+from anabranch.connectors.formats.fixed_layout_json import PlacedLines
+from anabranch.connectors.formats.json_rows import parse_json_lines
 
 SCHEMA: dict[str, pl.DataType] = {
     "sensor": pl.String(),

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.connectors import files, json_lines, parquet
-from anabranch.connectors.file_places import open_file
-from anabranch.connectors.files import FileSource
-from anabranch.connectors.loops import refuse_loops
+from anabranch.connectors.feedback_loops import refuse_loops
+from anabranch.connectors.files.locations import open_file
+from anabranch.connectors.files.source import FileSource
 from anabranch.errors import FlowError, SinkError, SourceError
 from anabranch.state.store import open_objects
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.connectors import GeneratedValues, generate, moving_normal, uniform, zipf
-from anabranch.connectors.generator import BLOCK_ROWS, GeneratorSource
+from anabranch.connectors.generator.streams import BLOCK_ROWS, GeneratorSource
 from anabranch.errors import FlowError
 
 from .conftest import drain_source

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.connectors.exact_json import read_exactly
-from anabranch.connectors.json_rows import check_json_schema, parse_json_lines
-from anabranch.connectors.uniform_json import parse_uniform_lines
+from anabranch.connectors.formats.exact_json import read_exactly
+from anabranch.connectors.formats.json_rows import check_json_schema, parse_json_lines
+from anabranch.connectors.formats.uniform_json import parse_uniform_lines
 from anabranch.errors import FlowError
 
 SCHEMA = {

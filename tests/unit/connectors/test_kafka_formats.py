@@ -16,16 +16,16 @@ import polars as pl
 import pytest
 from google.protobuf import descriptor_pb2, timestamp_pb2
 
-from anabranch.connectors.kafka import avro_blocks
-from anabranch.connectors.kafka.avro_values import AvroValues, columns_of
+from anabranch.connectors.formats.messages import avro_blocks
+from anabranch.connectors.formats.messages.avro_values import AvroValues, columns_of
+from anabranch.connectors.formats.messages.by_name import make_format
+from anabranch.connectors.formats.messages.decoders import RawValues
+from anabranch.connectors.formats.messages.json_values import JsonValues
+from anabranch.connectors.formats.messages.messages import Messages, join_values
+from anabranch.connectors.formats.messages.protobuf_values import ProtobufValues, load_message
+from anabranch.connectors.formats.messages.schema_registries import make_registry
 from anabranch.connectors.kafka.connection import make_connection
-from anabranch.connectors.kafka.formats import make_format
-from anabranch.connectors.kafka.json_values import JsonValues
-from anabranch.connectors.kafka.messages import Messages, join_values
-from anabranch.connectors.kafka.protobuf_values import ProtobufValues, load_message
 from anabranch.connectors.kafka.reading import ReadSettings, make_rows
-from anabranch.connectors.kafka.registries import make_registry
-from anabranch.connectors.kafka.values import RawValues
 from anabranch.errors import FlowError, SourceError
 from servers.schema_registry import SchemaRegistry, schema_registry
 

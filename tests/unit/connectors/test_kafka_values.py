@@ -13,9 +13,15 @@ import polars as pl
 import pytest
 from google.protobuf import descriptor_pb2, timestamp_pb2
 
-from anabranch.connectors.kafka.protobuf_values import load_message
-from anabranch.connectors.kafka_values import MessageStaging
-from anabranch.connectors.value_encoders import AvroEncoder, JsonEncoder, ProtobufEncoder, RawEncoder, ValueEncoder
+from anabranch.connectors.formats.messages.protobuf_values import load_message
+from anabranch.connectors.formats.value_encoders import (
+    AvroEncoder,
+    JsonEncoder,
+    ProtobufEncoder,
+    RawEncoder,
+    ValueEncoder,
+)
+from anabranch.connectors.kafka.row_messages import MessageStaging
 from anabranch.errors import SinkError
 
 ROWS = pl.DataFrame(

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import anabranch as ab
-from anabranch.connectors.claims import name_sinks
-from anabranch.connectors.file_listing import list_files, would_list
-from anabranch.connectors.loops import refuse_loops
+from anabranch.connectors.feedback_loops import refuse_loops
+from anabranch.connectors.files.listing import list_files, would_list
+from anabranch.connectors.sink_ownership import name_sinks
 from anabranch.errors import SinkError, SourceError
 
 SCHEMA = {"sensor": pl.Int64}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from anabranch.connectors.value_encoders import AvroEncoder, JsonEncoder
+from anabranch.connectors.formats.value_encoders import AvroEncoder, JsonEncoder
 from formats import avro, kafka_batches, properties, protobuf
 from formats.damage import damaged
 from formats.frames import frames
@@ -62,7 +62,7 @@ def test_a_length_that_overflows_is_no_way_out_of_the_batch() -> None:
 @quick
 @given(st.binary(max_size=100))
 def test_checksums_are_those_of_the_definition(data: bytes) -> None:
-    from anabranch.connectors.kafka.checksums import checksum_by_bytes, checksum_of
+    from anabranch.compiled.crc32c import checksum_by_bytes, checksum_of
 
     expected = kafka_batches.crc32c(data)
     array = np.frombuffer(data, np.uint8)
@@ -88,7 +88,7 @@ def test_avro_values_are_read_back_as_they_were(frame: pl.DataFrame) -> None:
 
 
 def test_protobuf_text_of_the_older_syntax_that_is_none_is_rejected() -> None:
-    from anabranch.connectors.kafka.protobuf_values import ProtobufValues, columns_of
+    from anabranch.connectors.formats.messages.protobuf_values import ProtobufValues, columns_of
 
     schema = protobuf.describe("proto2")
     bad = [b"B\x02\x00\x80", b"\xb2\x02\x01\xff"]

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.connectors import number_lines
-from anabranch.connectors.csv_records import CsvDialect
-from anabranch.connectors.csv_rows import parse_csv_lines
-from anabranch.connectors.json_rows import parse_json_lines
-from anabranch.connectors.number_lines import NumberField, parse_number_lines
+from anabranch.connectors.formats import number_lines
+from anabranch.connectors.formats.csv_records import CsvDialect
+from anabranch.connectors.formats.csv_rows import parse_csv_lines
+from anabranch.connectors.formats.json_rows import parse_json_lines
+from anabranch.connectors.formats.number_lines import NumberField, parse_number_lines
 
 JSON_FIELDS = (NumberField(b'{"key":', False), NumberField(b',"value":', True))
 SCHEMA = {"key": pl.Int64(), "value": pl.Float64()}
@@ -83,7 +83,7 @@ def test_json_and_csv_are_read_as_without_compiled_code(rows: list[tuple[str, st
         for at_least in (0, 2**60):
             for module in ("json_rows", "csv_rows"):
                 patch.setattr(f"anabranch.connectors.{module}.WORTH_COMPILED_CODE_BYTES", at_least)
-            patch.setattr("anabranch.connectors.json_rows._UNIFORM_FROM_BYTES", at_least)
+            patch.setattr("anabranch.connectors.formats.json_rows._UNIFORM_FROM_BYTES", at_least)
             outcomes = (
                 parse_json_lines(lines_of(*rows), SCHEMA),
                 parse_csv_lines(csv, SCHEMA, list(SCHEMA), CsvDialect()),

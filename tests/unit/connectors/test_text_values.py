@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.connectors import text_columns
-from anabranch.connectors.csv_records import CsvDialect
-from anabranch.connectors.csv_rows import parse_csv_lines
-from anabranch.connectors.json_rows import parse_json_lines
-from anabranch.connectors.text_columns import convert_text
-from anabranch.connectors.text_values import Misfit, reader_of
+from anabranch.connectors.formats import text_columns
+from anabranch.connectors.formats.csv_records import CsvDialect
+from anabranch.connectors.formats.csv_rows import parse_csv_lines
+from anabranch.connectors.formats.json_rows import parse_json_lines
+from anabranch.connectors.formats.text_columns import convert_text
+from anabranch.connectors.formats.text_values import Misfit, reader_of
 from wild_lines import times
 
 UTC = datetime.UTC

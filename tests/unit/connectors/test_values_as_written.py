@@ -13,12 +13,12 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from anabranch.connectors.csv_records import CsvDialect
-from anabranch.connectors.csv_rows import parse_csv_lines
-from anabranch.connectors.file_reading import read_split
-from anabranch.connectors.json_rows import check_json_schema, parse_json_lines
-from anabranch.connectors.kafka.json_values import JsonValues
-from anabranch.connectors.kafka.messages import Messages, join_values
+from anabranch.connectors.files.reading import read_split
+from anabranch.connectors.formats.csv_records import CsvDialect
+from anabranch.connectors.formats.csv_rows import parse_csv_lines
+from anabranch.connectors.formats.json_rows import check_json_schema, parse_json_lines
+from anabranch.connectors.formats.messages.json_values import JsonValues
+from anabranch.connectors.formats.messages.messages import Messages, join_values
 from anabranch.errors import FlowError
 from anabranch.model import ReadOutcome
 

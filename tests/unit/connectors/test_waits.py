@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from anabranch.connectors.outages import ServerAway, insist
+from anabranch.connectors.retry import ServerAway, insist
 from anabranch.connectors.waits import WaitBoard, begin_wait, end_wait, noted_on
 from anabranch.errors import SinkError
 from anabranch.model.waits import PastWait, Wait

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.connectors.csv_records import CsvDialect
+from anabranch.connectors.formats.csv_records import CsvDialect
 from wild_lines import (
     WildCsv,
     WildJson,

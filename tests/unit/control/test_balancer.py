@@ -15,8 +15,8 @@ from anabranch.model import RouteError, RoutingTable
 from anabranch.model.balance import Balance, NamedStrategy, Routing, Trigger
 from anabranch.model.loads import StateSizes
 from anabranch.routing import BucketRoute, ChoiceSplitter, KeyBatch, KeySample, ModuloRoute, Routes, buckets_of
-from anabranch.routing.scores import score_loads
-from anabranch.routing.strategies import decide_named
+from anabranch.routing.strategies.by_name import decide_named
+from anabranch.routing.strategies.scores import score_loads
 
 BUCKETS = 64
 SLOTS = 4

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anabranch.control.wishes import WishRefused, change_setting, list_settings, place_key
+from anabranch.control.manual_overrides import WishRefused, change_setting, list_settings, place_key
 from anabranch.errors import FlowError
 from anabranch.model import RoutingTable
 from anabranch.model.balance import Balance, Routing, Trigger

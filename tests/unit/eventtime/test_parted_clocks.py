@@ -7,7 +7,7 @@ import polars as pl
 
 from anabranch.eventtime.shared_clocks import OperatorClocks
 from anabranch.model import HASH, PartedClocks
-from anabranch.model.parted_clocks import follow_parts
+from anabranch.model.split_key_clocks import follow_parts
 
 
 def clocks(times: dict[tuple[int, str], int]) -> PartedClocks:

@@ -22,7 +22,7 @@ from anabranch.model import (
     SharedClocks,
 )
 from anabranch.model.times import FLOW_CLOCK
-from anabranch.operators import aggregates as agg
+from anabranch.operators.aggregates import functions as agg
 from unit.operators.key_time_oracle import KeyTimeOracle, as_rows
 from unit.operators.memory_state import MemoryState
 from unit.operators.oracle import Placed, place

@@ -15,8 +15,8 @@ from typing import Any
 import polars as pl
 from hypothesis import strategies as st
 
-from anabranch.eventtime.last_ends import last_end_of
 from anabranch.eventtime.shared_clocks import OperatorClocks
+from anabranch.eventtime.window_close_times import last_end_of
 from anabranch.model import (
     BEGINNING_OF_TIME,
     END_OF_TIME,
@@ -32,9 +32,9 @@ from anabranch.model import (
     RunRef,
     TopKSpec,
 )
-from anabranch.operators.declared_state import listed, mapped, value
 from anabranch.operators.kernels import make_kernel
-from anabranch.operators.processors import Processor
+from anabranch.operators.processors.declared_state import listed, mapped, value
+from anabranch.operators.processors.processor import Processor
 from anabranch.routing import hash_keys
 from anabranch.state.runs import RunFiles, WriteName
 from anabranch.state.slots import RunsOfSlot

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from anabranch.engine.flow_routes import Change
 from anabranch.model import (
     AggregateSpec,
     Clock,
@@ -20,11 +21,10 @@ from anabranch.model import (
     WindowSpec,
     spreads_any_key,
 )
-from anabranch.operators import aggregates as ab
-from anabranch.operators import sketches
+from anabranch.operators.aggregates import functions as ab
+from anabranch.operators.aggregates import sketches
 from anabranch.operators.kernels import make_kernel
 from anabranch.routing import Routes, hash_keys
-from anabranch.spark.flow_routes import Change
 from unit.operators import oracle
 from unit.operators.many_slots import HashKeys, ManySlots, run_on_slots
 from unit.operators.processors_under_test import FRAME_OUTPUT, OUTPUT, Scripted, ScriptedFrames

@@ -25,9 +25,9 @@ from anabranch.model import (
     RunRef,
     WindowSpec,
 )
-from anabranch.operators import aggregates as agg
+from anabranch.operators.aggregates import functions as agg
 from anabranch.operators.kernels import make_kernel
-from anabranch.operators.processors import FrameProcessor
+from anabranch.operators.processors.processor import FrameProcessor
 from anabranch.routing import hash_keys
 from anabranch.state import RunFiles, RunsOfSlot, WriteName, open_store
 from unit.operators.streams import SECOND_US

@@ -21,8 +21,8 @@ from anabranch.model import (
     TopKSpec,
     WindowSpec,
 )
-from anabranch.operators import aggregates as ab
-from anabranch.operators import sketches as sk
+from anabranch.operators.aggregates import functions as ab
+from anabranch.operators.aggregates import sketches as sk
 from anabranch.operators.kernels import make_kernel
 from unit.operators.memory_state import MemoryState
 

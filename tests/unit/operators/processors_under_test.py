@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.operators.declared_state import listed, mapped, value
-from anabranch.operators.processors import FrameProcessor, Processor
+from anabranch.operators.processors.declared_state import listed, mapped, value
+from anabranch.operators.processors.processor import FrameProcessor, Processor
 
 OUTPUT: dict[str, pl.DataType] = {
     "key": pl.Int64(),

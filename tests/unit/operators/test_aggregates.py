@@ -27,10 +27,10 @@ from anabranch.model import (
     OperatorTime,
     WindowSpec,
 )
-from anabranch.operators import aggregates as ab
-from anabranch.operators import sketches as sk
+from anabranch.operators.aggregates import functions as ab
+from anabranch.operators.aggregates import sketches as sk
+from anabranch.operators.aggregates.registry import make_aggregate, registry
 from anabranch.operators.kernels import make_kernel
-from anabranch.operators.registry import make_aggregate, registry
 from unit.operators.memory_state import MemoryState
 
 

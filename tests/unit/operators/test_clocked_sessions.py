@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.model import HASH, Clock, OperatorTime, WindowSpec
-from anabranch.operators.clocked_sessions import ClockedSessions
+from anabranch.operators.windows.key_time_sessions import ClockedSessions
 from unit.operators.clocked_streams import (
     AGGREGATES,
     Outcomes,

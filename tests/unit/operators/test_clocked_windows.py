@@ -24,9 +24,9 @@ from anabranch.model import (
     TopKSpec,
     WindowSpec,
 )
-from anabranch.operators import aggregates as agg
-from anabranch.operators.clocked_windows import ClockedWindows
+from anabranch.operators.aggregates import functions as agg
 from anabranch.operators.kernels import make_kernel
+from anabranch.operators.windows.key_time_windows import ClockedWindows
 from unit.operators.clocked_streams import AGGREGATES, check, group_times, key_times, run, time_of_flow, time_of_group
 from unit.operators.key_time_oracle import KeyTimeOracle
 from unit.operators.memory_state import MemoryState

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from anabranch.errors import FlowError
 from anabranch.model import END_OF_TIME, HASH, AggregateSpec, CountWindowSpec, OperatorTime, TopKSpec, WindowSpec
-from anabranch.operators import aggregates as agg
+from anabranch.operators.aggregates import functions as agg
 from anabranch.operators.kernels import make_kernel
 from unit.operators import oracle
 from unit.operators.memory_state import MemoryState

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from anabranch.errors import FlowError
-from anabranch.operators.declared_state import KeyState, changes_of, collect_fields, listed, mapped, value
-from anabranch.operators.processors import Processor
+from anabranch.operators.processors.declared_state import KeyState, changes_of, collect_fields, listed, mapped, value
+from anabranch.operators.processors.processor import Processor
 
 
 class Everything(Processor):

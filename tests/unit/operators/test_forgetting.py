@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from anabranch.engine.flow_routes import Change
 from anabranch.model import (
     AggregateSpec,
     Clock,
@@ -23,7 +24,6 @@ from anabranch.model import (
     WindowSpec,
 )
 from anabranch.routing import Routes
-from anabranch.spark.flow_routes import Change
 from unit.operators import oracle
 from unit.operators.clocked_streams import AGGREGATES
 from unit.operators.many_slots import ManySlots

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.model.hash_order import WORTH_COMPILED_CODE_ROWS
-from anabranch.operators import text_codes
-from anabranch.operators.grouping import count_and_add, group_rows
-from anabranch.operators.text_codes import code_texts
+from anabranch.compiled.hash_order import WORTH_COMPILED_CODE_ROWS
+from anabranch.operators.aggregates import text_codes
+from anabranch.operators.aggregates.grouping import count_and_add, group_rows
+from anabranch.operators.aggregates.text_codes import code_texts
 from unit.compiled_loops import (
     check_added,
     check_best,

@@ -24,7 +24,7 @@ from anabranch.model import (
     TopKSpec,
     WindowSpec,
 )
-from anabranch.operators import aggregates as ab
+from anabranch.operators.aggregates import functions as ab
 from anabranch.operators.compaction import MOST_RUNS, count_runs_to_merge
 from anabranch.operators.kernels import make_kernel
 from unit.operators import oracle

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.model import AggregateSpec, DistinctSpec, TopKSpec, WindowSpec
-from anabranch.operators import aggregates as ab
+from anabranch.operators.aggregates import functions as ab
 from anabranch.operators.kernels import make_kernel
 from unit.operators import oracle
 from unit.operators.streams import SECOND_US, Batch, batches_strategy, moments_strategy, run_kernel, times_of

@@ -24,8 +24,8 @@ from anabranch.model import (
     TopKSpec,
     WindowSpec,
 )
-from anabranch.operators import aggregates as ab
-from anabranch.operators import sketches as sk
+from anabranch.operators.aggregates import functions as ab
+from anabranch.operators.aggregates import sketches as sk
 from anabranch.operators.kernels import make_kernel
 from anabranch.routing import hash_keys
 from anabranch.state.runs import RunFiles, WriteName

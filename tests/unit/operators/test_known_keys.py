@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.model import HASH
-from anabranch.operators.grouping import find_earliest
-from anabranch.operators.known_keys import newest_by_key, wanted_hashes, without_known
+from anabranch.operators.aggregates.grouping import find_earliest
+from anabranch.operators.keyed.known_keys import newest_by_key, wanted_hashes, without_known
 from unit.compiled_loops import compiled_from
 
 KEYS = ["name", "number"]

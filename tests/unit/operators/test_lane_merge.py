@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, HASH, AggregateSpec, OperatorTime, WindowSpec
 from anabranch.model.exchanges import HoldSpec, StoreKernel
 from anabranch.operators.kernels import make_kernel
-from anabranch.operators.lane_merge import LaneTally, Sending, merge_in_lane
+from anabranch.operators.windows.buffered_premerge import LaneTally, Sending, merge_in_lane
 from unit.operators import oracle
 from unit.operators.memory_state import MemoryState
 from unit.operators.streams import SECOND_US, Batch, Outcome, Row, batches_strategy, times_of, to_frame

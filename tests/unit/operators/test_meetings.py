@@ -22,8 +22,8 @@ from anabranch.model import (
     TopKSpec,
     WindowSpec,
 )
-from anabranch.operators import aggregates as ab
-from anabranch.operators import sketches
+from anabranch.operators.aggregates import functions as ab
+from anabranch.operators.aggregates import sketches
 from anabranch.operators.kernels import make_kernel
 from anabranch.state.slots import RunsOfSlot
 from unit.operators import oracle

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anabranch.engine.flow_routes import Change
 from anabranch.model import OperatorSpec, OperatorTime, RoutingTable
 from anabranch.operators.kernels import make_kernel
 from anabranch.routing import ChoiceSplitter, Routes
-from anabranch.spark.flow_routes import Change
 from unit.operators import oracle
 from unit.operators.many_slots import HashKeys, ManySlots, run_on_slots
 from unit.operators.moving import (

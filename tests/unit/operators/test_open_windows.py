@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.model import BEGINNING_OF_TIME, HASH, Clock, OperatorTime, WindowSpec
-from anabranch.operators import aggregates as agg
-from anabranch.operators.arrivals import Merged
-from anabranch.operators.clocked_windows import ClockedWindows
-from anabranch.operators.open_windows import OpenWindows
+from anabranch.operators.aggregates import functions as agg
+from anabranch.operators.keyed.lateness import Merged
+from anabranch.operators.windows.key_time_windows import ClockedWindows
+from anabranch.operators.windows.open_windows import OpenWindows
 from unit.compiled_loops import compiled_from
 from unit.operators import clocked_streams
 from unit.operators.clocked_streams import AGGREGATES, check, key_times

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, HASH, Clock, LatePolicy, OperatorTime, OrderSpec
-from anabranch.operators.ordered_rows import OrderedRows
+from anabranch.operators.processors.ordered_rows import OrderedRows
 from unit.operators.memory_state import MemoryState
 from unit.operators.oracle import Placed, place
 from unit.operators.streams import SECOND_US, Batch, Row, batches_strategy, moments_strategy, times_of, to_frame

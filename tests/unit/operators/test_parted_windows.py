@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anabranch.engine.flow_routes import Change
 from anabranch.model import AggregateSpec, Clock, OperatorTime, RoutingTable, WindowSpec
 from anabranch.routing import Routes
-from anabranch.spark.flow_routes import Change
 from unit.operators.clocked_streams import (
     AGGREGATES,
     HASHES,

@@ -24,9 +24,9 @@ from anabranch.model import (
     SharedClocks,
 )
 from anabranch.model.times import FLOW_CLOCK
-from anabranch.operators.declared_state import value
 from anabranch.operators.kernels import make_kernel
-from anabranch.operators.processors import FrameProcessor, Processor
+from anabranch.operators.processors.declared_state import value
+from anabranch.operators.processors.processor import FrameProcessor, Processor
 from unit.operators.memory_state import MemoryState
 from unit.operators.oracle import place
 from unit.operators.processing_oracle import FramesOracle, ProcessOracle

@@ -12,9 +12,9 @@ import pytest
 from anabranch.errors import FlowError
 from anabranch.model import END_OF_TIME, HASH, Clock, OperatorTime, ProcessSpec
 from anabranch.operators.compaction import MOST_RUNS
-from anabranch.operators.declared_state import listed, mapped, value
 from anabranch.operators.kernels import make_kernel
-from anabranch.operators.processors import FrameProcessor, Processor
+from anabranch.operators.processors.declared_state import listed, mapped, value
+from anabranch.operators.processors.processor import FrameProcessor, Processor
 from anabranch.state.slots import RunsOfSlot
 from unit.operators.many_slots import RunsInMemory
 from unit.operators.memory_state import MemoryState
@@ -91,7 +91,7 @@ def test_a_timer_that_gets_no_further_is_an_error(monkeypatch: pytest.MonkeyPatc
             timers.at(timer.time)
             return ()
 
-    monkeypatch.setattr("anabranch.operators.row_turns.MOST_TIMERS_WITHOUT_PROGRESS", 100)
+    monkeypatch.setattr("anabranch.operators.processors.row_processor.MOST_TIMERS_WITHOUT_PROGRESS", 100)
     with pytest.raises(FlowError, match=r"Stuck: on_timer for key=1: .*again and again"):
         Slot(Stuck()).run(Row(1, 10, 0))
 

@@ -27,11 +27,11 @@ from anabranch.model import (
     TopKSpec,
     WindowSpec,
 )
-from anabranch.operators import aggregates as ab
-from anabranch.operators import sketches
+from anabranch.operators.aggregates import functions as ab
+from anabranch.operators.aggregates import sketches
+from anabranch.operators.aggregates.registry import registry
 from anabranch.operators.kernels import make_kernel
 from anabranch.operators.recovery import recover_kernel
-from anabranch.operators.registry import registry
 from unit.operators.memory_state import MemoryState
 from unit.operators.processors_under_test import OUTPUT, Scripted
 from unit.operators.streams import SCHEMA, SECOND_US, Row, to_frame

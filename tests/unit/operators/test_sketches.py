@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.errors import FlowError
-from anabranch.operators import sketches as sk
+from anabranch.operators.aggregates import sketches as sk
 from unit.compiled_loops import compiled_from
 from unit.operators.test_aggregates import aggregate_values
 

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 
 from anabranch.errors import FlowError
 from anabranch.model import HASH, Clock, OperatorTime, ProcessSpec, RunRef
-from anabranch.operators.declared_state import KeyState, changes_of, listed, mapped, value
 from anabranch.operators.kernels import make_kernel
-from anabranch.operators.processors import FrameProcessor, Processor
-from anabranch.operators.turns import build_column
+from anabranch.operators.processors.declared_state import KeyState, changes_of, listed, mapped, value
+from anabranch.operators.processors.processor import FrameProcessor, Processor
+from anabranch.operators.processors.processor_batch import build_column
 from anabranch.state.runs import RunFiles, WriteName
 from anabranch.state.slots import RunsOfSlot
 from anabranch.state.store import open_store

@@ -113,7 +113,7 @@ XML = """<?xml version="1.0"?>
 PYTHON = """
 from pathlib import Path
 
-from anabranch.operators.aggregates import count, min, variance
+from anabranch.operators.aggregates.functions import count, min, variance
 from anabranch.query import FlowGraph
 from unit.query.fakes import FakeSink
 from unit.query.flow_forms import files

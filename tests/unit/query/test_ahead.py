@@ -11,10 +11,10 @@ import pytest
 
 import anabranch as ab
 from anabranch.cli.loading import load
+from anabranch.engine.ahead.level import check_ahead, find_partitioner, pack_by_partition
 from anabranch.errors import FlowError
 from anabranch.query.plan import Plan, make_plan
 from anabranch.query.streams import Stream
-from anabranch.spark.ahead import check_ahead, find_partitioner, pack_by_partition
 from anabranch.state.split_log import LogEntry
 
 SCHEMA = {"sensor": pl.Int64, "ts": pl.Datetime("us"), "volts": pl.Float64}

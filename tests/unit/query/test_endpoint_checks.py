@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.errors import FlowError
 from anabranch.model.balance import Balance
-from anabranch.operators.aggregates import count
+from anabranch.operators.aggregates.functions import count
 from anabranch.query import FlowGraph
 from unit.query.fakes import FakeSink, FakeSource, read_readings, timed_readings
 

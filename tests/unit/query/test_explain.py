@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from anabranch.errors import FlowError
-from anabranch.operators.aggregates import count, min
+from anabranch.operators.aggregates.functions import count, min
 from anabranch.query import STRATEGIES, FlowGraph, explain_mermaid, explain_svg, explain_text, make_plan
 from unit.query.fakes import FakeSink, FakeSource, read_readings, timed_readings
 

@@ -203,7 +203,7 @@ streams:
 )
 def test_own_sources_sinks_and_aggregates_are_named_by_module_and_name(folder: Path, name: str, text: str) -> None:
     (folder / "own.py").write_text(
-        "from anabranch.operators.aggregates import max as highest\n"
+        "from anabranch.operators.aggregates.functions import max as highest\n"
         "from unit.query.fakes import FakeSink, FakeSource\n"
         "sink = FakeSink('own sink')\n"
         "def source():\n    return FakeSource('own source')\n"

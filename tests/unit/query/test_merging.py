@@ -11,7 +11,7 @@ import pytest
 
 from anabranch.connectors import global_store
 from anabranch.errors import FlowError
-from anabranch.operators.aggregates import count, mean, min
+from anabranch.operators.aggregates.functions import count, mean, min
 from anabranch.query import FlowGraph, explain_text, make_plan
 from anabranch.query.merging import LocalMerge
 from anabranch.query.streams import Stream

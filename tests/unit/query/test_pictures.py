@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.operators.aggregates import count
+from anabranch.operators.aggregates.functions import count
 from anabranch.query import STRATEGIES, FlowGraph, make_plan
-from anabranch.query.drawing.facts import gather_facts
-from anabranch.query.drawing.svg import explain_svg
-from anabranch.query.drawing.svg_layout import Box, Layout, Pill, PlacedNode, lay_out
-from anabranch.query.drawing.svg_routes import Point, Route, route_edges
+from anabranch.query.explain.facts import gather_facts
+from anabranch.query.explain.svg import explain_svg
+from anabranch.query.explain.svg_layout import Box, Layout, Pill, PlacedNode, lay_out
+from anabranch.query.explain.svg_routes import Point, Route, route_edges
 from anabranch.query.streams import Stream
 from unit.query.fakes import FakeSink, FakeSource
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch.errors import FlowError
-from anabranch.operators.aggregates import count
+from anabranch.operators.aggregates.functions import count
 from anabranch.query import STRATEGIES, FlowGraph, Plan, Strategy, make_plan
 from unit.query.fakes import FakeSink, read_readings, timed_readings
 

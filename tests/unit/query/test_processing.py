@@ -10,8 +10,8 @@ import pytest
 
 from anabranch.errors import FlowError
 from anabranch.model import OrderSpec, ProcessSpec
-from anabranch.operators.aggregates import count
-from anabranch.operators.processors import FrameProcessor, Processor
+from anabranch.operators.aggregates.functions import count
+from anabranch.operators.processors.processor import FrameProcessor, Processor
 from anabranch.query import Constructors, FlowGraph, load_flow, make_plan
 from anabranch.query.nodes import Stateful, Watermark
 from unit.query.fakes import FakeSink, FakeSource, read_readings, timed_readings
@@ -122,8 +122,8 @@ def test_what_cannot_be_is_refused_with_what_can(build: Any, words: str) -> None
 
 CODE = """
 import polars as pl
-from anabranch.operators.declared_state import value
-from anabranch.operators.processors import Processor
+from anabranch.operators.processors.declared_state import value
+from anabranch.operators.processors.processor import Processor
 
 class Quiet(Processor):
     rows = value(pl.Int64(), default=0)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import polars as pl
 import pytest
 
-from anabranch.operators.aggregates import count
+from anabranch.operators.aggregates.functions import count
 from anabranch.query import FlowGraph, Stream
 from anabranch.query.required_columns import required_columns
 from unit.query.fakes import FakeSink, FakeSource, read_readings

@@ -12,7 +12,7 @@ import pytest
 from anabranch.errors import FlowError
 from anabranch.model import AggregateSpec
 from anabranch.model.times import TimeLimits
-from anabranch.operators.aggregates import count, max, mean, min, sum
+from anabranch.operators.aggregates.functions import count, max, mean, min, sum
 from anabranch.query import FlowGraph, Stream
 from anabranch.query.nodes import Stateful, Union, Watermark
 from unit.query.fakes import READINGS, FakeSink, FakeSource, read_readings, timed_readings

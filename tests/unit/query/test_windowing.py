@@ -10,9 +10,9 @@ import pytest
 
 from anabranch.errors import FlowError
 from anabranch.model import AggregateSpec, CountWindowSpec, TopKSpec
-from anabranch.operators.aggregates import count
+from anabranch.operators.aggregates.functions import count
 from anabranch.query import FlowGraph, Stream
-from anabranch.query.explain import explain_text
+from anabranch.query.explain.plans import explain_text
 from anabranch.query.nodes import Stateful
 from anabranch.query.plan import make_plan
 from unit.query.fakes import FakeSink, read_readings, timed_readings

@@ -28,7 +28,7 @@ from anabranch.routing import (
     ring_map,
     slots_of,
 )
-from anabranch.routing.bases import slots_at
+from anabranch.routing.bases.base_routes import slots_at
 from unit.routing.builders import bases, batch_of, hashes_of, key_values, with_powers
 
 

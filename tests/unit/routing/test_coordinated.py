@@ -20,11 +20,11 @@ from anabranch.routing import (
     Routes,
     Strategy,
     WeightRandom,
-    coordinated,
     make_strategy,
     score_loads,
 )
-from anabranch.routing.coordinated import fit_sample, place_on_least
+from anabranch.routing.strategies import coordinated
+from anabranch.routing.strategies.coordinated import fit_sample, place_on_least
 from unit.routing.builders import hashes_of, key_hash, routes, with_powers
 
 

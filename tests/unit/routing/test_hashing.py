@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anabranch.compiled.hash_order import WORTH_COMPILED_CODE_ROWS
 from anabranch.model import BucketMap
-from anabranch.model.hash_order import WORTH_COMPILED_CODE_ROWS
 from anabranch.routing import buckets_of, hash_keys, slots_of
 from anabranch.routing.hashing import mix, spread_over, unit_interval
 from unit.compiled_loops import check_hashing, whole_numbers

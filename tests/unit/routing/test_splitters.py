@@ -19,9 +19,9 @@ from anabranch.routing import (
     make_strategy,
     score_loads,
 )
-from anabranch.routing.choices import find_head, needed_choices
-from anabranch.routing.sharing import fill, interleave, share_out
-from anabranch.routing.splitters import splitter_from_json, splitter_to_json
+from anabranch.routing.strategies.choices import find_head, needed_choices
+from anabranch.routing.strategies.sharing import fill, interleave, share_out
+from anabranch.routing.strategies.splitters import splitter_from_json, splitter_to_json
 from unit.routing.builders import batch_of, hashes_of, key_values
 
 RNG = np.random.default_rng(0)

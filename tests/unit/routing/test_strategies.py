@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from anabranch import routing
 from anabranch.model import BucketMap, RouteError
-from anabranch.routing import BucketRoute, KeyBatch, KeySample, ModuloRoute, RingRoute, Routes, bases, strategies
+from anabranch.routing import BucketRoute, KeyBatch, KeySample, ModuloRoute, RingRoute, Routes
+from anabranch.routing.bases import base_routes as bases
+from anabranch.routing.strategies import by_name as strategies
 from unit.routing.builders import batch_of, hashes_of, with_powers
 
 NAMES = (

@@ -14,15 +14,15 @@ from pyspark import cloudpickle
 
 import anabranch as ab
 from anabranch.connectors.memory import MemorySource
+from anabranch.engine import batch as batch_module
+from anabranch.engine.batch import BatchRunner, FlowIdentity
+from anabranch.engine.rebalancer import BalancingSteering
+from anabranch.engine.settings import make_settings
+from anabranch.engine.spec import BatchSpec, FlowProgram
+from anabranch.engine.tasks import ReadTask, SlotTask
 from anabranch.model import BatchProgress
 from anabranch.query.plan import make_plan
-from anabranch.spark import batch as batch_module
-from anabranch.spark.batch import BatchRunner, FlowIdentity
 from anabranch.spark.batch_job import BatchInput
-from anabranch.spark.settings import make_settings
-from anabranch.spark.spec import BatchSpec, FlowProgram
-from anabranch.spark.steering import BalancingSteering
-from anabranch.spark.tasks import ReadTask, SlotTask
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.epochs import Owner, take_epoch
 from anabranch.state.inspect import find_level

@@ -9,9 +9,9 @@ from typing import Any
 import polars as pl
 
 import anabranch as ab
+from anabranch.engine.spec import FlowProgram
 from anabranch.query.plan import make_plan
 from anabranch.query.streams import Stream
-from anabranch.spark.spec import FlowProgram
 
 SCHEMA = {"key": pl.Int64(), "name": pl.String(), "ts": pl.Datetime("us"), "value": pl.Int64()}
 

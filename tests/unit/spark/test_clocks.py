@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 
 import anabranch as ab
+from anabranch.engine.clocks import is_due
+from anabranch.engine.flow_times import store_time
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.query.plan import Plan, make_plan
-from anabranch.spark.clocks import is_due
-from anabranch.spark.flow_times import store_time
 from anabranch.state.manifest import Manifest
 
 SECOND_US = 1_000_000

@@ -13,17 +13,17 @@ import pytest
 from pyspark import cloudpickle
 
 import anabranch as ab
+from anabranch.engine.blocks import LEDGER, Block, to_table
+from anabranch.engine.flow_times import advance_time, load_time, next_silence_us, rules_of, store_time
+from anabranch.engine.reports import BatchReport, merge_ledgers
+from anabranch.engine.spec import DEAD_LETTER, BatchSpec, FlowProgram
+from anabranch.engine.tasks import ReadTask, SlotTask
 from anabranch.eventtime.watermarks import FlowTime, PartitionTime
 from anabranch.model import OperatorTime, Split
 from anabranch.query.plan import Plan, Strategy, make_plan
 from anabranch.query.streams import Stream
 from anabranch.routing import Routes
 from anabranch.routing.phases import PhasedRoutes
-from anabranch.spark.blocks import LEDGER, Block, to_table
-from anabranch.spark.flow_times import advance_time, load_time, next_silence_us, rules_of, store_time
-from anabranch.spark.reports import BatchReport, merge_ledgers
-from anabranch.spark.spec import DEAD_LETTER, BatchSpec, FlowProgram
-from anabranch.spark.tasks import ReadTask, SlotTask
 from anabranch.state.manifest import Manifest
 
 START = datetime(2026, 1, 1)

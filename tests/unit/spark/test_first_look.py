@@ -12,16 +12,16 @@ import polars as pl
 import pytest
 
 import anabranch as ab
+from anabranch.engine import first_look
+from anabranch.engine.clocks import operator_times
+from anabranch.engine.first_look import FirstLook, choose_splits, look_file
+from anabranch.engine.flow_routes import FlowRoutes, count_slots, load_routes
+from anabranch.engine.spec import BatchSpec, FlowProgram
 from anabranch.model import RunRef
 from anabranch.query.plan import make_plan
 from anabranch.query.streams import Stream
 from anabranch.routing import KeyBatch, RangeRoute
 from anabranch.routing.phases import PhasedRoutes
-from anabranch.spark import first_look
-from anabranch.spark.clocks import operator_times
-from anabranch.spark.first_look import FirstLook, choose_splits, look_file
-from anabranch.spark.flow_routes import FlowRoutes, count_slots, load_routes
-from anabranch.spark.spec import BatchSpec, FlowProgram
 from anabranch.state.manifest import LevelState, Manifest
 
 SLOTS = 4

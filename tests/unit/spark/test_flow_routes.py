@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
+from anabranch.engine.flow_routes import Change, count_slots, load_routes, store_levels
+from anabranch.engine.reports import BatchReport, OperatorReport
+from anabranch.engine.spec import FlowProgram
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import OperatorTime, RunRef
 from anabranch.query.streams import Stream
 from anabranch.routing import BucketRoute, ModuloRoute, Routes
 from anabranch.routing.phases import Earlier, PhasedRoutes
-from anabranch.spark.flow_routes import Change, count_slots, load_routes, store_levels
-from anabranch.spark.reports import BatchReport, OperatorReport
-from anabranch.spark.spec import FlowProgram
 from anabranch.state.manifest import LevelState, Manifest
 from unit.spark.programs import make_program
 

@@ -11,15 +11,15 @@ import pytest
 from pyspark import cloudpickle
 
 import anabranch as ab
+from anabranch.engine.blocks import LEDGER
+from anabranch.engine.clocks import advance_clocks, follow_split_keys, load_clocks, operator_times, store_clocks
+from anabranch.engine.flow_times import advance_time, load_time, store_time
+from anabranch.engine.reports import BatchReport, merge_ledgers
+from anabranch.engine.spec import BatchSpec
+from anabranch.engine.tasks import ReadTask, SlotTask
 from anabranch.model import ForgottenClocks, RunRef
 from anabranch.routing import Routes, hash_keys
 from anabranch.routing.phases import PhasedRoutes
-from anabranch.spark.blocks import LEDGER
-from anabranch.spark.clocks import advance_clocks, follow_split_keys, load_clocks, operator_times, store_clocks
-from anabranch.spark.flow_times import advance_time, load_time, store_time
-from anabranch.spark.reports import BatchReport, merge_ledgers
-from anabranch.spark.spec import BatchSpec
-from anabranch.spark.tasks import ReadTask, SlotTask
 from anabranch.state.manifest import Manifest
 from unit.spark.test_event_times import NOW_US, SECOND_US, START_US, Reading, Rows, _run, windows
 

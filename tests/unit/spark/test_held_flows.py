@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import anabranch as ab
+from anabranch.engine.states import read_state
 from anabranch.query.streams import Stream
-from anabranch.spark.states import read_state
 from oracle import assert_same_rows
 from unit.spark.unsparked import UnsparkedFlow
 

@@ -10,12 +10,7 @@ import polars as pl
 import pytest
 
 import anabranch as ab
-from anabranch.errors import FlowError
-from anabranch.model import RunRef
-from anabranch.model.exchanges import HeldLane
-from anabranch.query.plan import make_plan
-from anabranch.query.streams import Stream
-from anabranch.spark.lanes import (
+from anabranch.engine.reader_buffers import (
     LaneReport,
     check_lanes,
     deal_lanes,
@@ -23,6 +18,11 @@ from anabranch.spark.lanes import (
     merge_lane_reports,
     store_lanes,
 )
+from anabranch.errors import FlowError
+from anabranch.model import RunRef
+from anabranch.model.exchanges import HeldLane
+from anabranch.query.plan import make_plan
+from anabranch.query.streams import Stream
 from unit.spark.programs import SCHEMA, Build, make_program
 from unit.state.builders import manifest
 

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from anabranch.model.hash_order import WORTH_COMPILED_CODE_ROWS
-from anabranch.spark.packing import FEWEST_ROWS, pack, unpack
+from anabranch.compiled.hash_order import WORTH_COMPILED_CODE_ROWS
+from anabranch.engine.packing import FEWEST_ROWS, pack, unpack
 
 ROWS = 2 * FEWEST_ROWS
 RNG = np.random.default_rng(5)

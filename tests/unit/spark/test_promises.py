@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.model import HASH, WINDOW, WindowSpec
-from anabranch.routing import hash_keys
-from anabranch.spark.promises import (
+from anabranch.engine.ahead.partition_key_audit import (
     EVERY_KEY,
     MOST_PAIRS,
     Breach,
@@ -19,6 +17,8 @@ from anabranch.spark.promises import (
     PromiseMemory,
     describe_breaches,
 )
+from anabranch.model import HASH, WINDOW, WindowSpec
+from anabranch.routing import hash_keys
 
 SECOND_US = 1_000_000
 TUMBLING = WindowSpec("tumbling", 10 * SECOND_US, 10 * SECOND_US)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from anabranch.connectors import parquet
-from anabranch.connectors.claims import ResultsLost, TakenOver
+from anabranch.connectors.sink_ownership import ResultsLost, TakenOver
+from anabranch.engine.publishing import Publisher
 from anabranch.errors import Fenced, SinkError
 from anabranch.model import StagedFile
-from anabranch.spark.publishing import Publisher
 
 
 class FewBatches:

@@ -13,6 +13,12 @@ import pytest
 from pyspark import cloudpickle
 
 import anabranch as ab
+from anabranch.engine.blocks import LEDGER, Block, from_arrow, to_table
+from anabranch.engine.flow_times import advance_time
+from anabranch.engine.in_batch_watermark import fires_at_once, last_level_told, settle_times
+from anabranch.engine.reports import BatchReport, merge_ledgers
+from anabranch.engine.spec import BatchSpec, FlowProgram, RisingTime
+from anabranch.engine.tasks import MeetTask, ReadTask, SlotTask
 from anabranch.errors import EngineError
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import END_OF_TIME, OperatorTime, RoutingTable, Split
@@ -20,12 +26,6 @@ from anabranch.query.plan import Plan, Strategy, make_plan
 from anabranch.query.streams import Stream
 from anabranch.routing import Routes, hash_keys
 from anabranch.routing.phases import PhasedRoutes
-from anabranch.spark.blocks import LEDGER, Block, from_arrow, to_table
-from anabranch.spark.flow_times import advance_time
-from anabranch.spark.reports import BatchReport, merge_ledgers
-from anabranch.spark.rising_times import fires_at_once, last_level_told, settle_times
-from anabranch.spark.spec import BatchSpec, FlowProgram, RisingTime
-from anabranch.spark.tasks import MeetTask, ReadTask, SlotTask
 
 START = datetime(2026, 1, 1)
 START_US = int((START - datetime(1970, 1, 1)).total_seconds()) * 1_000_000

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 import anabranch as ab
+from anabranch.engine.settings import RunKeywords, RunSettings, make_settings
 from anabranch.errors import FlowError
-from anabranch.spark.settings import RunKeywords, RunSettings, make_settings
 
 
 @pytest.mark.parametrize(

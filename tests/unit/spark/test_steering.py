@@ -14,6 +14,10 @@ import pytest
 import anabranch as ab
 from anabranch.control.balancer import OperatorLoads, Proposal
 from anabranch.control.commands import Command
+from anabranch.engine.flow_routes import Change, check_changes, name_of
+from anabranch.engine.load_sampling import ROWS
+from anabranch.engine.operator_status import label_keys
+from anabranch.engine.rebalancer import MOVED_AT_ONCE_BYTES
 from anabranch.model import HASH
 from anabranch.model.balance import Balance
 from anabranch.query.streams import Stream
@@ -28,10 +32,6 @@ from anabranch.routing import (
     hash_keys,
 )
 from anabranch.routing.phases import Earlier, PhasedRoutes
-from anabranch.spark.flow_routes import Change, check_changes, name_of
-from anabranch.spark.steering import MOVED_AT_ONCE_BYTES
-from anabranch.spark.watched_operators import label_keys
-from anabranch.spark.watching import ROWS
 from unit.spark.told_flows import BUCKETS, SECOND_US, Flow
 
 EAGER = Balance(fewest_rows_a_slot=100)

@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 
 import anabranch as ab
+from anabranch.engine.spec import FlowProgram
+from anabranch.engine.structure import describe_flow, refuse_changed_flow
 from anabranch.errors import CheckpointError
 from anabranch.query.plan import make_plan
 from anabranch.query.streams import Stream
-from anabranch.spark.spec import FlowProgram
-from anabranch.spark.structure import describe_flow, refuse_changed_flow
 from anabranch.state.manifest import Manifest
 
 Build = Callable[[Stream], Stream]

@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.errors import FlowError, SourceError, StateDamaged
-from anabranch.spark.blocks import FAILURE, Block
-from anabranch.spark.failing_steps import describe_failure, failing_step
-from anabranch.spark.task_errors import (
+from anabranch.engine.blocks import FAILURE, Block
+from anabranch.engine.failing_steps import describe_failure, failing_step
+from anabranch.engine.task_errors import (
     TaskFailed,
     TaskFailure,
     find_our_error,
@@ -27,6 +26,7 @@ from anabranch.spark.task_errors import (
     pass_on,
     told_as_rows,
 )
+from anabranch.errors import FlowError, SourceError, StateDamaged
 from anabranch.state.store import StoreFull
 
 NAMES = pl.DataFrame({"id": range(20), "name": [f"x{n}" if n in (7, 12) else str(n) for n in range(20)]})
@@ -167,7 +167,7 @@ def test_the_failure_that_was_first_on_the_way_is_the_one_that_counts() -> None:
 
 def test_a_failure_with_newlines_and_quotes_survives_sparks_text() -> None:
     failure = TaskFailure("FlowError", False, 'it said "no"\n  and\ttabs', "trace")
-    said = f"anabranch.spark.task_errors.TaskFailed: task failure: {json.dumps(asdict(failure))}"
+    said = f"anabranch.engine.task_errors.TaskFailed: task failure: {json.dumps(asdict(failure))}"
     text = f"org.apache.spark.SparkException: …\n{said}\n\n at …"
     assert find_task_failure(text) == failure
 

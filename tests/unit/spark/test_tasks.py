@@ -17,16 +17,16 @@ import pytest
 from pyspark import cloudpickle
 
 import anabranch as ab
+from anabranch.engine.blocks import LEDGER, Block, decode, encode, from_arrow, meeting_of, to_table
+from anabranch.engine.load_sampling import Watch
+from anabranch.engine.reports import BatchReport, merge_ledgers
+from anabranch.engine.spec import BatchSpec, FlowProgram, freeze_imports
+from anabranch.engine.state_sizes import merge_sizes
+from anabranch.engine.task_errors import TaskFailed
+from anabranch.engine.tasks import SlotTask
 from anabranch.model import BEGINNING_OF_TIME, HASH, ORDER, TIME, OperatorTime, RoutingTable, RunRef
 from anabranch.routing import KeyBatch, Routes, buckets_of, hash_keys
 from anabranch.routing.phases import PhasedRoutes
-from anabranch.spark.blocks import LEDGER, Block, decode, encode, from_arrow, meeting_of, to_table
-from anabranch.spark.reports import BatchReport, merge_ledgers
-from anabranch.spark.spec import BatchSpec, FlowProgram, freeze_imports
-from anabranch.spark.state_sizes import merge_sizes
-from anabranch.spark.task_errors import TaskFailed
-from anabranch.spark.tasks import SlotTask
-from anabranch.spark.watching import Watch
 from anabranch.state import runs as run_module
 from unit.spark.programs import make_program
 

@@ -8,15 +8,15 @@ from typing import Any
 import polars as pl
 
 from anabranch.control.commands import Command, Reply
+from anabranch.engine.flow_routes import Change, check_changes, load_routes, store_levels
+from anabranch.engine.flow_times import load_time, rules_of, store_time
+from anabranch.engine.load_sampling import Watch, watch_rows
+from anabranch.engine.rebalancer import BalancingSteering
+from anabranch.engine.reports import BatchReport, OperatorReport
 from anabranch.eventtime.watermarks import SeenTimes
 from anabranch.model import HASH, RunRef
 from anabranch.routing import KeyBatch, hash_keys
 from anabranch.routing.phases import PhasedRoutes
-from anabranch.spark.flow_routes import Change, check_changes, load_routes, store_levels
-from anabranch.spark.flow_times import load_time, rules_of, store_time
-from anabranch.spark.reports import BatchReport, OperatorReport
-from anabranch.spark.steering import BalancingSteering
-from anabranch.spark.watching import Watch, watch_rows
 from anabranch.state.manifest import Manifest
 from unit.spark.programs import Build, make_program
 

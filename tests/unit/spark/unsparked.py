@@ -17,18 +17,18 @@ import polars as pl
 from pyspark import cloudpickle
 
 import anabranch as ab
+from anabranch.engine.batch import BatchRunner, FlowIdentity
+from anabranch.engine.blocks import Block, from_arrow, to_table
+from anabranch.engine.publishing import Publisher
+from anabranch.engine.rebalancer import BalancingSteering
+from anabranch.engine.settings import make_settings
+from anabranch.engine.spec import BatchSpec, FlowProgram
+from anabranch.engine.structure import describe_flow
+from anabranch.engine.tasks import MeetTask, ReadTask, SlotTask
 from anabranch.model import BatchProgress, Split
 from anabranch.query.plan import make_plan
 from anabranch.query.streams import Stream
-from anabranch.spark.batch import BatchRunner, FlowIdentity
 from anabranch.spark.batch_job import BatchInput, BatchJobs
-from anabranch.spark.blocks import Block, from_arrow, to_table
-from anabranch.spark.publishing import Publisher
-from anabranch.spark.settings import make_settings
-from anabranch.spark.spec import BatchSpec, FlowProgram
-from anabranch.spark.steering import BalancingSteering
-from anabranch.spark.structure import describe_flow
-from anabranch.spark.tasks import MeetTask, ReadTask, SlotTask
 from anabranch.state import Checkpoint, Owner, open_store, take_epoch
 
 BUCKETS = 64

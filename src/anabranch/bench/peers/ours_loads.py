@@ -16,9 +16,9 @@ from anabranch.bench.competitors import Competitor
 from anabranch.bench.peers.options import read_options
 from anabranch.bench.peers.steerings import RecordingSteering
 from anabranch.bench.workload import SCHEMA
+from anabranch.engine.settings import make_settings
+from anabranch.engine.spec import FlowProgram
 from anabranch.spark.driver import Driver
-from anabranch.spark.settings import make_settings
-from anabranch.spark.spec import FlowProgram
 
 
 def run_case(

@@ -17,14 +17,14 @@ import anabranch as ab
 from anabranch.bench.migration_inputs import SCHEMA, hand_out
 from anabranch.bench.peers.our_outcome import describe_commit
 from anabranch.bench.peers.steerings import ScriptedSteering, Step
+from anabranch.engine.rebalancer import BalancingSteering
+from anabranch.engine.settings import make_settings
+from anabranch.engine.spec import FlowProgram
 from anabranch.model import BatchProgress
 from anabranch.routing import hash_keys
 from anabranch.routing.keys import KeyBatch
 from anabranch.routing.routes import Routes
 from anabranch.spark.driver import Driver
-from anabranch.spark.settings import make_settings
-from anabranch.spark.spec import FlowProgram
-from anabranch.spark.steering import BalancingSteering
 
 _WAIT_SECONDS = 600.0
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from anabranch.engine.flow_routes import Change, FlowRoutes, ReconfigurationProtocol, name_of
+from anabranch.engine.load_sampling import Watch
+from anabranch.engine.rebalancer import BalancingSteering
+from anabranch.engine.reports import BatchReport
+from anabranch.engine.spec import FlowProgram
 from anabranch.model import BucketMap
-from anabranch.routing.bases import BucketRoute
+from anabranch.routing.bases.base_routes import BucketRoute
 from anabranch.routing.routes import Routes
-from anabranch.spark.flow_routes import Change, FlowRoutes, ReconfigurationProtocol, name_of
-from anabranch.spark.reports import BatchReport
-from anabranch.spark.spec import FlowProgram
-from anabranch.spark.steering import BalancingSteering
-from anabranch.spark.watching import Watch
 from anabranch.state.manifest import Manifest
 
 

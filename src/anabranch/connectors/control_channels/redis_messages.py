@@ -14,7 +14,7 @@ import redis
 from redis.client import PubSub
 
 from anabranch.connectors.addresses import show_address
-from anabranch.connectors.redis_servers import connect_redis
+from anabranch.connectors.redis.servers import connect_redis
 from anabranch.control.command_texts import MalformedCommand, read_command, read_reply, write_command, write_reply
 from anabranch.control.commands import Command, Reply
 from anabranch.errors import ControlError

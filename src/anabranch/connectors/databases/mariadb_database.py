@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import polars as pl
 
 from anabranch.connectors.databases.addresses import Address, read_address
-from anabranch.connectors.databases.marks import Mark
+from anabranch.connectors.databases.commit_markers import Mark
 from anabranch.connectors.databases.quoting import BACKTICKS, Quoting
 from anabranch.connectors.databases.sql_database import Form, SqlDatabase
 from anabranch.connectors.databases.staged_rows import is_nested, json_texts
 from anabranch.connectors.databases.tables import FoundColumn, Table
 from anabranch.connectors.extras import import_extra
-from anabranch.connectors.outages import ServerAway
+from anabranch.connectors.retry import ServerAway
 from anabranch.errors import SinkError
 
 EXAMPLE = "mariadb://user:password@host:3306/database"

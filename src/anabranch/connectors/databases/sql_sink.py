@@ -11,8 +11,7 @@ import polars as pl
 
 from anabranch.connectors.addresses import show_address
 from anabranch.connectors.databases.addresses import fill_in
-from anabranch.connectors.databases.mariadb_database import MariadbDatabase
-from anabranch.connectors.databases.marks import (
+from anabranch.connectors.databases.commit_markers import (
     Mark,
     OnLoss,
     Place,
@@ -22,13 +21,14 @@ from anabranch.connectors.databases.marks import (
     is_due,
     next_mark,
 )
+from anabranch.connectors.databases.mariadb_database import MariadbDatabase
 from anabranch.connectors.databases.postgres_database import PostgresDatabase
 from anabranch.connectors.databases.sql_database import SqlDatabase
 from anabranch.connectors.databases.staged_rows import SUFFIX, StagedByTasks, check_columns, last_of_each_key
 from anabranch.connectors.databases.tables import Table
 from anabranch.connectors.databases.transactions import HeldConnection
-from anabranch.connectors.outages import DEFAULT_PATIENCE_SECONDS, at_start, insist
-from anabranch.connectors.staged_frames import read_staged
+from anabranch.connectors.files.staged_frames import read_staged
+from anabranch.connectors.retry import DEFAULT_PATIENCE_SECONDS, at_start, insist
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import polars as pl
 
-from anabranch.connectors.encodings import encode_arrow
+from anabranch.connectors.formats.encodings import encode_arrow
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile
 from anabranch.model.json_texts import write_json_values

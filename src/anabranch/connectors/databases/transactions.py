@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from anabranch.connectors.outages import ServerAway
+from anabranch.connectors.retry import ServerAway
 from anabranch.errors import SinkError
 
 

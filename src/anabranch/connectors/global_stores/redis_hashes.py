@@ -10,11 +10,11 @@ from typing import Any
 import polars as pl
 
 from anabranch.connectors.databases.addresses import read_address
-from anabranch.connectors.databases.marks import Mark
+from anabranch.connectors.databases.commit_markers import Mark
 from anabranch.connectors.databases.tables import Table
 from anabranch.connectors.global_stores.shown_values import as_meant, as_shown, form_of
 from anabranch.connectors.global_stores.stores import ID, PARTIALS
-from anabranch.connectors.redis_servers import EXAMPLE, SCHEMES, advise, connect_redis, import_redis, is_away
+from anabranch.connectors.redis.servers import EXAMPLE, SCHEMES, advise, connect_redis, import_redis, is_away
 from anabranch.errors import SinkError
 
 CONNECT_SECONDS = 10.0

@@ -13,17 +13,17 @@ import polars as pl
 
 from anabranch.connectors.addresses import show_address
 from anabranch.connectors.databases.addresses import fill_in
-from anabranch.connectors.databases.marks import Mark, Place, Publication, claim, is_due, next_mark
+from anabranch.connectors.databases.commit_markers import Mark, Place, Publication, claim, is_due, next_mark
 from anabranch.connectors.databases.staged_rows import SUFFIX, StagedByTasks
 from anabranch.connectors.databases.tables import Table
 from anabranch.connectors.databases.transactions import HeldConnection, explained
+from anabranch.connectors.files.staged_frames import read_staged
 from anabranch.connectors.global_stores.packed_rows import name_rows, pack_rows, unpack_rows
 from anabranch.connectors.global_stores.redis_hashes import RedisStore
 from anabranch.connectors.global_stores.servers import MariadbStore, PostgresStore
 from anabranch.connectors.global_stores.sqlite import SCHEME, SqliteStore, path_of
 from anabranch.connectors.global_stores.stores import ID, PARTIALS, GlobalStore
-from anabranch.connectors.outages import DEFAULT_PATIENCE_SECONDS, at_start, insist
-from anabranch.connectors.staged_frames import read_staged
+from anabranch.connectors.retry import DEFAULT_PATIENCE_SECONDS, at_start, insist
 from anabranch.errors import SinkError
 from anabranch.model import HASH, WINDOW, Kernel, StagedFile
 from anabranch.model.exchanges import StoreKernel

@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from anabranch.connectors.alike_lines import PlacedLines
+from anabranch.connectors.formats.fixed_layout_json import PlacedLines
+from anabranch.connectors.formats.messages.messages import Messages, ScatteredValues
 from anabranch.connectors.kafka.cluster import TopicPart
 from anabranch.connectors.kafka.connection import REQUEST_SECONDS, KafkaConnection
 from anabranch.connectors.kafka.consuming import OffsetRange
-from anabranch.connectors.kafka.messages import Messages, ScatteredValues
 from anabranch.connectors.kafka.securing import BrokerConnection, Security, encode_request
 
 FETCH_BYTES = 4 * 1024 * 1024
@@ -82,7 +82,8 @@ class FetchReader:
     """Reads batches from the partition's leader over a connection of its own, one request ahead of what is read."""
 
     def __init__(self, connection: KafkaConnection, security: Security, client: RangeReader) -> None:
-        from anabranch.connectors.kafka import checksums, record_memory
+        from anabranch.compiled import crc32c as checksums
+        from anabranch.compiled import record_memory
 
         self._memory = record_memory
         self._checksum_of = checksums.checksum_of

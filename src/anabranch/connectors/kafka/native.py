@@ -12,11 +12,11 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from anabranch.connectors.formats.messages.messages import NO_TIMESTAMP, Ints, JoinedValues, Messages
 from anabranch.connectors.kafka.cluster import TopicPart
 from anabranch.connectors.kafka.connection import REQUEST_SECONDS, KafkaConnection
 from anabranch.connectors.kafka.consuming import FETCH_SETTINGS, OffsetRange, Patience, damaged_messages, lost_offsets
 from anabranch.connectors.kafka.librdkafka import Client, address_of
-from anabranch.connectors.kafka.messages import NO_TIMESTAMP, Ints, JoinedValues, Messages
 
 _POLL_MS = 100
 _NO_ERROR = 0
@@ -39,7 +39,7 @@ class NativeReader:
     """Reads through librdkafka itself, and copies values with compiled code."""
 
     def __init__(self, connection: KafkaConnection, library: Any) -> None:
-        from anabranch.connectors.kafka import message_memory
+        from anabranch.compiled import message_memory
 
         self._memory = message_memory
         self._library = library

@@ -12,17 +12,17 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
+from anabranch.connectors.formats.messages.decoders import ValueFormat
+from anabranch.connectors.formats.messages.messages import METADATA_TYPES, Messages
+from anabranch.connectors.formats.rejects import shorten_raw
 from anabranch.connectors.kafka.cluster import TopicPart
 from anabranch.connectors.kafka.connection import KafkaConnection
 from anabranch.connectors.kafka.consuming import ConfluentReader, OffsetRange, RangeReader, lost_offsets
 from anabranch.connectors.kafka.fetching import FetchReader
 from anabranch.connectors.kafka.librdkafka import load_librdkafka
-from anabranch.connectors.kafka.messages import METADATA_TYPES, Messages
 from anabranch.connectors.kafka.native import METADATA, NativeReader
 from anabranch.connectors.kafka.remade_topics import was_remade
 from anabranch.connectors.kafka.securing import find_security
-from anabranch.connectors.kafka.values import ValueFormat
-from anabranch.connectors.rejects import shorten_raw
 from anabranch.model import ReadOutcome, Split
 
 DEFAULT_ROW_BYTES = 256.0

@@ -12,7 +12,7 @@ import polars as pl
 
 from anabranch.connectors.addresses import show_address
 from anabranch.connectors.lookups.waiting import Patience
-from anabranch.connectors.redis_servers import connect_redis
+from anabranch.connectors.redis.servers import connect_redis
 from anabranch.errors import FlowError, SourceError
 
 if TYPE_CHECKING:

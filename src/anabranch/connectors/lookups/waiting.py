@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from anabranch.connectors.outages import insist
+from anabranch.connectors.retry import insist
 from anabranch.errors import SourceError
 
 Answer = TypeVar("Answer")

@@ -1,0 +1,1 @@
+"""Planners: loads in, moves out."""

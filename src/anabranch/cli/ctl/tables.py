@@ -1,0 +1,186 @@
+"""The balance of a running flow, drawn: slots as bars, hot keys, what every strategy would do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from anabranch.cli.formats import draw_bar, format_bytes, format_count, format_seconds
+from anabranch.cli.run.lines import describe_exchange
+from anabranch.cli.tables import fits
+
+MOST_SLOTS_SHOWN = 32
+MOST_KEYS_SHOWN = 12
+BAR_WIDTH = 30
+UNEVEN = 1.05
+"""From this ratio to the mean on, a slot is drawn in yellow, and from twice the mean on in red."""
+
+
+def draw_balance(shown: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """Yield the parts of what ``show`` prints; whatever the flow does not know yet is left out."""
+    batch = shown.get("batch", -1)
+    yield Text("no batch has run yet" if batch < 0 else f"after batch {batch}", style="dim")
+    if not shown["operators"]:
+        yield Text("the flow has no stateful operator, so there is nothing to balance")
+    for described in shown["operators"]:
+        yield Text()
+        yield _draw_title(described)
+        loads = _draw_loads(described.get("loads", []), described.get("powers"))
+        parts = [*loads, *_draw_hot_keys(described.get("hot_keys", []))]
+        parts += _draw_scores(described.get("scores", {}), described.get("choice", described["strategy"]))
+        parts += [*_draw_exchange(described.get("exchange")), *_draw_words(described)]
+        for part in parts:
+            yield Padding(part, (0, 0, 0, 2), expand=False)
+
+
+def _draw_title(described: Mapping[str, Any]) -> Text:
+    options = [f"{name}={_write_option(value)}" for name, value in described.get("options", {}).items()]
+    facts = [" ".join((f"strategy {described['strategy']}", *options))]
+    if described.get("choice", described["strategy"]) != described["strategy"]:
+        facts[0] += f", now {described['choice']}"
+    if "slots" in described:
+        facts.insert(0, f"{described['slots']} slots")
+    if "max_over_mean" in described:
+        facts.append(f"max/mean {described['max_over_mean']:.3f}")
+        facts.append(f"balance {described['balance']:.3f}")
+        facts.append(f"extra time {100 * described['extra_time']:.1f} %")
+    return Text.assemble((described["operator"], "bold"), f" · {' · '.join(facts)}")
+
+
+def _write_option(value: Any) -> str:
+    return ",".join(f"{part:g}" for part in value) if isinstance(value, list) else str(value).lower()
+
+
+def _draw_loads(loads: Sequence[float], powers: Sequence[float] | None) -> Iterator[RenderableType]:
+    if not loads:
+        return
+    shares = powers if powers is not None else [1.0] * len(loads)
+    means = [sum(loads) * share / sum(shares) for share in shares]
+    largest = max(loads)
+    fullest = sorted(range(len(loads)), key=lambda slot: (-loads[slot], slot))[:MOST_SLOTS_SHOWN]
+    of_what = "of mean" if powers is None else "of share"
+    table = Table("slot", "load", "", of_what, box=None, header_style="cyan", padding=(0, 1, 0, 0))
+    for column in (0, 1, 3):
+        table.columns[column].justify = "right"
+    for slot in sorted(fullest):
+        ratio = loads[slot] / means[slot] if means[slot] > 0 else 1.0
+        colour = "red" if ratio >= 2 else "yellow" if ratio > UNEVEN else "green"
+        bar = Text(draw_bar(loads[slot], largest, BAR_WIDTH), style=colour)
+        table.add_row(str(slot), format_count(loads[slot]), bar, f"{ratio:.2f}")
+    yield table
+    if len(loads) > len(fullest):
+        yield Text(f"and {len(loads) - len(fullest)} slots with less", style="dim")
+
+
+class HotKeys:
+    """Hot keys with their shares and slots; where that is too wide, each key in a line of its own, whole."""
+
+    def __init__(self, hot_keys: Sequence[Mapping[str, Any]]) -> None:
+        self._rows = [(str(hot["key"]), f"{100 * hot['share']:.1f} %", _name_slots(hot["slots"])) for hot in hot_keys]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = Table("hot key", "share", "slots", box=None, header_style="cyan", padding=(0, 1, 0, 0))
+        table.columns[1].justify = "right"
+        for key, share, slots in self._rows:
+            table.add_row(Text(key), share, Text(slots))
+        if fits(table, console, options):
+            yield table
+            return
+        yield Text("hot keys", style="bold cyan")
+        for key, share, slots in self._rows:
+            yield Text(key, overflow="fold")
+            yield Padding(Text(f"{share}, slots {slots}"), (0, 0, 0, 2), expand=False)
+
+
+def _name_slots(owners: Sequence[tuple[int, float]]) -> str:
+    if len(owners) > 1:
+        return ", ".join(f"{slot} ({100 * share:.0f} %)" for slot, share in owners)
+    # A key that is nowhere else is where its bucket is.
+    return str(owners[0][0]) if owners else "home"
+
+
+def _draw_hot_keys(hot_keys: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
+    if not hot_keys:
+        return
+    yield Text(" ")
+    yield HotKeys(hot_keys[:MOST_KEYS_SHOWN])
+    if len(hot_keys) > MOST_KEYS_SHOWN:
+        yield Text(f"and {len(hot_keys) - MOST_KEYS_SHOWN} more, in --json", style="dim")
+
+
+def _draw_scores(scores: Mapping[str, Mapping[str, float]], current: str) -> Iterator[RenderableType]:
+    if not scores:
+        return
+    names = ("strategy", "max/mean", "balance", "extra time", "lead in rows")
+    table = Table(*names, box=None, header_style="cyan", padding=(0, 1, 0, 0))
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, score in sorted(scores.items(), key=lambda item: (item[1]["max_over_mean"], item[0])):
+        figures = (f"{score['max_over_mean']:.3f}", f"{score['balance']:.3f}", f"{100 * score['extra_time']:.1f} %")
+        lead = format_count(score.get("lead_rows", 0)) if score.get("allowed", True) else "keys stay whole"
+        table.add_row(Text(name), *figures, lead, style="bold" if name == current else None)
+    yield Text(" ")
+    yield table
+
+
+def _describe_costs(costs: Mapping[str, Any] | None) -> str:
+    if costs is None:
+        return ""
+    facts = [
+        f"{format_count(costs['table_rows'])} rows of the routing table",
+        f"{format_bytes(costs['moved_bytes'])} of state",
+        f"{format_count(costs['split_load'])} rows a batch of split keys",
+    ]
+    if costs["planning_seconds"] is not None:
+        facts.insert(0, f"planned in {1000 * costs['planning_seconds']:.1f} ms")
+    return ", ".join(facts)
+
+
+def _draw_exchange(exchange: Mapping[str, Any] | None) -> Iterator[RenderableType]:
+    """Yield what the last batch's exchange did, and what each way was found to cost, if that is weighed."""
+    if exchange is None:
+        return
+    done = describe_exchange(exchange["way"], exchange["rows"], exchange["sent_rows"], exchange["sent_bytes"])
+    times = " · ".join(
+        f"{name} {format_seconds(exchange[f'{name}_seconds'])}"
+        for name in ("merge", "send", "hold")
+        if exchange[f"{name}_seconds"]
+    )
+    yield Text(" ")
+    yield Text.assemble(("exchange  ", "cyan"), done, (f"  processor time: {times}" if times else "", "dim"))
+    yield Text.assemble((f"{exchange['next_way']} next: ", "bold"), exchange["reason"])
+    if not exchange["costs"]:
+        return
+    table = Table("exchange", "s a million rows", box=None, header_style="cyan", padding=(0, 1, 0, 0))
+    table.columns[1].justify = "right"
+    for way, cost in sorted(exchange["costs"].items(), key=lambda item: item[1]):
+        table.add_row(way, f"{cost:.3f}", style="bold" if way == exchange["next_way"] else None)
+    yield table
+
+
+def _draw_words(described: Mapping[str, Any]) -> Iterator[RenderableType]:
+    settings = described.get("settings", {})
+    away = {"moved": described.get("moved_keys", 0), "split": described.get("split_keys", 0)}
+    lines = {
+        "keys": ", ".join(f"{format_count(count)} {how}" for how, count in away.items() if count),
+        "settings": "  ".join(f"{name}={value}" for name, value in settings.items()),
+        "looked at": f"{format_count(described['sampled_rows'])} rows of the batch"
+        if "sampled_rows" in described
+        else "",
+        "last decision": described.get("last_decision"),
+        "its costs": _describe_costs(described.get("costs")),
+        "next": described.get("pending"),
+    }
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="cyan", no_wrap=True)
+    for name, text in lines.items():
+        if text:
+            grid.add_row(name, Text(str(text)))
+    if grid.row_count:
+        yield Text(" ")
+        yield grid

@@ -1,0 +1,1 @@
+"""``anabranch run``, and how a run is shown."""

@@ -1,0 +1,60 @@
+"""The state of one key, as it is stored and as a person would read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from anabranch.engine.phases import drop_copies
+from anabranch.eventtime.shared_clocks import OperatorClocks
+from anabranch.eventtime.watermarks import FlowTime
+from anabranch.model import BEGINNING_OF_TIME, MeetsInTime, RunRef
+from anabranch.operators.recovery import recover_kernel, recover_window
+from anabranch.routing.phases import PhasedRoutes
+from anabranch.spark.flow import Flow
+from anabranch.state.inspect import find_key, list_holders, read_rows
+from anabranch.state.manifest import LevelState, Manifest
+from anabranch.state.runs import RunFiles, WriteName
+from anabranch.state.store import Store
+
+_READ_ONLY = WriteName(epoch=0, batch=0, attempt=0, unique="reader")
+
+
+def read_stored(store: Store, level: LevelState, key: Mapping[str, str]) -> pl.DataFrame:
+    """Return a key's rows as they are stored: it may have one in each run, until runs are merged."""
+    return find_key(read_rows(store, level), key)
+
+
+def read_values(store: Store, manifest: Manifest, level: LevelState, key: Mapping[str, str]) -> pl.DataFrame | None:
+    """Return a key's values so far, or None if the checkpoint alone does not say how they are finished.
+
+    Where a flow has several watermarks, the slowest of them counts for all: a session that a faster one has closed may
+    still be among the values, as long as its row lies in a run.
+    """
+    structure = manifest.flow_structure["operators"][level.operator]
+    kernel = recover_kernel(structure)
+    if kernel is None:
+        return None
+    passed_us = min(FlowTime.from_json(manifest.watermarks).previous.values(), default=BEGINNING_OF_TIME)
+    files = RunFiles(store, "state", _READ_ONLY)
+
+    phases, window = PhasedRoutes.from_json(level.routes), recover_window(structure)
+
+    def rows_of(slot: int, refs: Sequence[RunRef]) -> list[pl.DataFrame]:
+        found = [drop_copies(find_key(files.read(ref), key), phases, window, slot) for ref in refs]
+        return [rows for rows in found if rows.height]
+
+    held = [kernel.stored(rows, passed_us) for slot, refs in list_holders(level) if (rows := rows_of(slot, refs))]
+    if not held:
+        return pl.DataFrame()
+    stored = kernel.unite(held)
+    clocks = OperatorClocks.from_json(manifest.engine.get("clocks", {}).get(level.operator, {})).parted
+    if clocks is not None and isinstance(kernel, MeetsInTime):
+        stored = kernel.settle(stored, clocks)
+    return kernel.values(stored)
+
+
+def read_values_by_flow(flow: Flow, store: Store, batch: int, operator: str, key: Mapping[str, str]) -> pl.DataFrame:
+    """Return a key's values so far, finished by the flow's own code."""
+    return find_key(flow.read_state(store.url, operator, batch=batch), key)

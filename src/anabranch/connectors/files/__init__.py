@@ -1,0 +1,1 @@
+"""Files: directories as sources, part files and Delta tables as sinks."""

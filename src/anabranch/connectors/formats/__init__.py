@@ -1,0 +1,1 @@
+"""Bytes and texts to columns of declared types, and back."""

@@ -1,0 +1,1 @@
+"""The values of messages: JSON, Avro, Protobuf."""

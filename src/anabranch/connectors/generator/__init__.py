@@ -1,0 +1,1 @@
+"""Generated streams, and how often each of their keys comes."""

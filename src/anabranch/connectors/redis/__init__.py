@@ -1,0 +1,1 @@
+"""Redis: connections, and hashes as a sink."""

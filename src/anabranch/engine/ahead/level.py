@@ -1,0 +1,276 @@
+"""Ahead KeyBy: the source's partitions are the slots of the first level, so that its rows need no exchange."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from anabranch.connectors.partitioner import Partitioner
+from anabranch.engine.ahead.partition_key_audit import EVERY_KEY, KeySightings, PromiseMemory, describe_breaches
+from anabranch.engine.blocks import Block, to_arrow
+from anabranch.engine.flow_routes import FlowRoutes, name_of
+from anabranch.engine.phases import window_of
+from anabranch.engine.pipeline import Pipeline
+from anabranch.engine.reports import BatchReport
+from anabranch.engine.settings import MOST_SLOTS
+from anabranch.engine.spec import BatchSpec, FlowProgram, load_program
+from anabranch.engine.task_errors import told_as_rows
+from anabranch.engine.tasks import ReadTask, SlotTask, Stayed, task_partition
+from anabranch.errors import CheckpointError, FlowError, SourceError
+from anabranch.model import OperatorTime, Split, WindowSpec
+from anabranch.query.nodes import Stateful
+from anabranch.query.plan import Plan
+from anabranch.routing.bases.partitions import PartitionRoute
+from anabranch.routing.phases import PhasedRoutes
+from anabranch.routing.routes import Routes
+from anabranch.spark.dataframes import SparkSource
+from anabranch.spark.prompt_input import promptly
+from anabranch.state.manifest import Manifest
+from anabranch.state.split_log import LogEntry
+
+Packs = tuple[list[tuple[int, int, Split]], ...]
+PROMISES = "partitions"
+"""Where the manifest keeps what is known of the partitions' keys."""
+
+_NUMBER = re.compile(r"(\d+)$")
+_STRANGERS_NAMED = 5
+
+
+def heads_ahead(plan: Plan) -> tuple[int, ...]:
+    """Return the stateful nodes whose slots are the source's partitions."""
+    return tuple(node for node, decision in plan.exchanges.items() if decision.kind == "ahead")
+
+
+def check_ahead(plan: Plan, sources: Sequence[Any], before: Manifest | None) -> None:
+    """Raise ``FlowError`` if an operator is to have the source's partitions as its slots, and cannot.
+
+    ``CheckpointError``, if it cannot because of what the checkpoint holds.
+    """
+    ahead = heads_ahead(plan)
+    if not ahead:
+        return
+    for head in ahead:
+        if plan.level_of(head) != 1:
+            why = (
+                f'strategy="{plan.strategy}" puts tasks between it and its source'
+                if plan.strategy != "operator-set"
+                else "other stateful operators come before it"
+            )
+            msg = f'{plan.nodes[head].label}: exchange="ahead" is for the first operator behind a source, and {why}'
+            raise FlowError(msg)
+    others = [plan.nodes[head].label for head in plan.levels[0] if head not in ahead]
+    if others:
+        msg = (
+            f'{plan.nodes[ahead[0]].label} has exchange="ahead", and {", ".join(others)} beside it has not: operators '
+            "behind the same sources share their slots; say the same of all, or use flows of their own"
+        )
+        raise FlowError(msg)
+    for source in sources:
+        if isinstance(source, SparkSource) or not getattr(source, "names_partitions", True):
+            msg = (
+                f'{source.label}: exchange="ahead" needs a source with partitions: a Kafka topic (ab.kafka), or '
+                'numbered folders (ab.files(…, recursive=True)); use exchange="routed"'
+            )
+            raise FlowError(msg)
+    if plan.merged_globally:
+        labels = ", ".join(node.label for node in plan.merged_globally)
+        msg = f"{labels} merges in its readers, which are slots of {plan.nodes[ahead[0]].label} here; use two flows"
+        raise FlowError(msg)
+    find_partitioner(sources)
+    if before is not None:
+        _refuse_held_rows(plan, ahead, before)
+
+
+def _refuse_held_rows(plan: Plan, ahead: Iterable[int], before: Manifest) -> None:
+    held = [plan.nodes[head].label for head in ahead if before.lanes.get(name_of(plan, head))]
+    if held:
+        msg = (
+            f'{", ".join(held)} is told to use exchange="ahead", and in this checkpoint its readers hold rows back '
+            f'(merge=…), of keys of any partition; run the flow once with exchange="routed" and without merge=, until '
+            f'a batch has sent them, or end it with drain=True; then exchange="ahead" may be used with this checkpoint'
+        )
+        raise CheckpointError(msg)
+
+
+def find_partitioner(sources: Iterable[Any]) -> Partitioner | None:
+    """Return what the sources say that their partitions were written by; all that say so must say the same."""
+    said = [source.partitioned_by for source in sources if getattr(source, "partitioned_by", None) is not None]
+    texts = {repr(partitioner) for partitioner in said}
+    if len(texts) > 1:
+        msg = f"sources that share slots are partitioned differently: {', '.join(sorted(texts))}; write them alike"
+        raise FlowError(msg)
+    return said[0] if said else None
+
+
+def pack_by_partition(entries: Sequence[LogEntry], labels: Mapping[int, str]) -> list[list[tuple[int, int, Split]]]:
+    """Deal the splits of a batch to tasks, as (ordinal, source, split): task i reads the partitions with number i."""
+    packed: dict[int, list[tuple[int, int, Split]]] = {}
+    strangers = []
+    for ordinal, (source, split) in enumerate(pair for entry in entries for pair in entry.splits):
+        if source not in labels:
+            continue  # It was dropped after this was planned.
+        found = _NUMBER.search(str(split.get("partition", "")))
+        if found is None or int(found[1]) >= MOST_SLOTS:
+            strangers.append(f"{split.get('partition') or 'none'} of {labels[source]}")
+            continue
+        packed.setdefault(int(found[1]), []).append((ordinal, source, split))
+    if strangers:
+        msg = (
+            f'exchange="ahead": the partition of a row is its slot, and these have no number below {MOST_SLOTS:,} at '
+            f'their end: {", ".join(sorted(set(strangers))[:_STRANGERS_NAMED])}; name them so, or use exchange="routed"'
+        )
+        raise SourceError(msg)
+    return [packed.get(slot, []) for slot in range(max(packed, default=-1) + 1)]
+
+
+class StayingPipeline(Pipeline):
+    """The outgoing half of a read task whose rows stay in it, for the slot that comes right behind."""
+
+    def __init__(self, program: FlowProgram, spec: BatchSpec, slot: int, below: Mapping[int, int]) -> None:
+        super().__init__(program, spec, 0, slot)
+        self._slot = slot
+        self.stayed: dict[int, Stayed] = {}
+        self._partitioner = find_partitioner(program.sources.values())
+        self._sightings = {
+            head: KeySightings(_keys(program.plan, head), _window(program.plan, head), below.get(head, EVERY_KEY))
+            for head in heads_ahead(program.plan)
+        }
+
+    def _send(self, head: int, frame: pl.DataFrame, combined: bool, held: bool = False) -> None:
+        if head not in self._sightings:
+            super()._send(head, frame, combined, held)
+            return
+        self._meter.count(head, sent_rows=frame.height)
+        if self._partitioner is not None and self._partitioner.finds(_keys(self._plan, head)):
+            self._check_places(self._partitioner, head, frame)
+        self._sightings[head].see(frame)
+        known = self.stayed.get(head)
+        self.stayed[head] = Stayed((*(known.frames if known else ()), frame), combined)
+
+    def finish(self, content: dict[str, Any]) -> Iterator[Block]:
+        for head in list(self._waiting):
+            self._send_waiting(head)
+        seen = {str(head): sightings.to_json() for head, sightings in self._sightings.items()}
+        yield from super().finish(content | {"partition": self._slot, "sighted": seen})
+
+    def _check_places(self, partitioner: Partitioner, head: int, frame: pl.DataFrame) -> None:
+        keys = _keys(self._plan, head)
+        told = pl.Series("told", partitioner.find(frame, keys))
+        wrong = frame.select(*keys).with_columns(told).filter(told != self._slot).unique(maintain_order=True)
+        if wrong.height:
+            named = "; ".join(
+                f"{', '.join(str(part) for part in row[:-1])} belongs into {row[-1]}"
+                for row in wrong.head(_STRANGERS_NAMED).iter_rows()
+            )
+            msg = (
+                f"partition {self._slot} has keys ({', '.join(keys)}) that {partitioner!r} puts elsewhere: {named} "
+                f'({wrong.height} keys in all); the batch is not committed. Use exchange="routed", leave '
+                "partitioned_by= out if keys are whole all the same, or write the topic with that partitioner"
+            )
+            raise SourceError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class AheadTask:
+    """Levels 0 and 1 in one: read the splits of a partition, and be its slot."""
+
+    digest: str
+    program: bytes
+    spec: BatchSpec
+    packs: Packs
+    below: Mapping[int, int]
+    """Stateful node → marks of the keys that are looked at."""
+    receivers: int
+    """How many tasks get what the slots send on."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # The rows say nothing, but Spark wants them to be taken.
+        for _ in promptly(batches):
+            pass
+        slot = task_partition()
+        yield from to_arrow(told_as_rows(self._blocks(slot), 1, slot, self.receivers))
+
+    def _blocks(self, slot: int) -> Iterator[Block]:
+        program = load_program(self.digest, self.program)
+        spec = _at_slot(self.spec, heads_ahead(program.plan), slot)
+        reading = ReadTask(self.digest, self.program, spec, self.packs)
+        pipeline = StayingPipeline(program, spec, slot, self.below)
+        blocks = list(reading.read_into(pipeline, program, slot, ()))
+        slot_task = SlotTask(self.digest, self.program, spec, 1)
+        yield from slot_task.run(slot, sorted(blocks, key=lambda block: (block.head, block.seq)), pipeline.stayed)
+
+
+class AheadLevel:
+    """What the driver does for a first level whose slots are partitions; nothing, if there is none such."""
+
+    def __init__(self, program: FlowProgram) -> None:
+        self._program = program
+        self._plan = program.plan
+        self.heads = heads_ahead(program.plan)
+        self._memories: dict[int, PromiseMemory] = {}
+
+    @property
+    def active(self) -> bool:
+        return bool(self.heads)
+
+    def begin(self, routes: FlowRoutes, before: Manifest | None, packs: Packs) -> dict[int, PhasedRoutes]:
+        """Return the routes of a batch behind another: a partition that is new is an empty slot more."""
+        self._memories = {head: self._load_memory(before, head) for head in self.heads}
+        followed = dict(routes)
+        for head in self.heads:
+            base = routes[head].routes.base
+            slots = base.slots if isinstance(base, PartitionRoute) else 1
+            followed[head] = PhasedRoutes(Routes(PartitionRoute(max(slots, len(packs)))))
+        return followed
+
+    def task(self, digest: str, pickled: bytes, spec: BatchSpec, packs: Packs) -> AheadTask:
+        """Return the task that is both a reader and a slot."""
+        below = {head: memory.below for head, memory in self._memories.items()}
+        return AheadTask(digest, pickled, spec, packs, below, spec.receivers_behind(1, self._plan.levels[0]))
+
+    def check(self, report: BatchReport, times: Mapping[int, OperatorTime]) -> dict[str, dict[str, Any]]:
+        """Return what the manifest remembers of the partitions' keys; raise ``SourceError`` if a key is in two."""
+        remembered = {}
+        for head in self.heads:
+            window = _window(self._plan, head)
+            memory, breaches = self._memories[head].meet(report.sighted.get(head, {}), window)
+            if breaches:
+                labels = ", ".join(source.label for source in self._program.sources.values())
+                raise SourceError(describe_breaches(breaches, _keys(self._plan, head), f"the partitions of {labels}"))
+            time = times[head]
+            passed_us = max(time.fired_us, time.closed_us, time.fire_us)
+            remembered[name_of(self._plan, head)] = memory.without_closed(window, passed_us).to_json()
+        return remembered
+
+    def _load_memory(self, before: Manifest | None, head: int) -> PromiseMemory:
+        known = {} if before is None else before.engine.get(PROMISES, {})
+        found = known.get(name_of(self._plan, head))
+        return PromiseMemory() if found is None else PromiseMemory.from_json(found)
+
+
+def _at_slot(spec: BatchSpec, heads: Iterable[int], slot: int) -> BatchSpec:
+    """Return the batch as the task of one partition sees it: its rows are for its own slot."""
+    routes = dict(spec.routes)
+    for head in heads:
+        base = routes[head].routes.base
+        assert isinstance(base, PartitionRoute)
+        routes[head] = PhasedRoutes(Routes(base.at(slot)))
+    return replace(spec, routes=routes)
+
+
+def _keys(plan: Plan, head: int) -> tuple[str, ...]:
+    operation = plan.nodes[head].operation
+    assert isinstance(operation, Stateful)
+    return operation.spec.keys
+
+
+def _window(plan: Plan, head: int) -> WindowSpec | None:
+    operation = plan.nodes[head].operation
+    assert isinstance(operation, Stateful)
+    window = window_of(operation.spec)
+    return None if window is not None and window.kind == "session" else window

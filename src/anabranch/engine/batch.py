@@ -1,0 +1,382 @@
+"""Run one micro-batch: job, manifest, sinks."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import polars as pl
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from anabranch.engine.ahead.level import PROMISES, AheadLevel
+from anabranch.engine.batch_progress import describe_batch
+from anabranch.engine.blocks import LEDGER
+from anabranch.engine.clocks import (
+    FlowClocks,
+    advance_clocks,
+    follow_split_keys,
+    load_clocks,
+    next_wake_us,
+    operator_times,
+    store_clocks,
+)
+from anabranch.engine.exchange_meter import TaskCosts
+from anabranch.engine.exchange_watch import EXCHANGES, ExchangeWatch, describe_switches
+from anabranch.engine.faults import reach
+from anabranch.engine.first_look import FirstLook
+from anabranch.engine.flow_routes import (
+    Change,
+    FlowRoutes,
+    Steering,
+    TriesStrategies,
+    check_changes,
+    count_slots,
+    load_routes,
+    name_of,
+    store_levels,
+)
+from anabranch.engine.flow_times import (
+    FOLLOWED,
+    advance_time,
+    load_time,
+    next_silence_us,
+    store_followed,
+    store_time,
+)
+from anabranch.engine.in_batch_watermark import fires_at_once, settle_times
+from anabranch.engine.publishing import Publisher
+from anabranch.engine.reader_buffers import deal_lanes, holding_level, load_lanes, store_lanes
+from anabranch.engine.reports import BatchReport, merge_ledgers
+from anabranch.engine.set_aside import PassedOver
+from anabranch.engine.settings import RunSettings
+from anabranch.engine.spec import BatchSpec, FlowProgram, RisingTime
+from anabranch.engine.state_repartition import rehome_state
+from anabranch.engine.states import write_initial_state
+from anabranch.engine.task_errors import TaskFailure, TaskTrace, find_reason, find_task_failure, first_failure
+from anabranch.errors import AnabranchError, EngineError, FlowError, SinkError, StateDamaged
+from anabranch.eventtime.watermarks import FlowTime
+from anabranch.model import BatchProgress, OperatorTime
+from anabranch.query.plan import Plan
+from anabranch.spark.batch_job import BatchInput, BatchJobs
+from anabranch.state.checkpoint import Checkpoint
+from anabranch.state.epochs import Lease
+from anabranch.state.manifest import INITIAL_BATCH, LevelState, Manifest
+from anabranch.state.repair import explain_damage
+from anabranch.state.retention import Retention
+from anabranch.state.runs import WriteName
+
+logger = logging.getLogger("anabranch")
+
+
+@dataclass(frozen=True, slots=True)
+class FlowIdentity:
+    """What every manifest of a run says of the flow."""
+
+    structure: Mapping[str, Any]
+    query_id: Callable[[], str]
+    """Known only once the query has started."""
+
+
+class BatchRunner:
+    """Runs batches one after the other, on the driver."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        program: FlowProgram,
+        settings: RunSettings,
+        checkpoint: Checkpoint,
+        lease: Lease,
+        publisher: Publisher,
+        identity: FlowIdentity,
+        steering: Steering,
+    ) -> None:
+        self._program = program
+        self._plan: Plan = program.plan
+        self._settings = settings
+        self._checkpoint = checkpoint
+        self._lease = lease
+        self._publisher = publisher
+        self._identity = identity
+        self._steering = steering
+        self._passed_over = PassedOver(checkpoint.store.url)
+        self._listening_since_us = int(time.time() * 1e6)
+        self._retention = Retention(checkpoint)
+        self._exchanges = ExchangeWatch(program, checkpoint.latest())
+        self._costs = TaskCosts.heard_by(spark.sparkContext)
+        self._ahead = AheadLevel(program)
+        self._fires_at_once = fires_at_once(program.plan)
+        self._look = FirstLook(program, settings.buckets)
+        self._jobs = BatchJobs(spark, program, settings.anchors, self._ahead)
+
+    def run(self, given: BatchInput) -> tuple[Manifest, BatchProgress]:
+        """Run a batch to its commit and publish it; one that was committed before is only published again."""
+        waited = max(0.0, time.time() - given.triggered_at)
+        began = time.perf_counter() - waited
+        self._lease.check()
+        committed = self._checkpoint.find_replay(given.batch, given.start_offset, given.end_offset)
+        if committed is not None:
+            self._jobs.read_again(given)
+            self._publish(committed)
+            seconds = time.perf_counter() - began
+            return committed, describe_batch(self._plan, committed, None, seconds, {}, drained=given.drain)
+        given = self._passed_over.leave_out(given)
+        before = self._checkpoint.latest()
+        if before is not None:
+            writer = WriteName(self._lease.epoch, given.batch, 0, uuid.uuid4().hex[:12])
+            before = rehome_state(self._program, before, self._settings.buckets, writer)
+        now_us, since_us = int(time.time() * 1e6), self._listening_since_us
+        routes = self._routes(given, before, now_us)
+        rising = RisingTime(load_time(self._plan, before), now_us, since_us)
+        times = operator_times(
+            self._plan, before, given.batch, routes, draining=given.drain, now_us=now_us, since_us=since_us
+        )
+        changes = check_changes(self._plan, routes, self._steering.decide(given.batch, routes, before))
+        reach("before-job", given.batch)
+        report = self._run_job(given, before, times, routes, changes, rising)
+        while report.bad_files:
+            # Some tasks may have read rows of these files, so that none of what was computed counts.
+            logger.warning("batch %d is run again without %s", given.batch, ", ".join(report.bad_files))
+            given = self._passed_over.set_aside(report.bad_files, given)
+            self._lease.check()
+            report = self._run_job(given, before, times, routes, changes, rising)
+        job_seconds = time.perf_counter() - began
+        reach("after-job", given.batch)
+        partitions = self._ahead.check(report, times)
+        time_after = advance_time(
+            self._plan,
+            rising.before,
+            report,
+            now_us=now_us,
+            since_us=since_us,
+            drained=given.drain,
+            fires_at_once=self._fires_at_once,
+        )
+        if self._fires_at_once:
+            times = settle_times(self._plan, times, time_after, report)
+        levels = store_levels(self._plan, routes, changes, times, time_after, report)
+        clocks = advance_clocks(
+            self._plan,
+            load_clocks(self._plan, before),
+            report,
+            times,
+            time_after,
+            drained=given.drain,
+            changed=frozenset(changes),
+        )
+        clocks = follow_split_keys(self._plan, clocks, report, routes, changes)
+        manifest = self._manifest(given, before, report, levels, time_after, clocks, now_us, partitions)
+        reach("before-manifest", given.batch)
+        # A driver that was replaced may have committed the batch just before: then its manifest stands.
+        standing = self._checkpoint.commit(manifest)
+        self._look.forget(given.batch)
+        reach("after-manifest", given.batch)
+        commit_seconds = time.perf_counter() - began - job_seconds
+        self._publish(standing)
+        reach("after-publish", given.batch)
+        self._sweep(standing)
+        self._steering.observe(standing, report, routes)
+        total = time.perf_counter() - began
+        phases = {
+            "trigger": waited,
+            "job": job_seconds - waited,
+            "commit": commit_seconds,
+            "publish": total - job_seconds - commit_seconds,
+        }
+        progress = describe_batch(self._plan, standing, report, total, phases, drained=given.drain)
+        moved = sum(operator.handed_bytes for operator in report.operators.values())
+        return standing, replace(progress, moved_bytes=moved, **self._describe_changes(changes, report))
+
+    def _describe_changes(self, changes: Mapping[int, Change], report: BatchReport) -> dict[str, Any]:
+        """Return what the progress of a batch says of the changes at its end, and of how strategies do."""
+        named = {name_of(self._plan, head): change for head, change in changes.items()}
+        routes = tuple(f"{name}: {change}" for name, change in named.items())
+        return {
+            "changes": routes + describe_switches(report.figures),
+            "plan_costs": {name: change.costs.to_json() for name, change in named.items() if change.costs is not None},
+            **(
+                {"strategies": self._steering.strategies(), "scores": self._steering.scores()}
+                if isinstance(self._steering, TriesStrategies)
+                else {}
+            ),
+        }
+
+    def _publish(self, manifest: Manifest) -> None:
+        """Publish, unless another driver has taken over: then it does that, and may move the files meanwhile."""
+        self._lease.check()
+        self._jobs.name(manifest.batch, "publish")
+        try:
+            self._publisher.publish(manifest)
+        except SinkError:
+            self._lease.check()
+            raise
+
+    def _sweep(self, manifest: Manifest) -> None:
+        """Remove what only old batches need, unless another driver has taken over: it may keep more of them."""
+        self._lease.check()
+        self._retention.advance(manifest)
+
+    def commit_initial_state(self, given: Mapping[str, pl.DataFrame]) -> None:
+        """Commit given state as the batch before the first."""
+        levels = write_initial_state(
+            self._program, given, self._settings.buckets, self._lease.epoch, uuid.uuid4().hex[:12]
+        )
+        self._checkpoint.commit(
+            Manifest(
+                flow=self._plan.flow,
+                flow_structure=self._identity.structure,
+                batch=INITIAL_BATCH,
+                epoch=self._lease.epoch,
+                query_id="",
+                start_offset=None,
+                end_offset=None,
+                levels=levels,
+                created_at=time.time(),
+                engine={"slots": self._plan.subquery_slots, "next_due": {}},
+            )
+        )
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _routes(self, given: BatchInput, before: Manifest | None, now_us: int) -> FlowRoutes:
+        """Return the routes of a batch; strategies that must know keys first are shown some."""
+        routes = self._ahead.begin(load_routes(self._plan, before, self._settings.buckets), before, given.packs)
+        return self._look.route(given, before, routes, lambda known: self._look_spec(given, before, known, now_us))
+
+    def _look_spec(self, given: BatchInput, before: Manifest | None, routes: FlowRoutes, now_us: int) -> BatchSpec:
+        """Return what steps must know that run for the sake of keys alone."""
+        times = operator_times(
+            self._plan, before, given.batch, routes, draining=False, now_us=now_us, since_us=self._listening_since_us
+        )
+        return BatchSpec(
+            batch=given.batch,
+            epoch=self._lease.epoch,
+            attempt=0,
+            job="look",
+            times=times,
+            slots=count_slots(self._plan, routes),
+            routes=routes,
+            runs={},
+            chosen=self._exchanges.chosen,
+            now_us=now_us,
+        )
+
+    def _run_job(
+        self,
+        given: BatchInput,
+        before: Manifest | None,
+        times: Mapping[int, OperatorTime],
+        routes: FlowRoutes,
+        changes: Mapping[int, Change],
+        rising: RisingTime,
+    ) -> BatchReport:
+        known = {level.operator: level for level in before.levels} if before is not None else {}
+        states = {node.id: known.get(name_of(self._plan, node.id)) for node in self._plan.stateful}
+        slots = count_slots(self._plan, routes)
+        readers = slots[0] if self._ahead.active else max(1, len(given.packs))
+        tasks = (readers, *slots)
+        held = deal_lanes(load_lanes(self._plan, before), lambda head: tasks[holding_level(self._plan, head)])
+        for attempt in range(self._settings.job_attempts):
+            spec = BatchSpec(
+                batch=given.batch,
+                epoch=self._lease.epoch,
+                attempt=attempt,
+                job=uuid.uuid4().hex[:12],
+                times=times,
+                slots=slots,
+                routes=routes,
+                runs={head: state.runs if state is not None else () for head, state in states.items()},
+                handoffs={head: state.handoffs for head, state in states.items() if state is not None},
+                watches=self._steering.watches(routes),
+                next_routes={head: change.routes for head, change in changes.items() if change.protocol == "state"},
+                held=held,
+                chosen=self._exchanges.chosen,
+                costs=self._costs,
+                now_us=rising.now_us,
+                rising=rising if self._fires_at_once else None,
+            )
+            try:
+                rows = self._jobs.run(given, spec)
+            except PySparkException as error:
+                failure = find_task_failure(str(error))
+                reason = find_reason(str(error)) if failure is None else failure.message
+                if failure is not None and failure.is_final:
+                    # It says itself what is wrong, and Spark has tried it wherever it could.
+                    raise self._explain(failure, given.batch) from self._shown(error)
+                if attempt + 1 == self._settings.job_attempts:
+                    msg = f"{reason}\n  batch {given.batch} failed {attempt + 1} times and is not committed"
+                    raise EngineError(msg) from self._shown(error)
+                logger.warning("batch %d failed and is run again (%d): %s", given.batch, attempt + 1, reason)
+                logger.debug("what Spark said of it", exc_info=error)
+                self._lease.check()
+                continue
+            failure = first_failure((row["head"], row["seq"], bytes(row["block"])) for row in rows)
+            if failure is not None:
+                logger.debug("a task of batch %d failed: %s", given.batch, failure.trace)
+                raise self._explain(failure, given.batch) from self._shown(TaskTrace(failure.trace))
+            slots_of = {node.id: slots[self._plan.level_of(node.id) - 1] for node in self._plan.stateful}
+            ledgers = (bytes(row["block"]) for row in rows if row["head"] == LEDGER)
+            report = merge_ledgers(ledgers, slots_of, held)
+            return replace(report, figures=self._exchanges.observe(report.exchanges, self._costs.take()))
+        raise AssertionError
+
+    def _explain(self, failure: TaskFailure, batch: int) -> AnabranchError:
+        error = failure.to_error()
+        if isinstance(error, StateDamaged):
+            return explain_damage(self._checkpoint, str(error))
+        if isinstance(error, FlowError):
+            return FlowError(
+                f"{error}\n  batch {batch} is not committed; correct the flow or its input, and start again"
+            )
+        return error
+
+    def _shown(self, cause: BaseException) -> BaseException | None:
+        """Return what stands behind an error where the engine itself is looked into; for all others its words do."""
+        return cause if self._settings.debug else None
+
+    def _manifest(
+        self,
+        given: BatchInput,
+        before: Manifest | None,
+        report: BatchReport,
+        levels: tuple[LevelState, ...],
+        time_after: FlowTime,
+        clocks: FlowClocks,
+        now_us: int,
+        partitions: Mapping[str, Any],
+    ) -> Manifest:
+        silent_us = next_silence_us(self._plan, time_after, report, now_us=now_us, since_us=self._listening_since_us)
+        totals = dict(before.totals) if before is not None else {}
+        for name, value in report.counters.items():
+            totals[name] = totals.get(name, 0) + value
+        return Manifest(
+            flow=self._plan.flow,
+            flow_structure=self._identity.structure,
+            batch=given.batch,
+            epoch=self._lease.epoch,
+            query_id=self._identity.query_id(),
+            start_offset=given.start_offset,
+            end_offset=given.end_offset,
+            levels=levels,
+            watermarks=store_time(self._plan, time_after),
+            sinks=report.staged,
+            totals=totals,
+            problems=given.problems + report.problems,
+            lanes=store_lanes(self._plan, report.lanes),
+            created_at=time.time(),
+            engine={
+                "slots": self._plan.subquery_slots,
+                "next_due": {name_of(self._plan, head): report.next_due_us(head) for head in report.heads},
+                "clocks": store_clocks(self._plan, clocks),
+                "now_us": now_us,
+                "wake_us": next_wake_us(self._plan, clocks, report, silent_us, self._listening_since_us),
+                PROMISES: partitions,
+                EXCHANGES: self._exchanges.store(),
+                FOLLOWED: store_followed(self._plan),
+            },
+        )

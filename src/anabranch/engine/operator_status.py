@@ -1,0 +1,144 @@
+"""One stateful operator under balance: what is known of it, and what people are shown."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import polars as pl
+
+from anabranch.control.balancer import Balancer, OperatorLoads, Proposal
+from anabranch.control.choosing import Standing
+from anabranch.control.manual_overrides import list_settings
+from anabranch.engine.load_sampling import ROWS
+from anabranch.model import HASH, WindowSpec
+from anabranch.model.exchanges import ExchangeFigures
+from anabranch.model.frame_texts import key_as_text
+from anabranch.model.loads import StateSizes
+from anabranch.routing.phases import PhasedRoutes
+from anabranch.routing.routes import Routes
+from anabranch.routing.strategies.scores import score_loads
+
+_HOT_KEYS_SHOWN = 20
+
+
+@dataclass(slots=True)
+class WatchedOperator:
+    """One stateful operator under balance."""
+
+    head: int
+    name: str
+    balancer: Balancer
+    window: WindowSpec | None
+    splittable: bool
+    spreadable: bool
+    """Whether a strategy may spread any key over slots."""
+    key_types: dict[str, pl.DataType]
+    wishes: list[Proposal] = field(default_factory=list)
+    proposal: Proposal | None = None
+    loads: OperatorLoads | None = None
+    sizes: StateSizes | None = None
+    """How much state keys have, as last measured."""
+    labels: dict[int, str] = field(default_factory=dict)
+    event_us_a_batch: float | None = None
+    phases: PhasedRoutes | None = None
+    exchange: ExchangeFigures | None = None
+    """What its exchange did in the last batch."""
+    coming: Routes | None = None
+    """The routes of the next batch, while the one at whose end they change is running."""
+
+    def newest_wish(self, routes: Routes) -> Routes:
+        """Return the routes that the next wish is about: those of the last one, or else the given ones."""
+        return self.wishes[-1].routes if self.wishes else routes
+
+
+def describe_operator(operator: WatchedOperator) -> dict[str, Any]:
+    """Return what `ctl show` says of an operator, as plain JSON data."""
+    loads, phases, balancer = operator.loads, operator.phases, operator.balancer
+    described: dict[str, Any] = {
+        "operator": operator.name,
+        "strategy": balancer.routing.strategy,
+        "options": {name: _plain(value) for name, value in balancer.routing.options.items()},
+        "settings": list_settings(balancer.balance),
+        "last_decision": balancer.last_reason,
+        "pending": _pending(operator),
+    }
+    if phases is not None:
+        table = phases.routes.table
+        described |= {
+            "slots": phases.routes.slots,
+            "moved_keys": len(table.whole_keys()),
+            "split_keys": len(table.split_keys()),
+        }
+    if loads is not None and phases is not None:
+        powers = balancer.routing.powers_over(len(loads.slot_rows))
+        score = score_loads(loads.slot_rows, powers)
+        described |= {} if powers is None else {"powers": list(powers)}
+        described |= {
+            "loads": [int(rows) for rows in loads.slot_rows],
+            "sampled_rows": loads.sampled_rows,
+            "balance": score.balance,
+            "max_over_mean": score.max_over_mean,
+            "extra_time": score.extra_time,
+            "hot_keys": _hot_keys(operator, loads, phases.routes),
+        }
+    if balancer.last_costs is not None:
+        described["costs"] = balancer.last_costs.to_json()
+    if operator.exchange is not None:
+        described["exchange"] = asdict(operator.exchange)
+    if balancer.scores is not None:
+        described["choice"] = balancer.choice.strategy
+        described["scores"] = {
+            scored.strategy: {
+                "balance": scored.score.balance,
+                "max_over_mean": scored.score.max_over_mean,
+                "extra_time": scored.score.extra_time,
+                **_standing(balancer.choice.standings.get(scored.strategy)),
+            }
+            for scored in balancer.scores.ranked
+        }
+    return described
+
+
+def _standing(standing: Standing | None) -> dict[str, Any]:
+    """Return how a strategy has done so far; one that the operator's keys do not allow is not compared."""
+    if standing is None:
+        return {"allowed": False}
+    return {"allowed": True, "smoothed": standing.smoothed, "lead_rows": standing.lead_rows}
+
+
+def label_keys(sample: pl.DataFrame, keys: tuple[str, ...]) -> dict[int, str]:
+    """Return the hottest keys of a sample as people read them, by hash."""
+    # Ties by hash, as the hottest keys are chosen: else those shown would have no text.
+    hottest = sample.sort(ROWS, HASH, descending=[True, False]).head(4 * _HOT_KEYS_SHOWN)
+    texts = hottest.select(pl.concat_str([key_as_text(key, hottest.schema[key]) for key in keys], separator=", "))
+    return dict(zip(hottest[HASH].to_list(), texts.to_series().to_list(), strict=True))
+
+
+def _hot_keys(operator: WatchedOperator, loads: OperatorLoads, routes: Routes) -> list[dict[str, Any]]:
+    total = max(float(loads.slot_rows.sum()), 1.0)
+    hottest = sorted(loads.hot_rows.items(), key=lambda item: (-item[1], item[0]))[:_HOT_KEYS_SHOWN]
+    return [
+        {
+            "key": operator.labels.get(key, f"{key:016x}"),
+            "share": rows / total,
+            "state_bytes": None if loads.sizes is None else loads.sizes.key_bytes.get(key),
+            "slots": [[share.slot, share.share] for share in routes.table.owners(key)],
+        }
+        for key, rows in hottest
+    ]
+
+
+def _plain(value: Any) -> Any:
+    """Return an option of a strategy as JSON has it."""
+    if isinstance(value, tuple | list):
+        return [_plain(part) for part in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def _pending(operator: WatchedOperator) -> str | None:
+    if operator.phases is not None and operator.phases.earlier is not None:
+        return "windows that were open before the last change end where they are"
+    if operator.wishes:
+        return "; ".join(wish.reason for wish in operator.wishes)
+    return operator.proposal.reason if operator.proposal is not None else None

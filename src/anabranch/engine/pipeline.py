@@ -1,0 +1,389 @@
+"""Push frames through the stateless operators of a task, to exchanges, sinks and dead letters."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from anabranch.connectors.lookups.cache import FOUND
+from anabranch.engine.blocks import Block, cut, encode, held_of, ledger, meeting_of, times_of, write_json
+from anabranch.engine.content_order import order_by_content
+from anabranch.engine.dead_letters import bury_rows, bury_texts
+from anabranch.engine.event_time_observations import TimeSightings
+from anabranch.engine.exchange_meter import ExchangeMeter
+from anabranch.engine.failing_steps import failing_step
+from anabranch.engine.in_batch_watermark import last_level_told
+from anabranch.engine.phases import divide_by_phase, keys_of, window_of
+from anabranch.engine.reader_buffers import Lane
+from anabranch.engine.slot_lateness import SlotTimes, count_slot_late
+from anabranch.engine.spec import DEAD_LETTER, BatchSpec, FlowProgram
+from anabranch.engine.time_guard import columns_with_new_times, find_rows_out_of_time
+from anabranch.eventtime.bad_times import find_bad_times
+from anabranch.model import HASH, ORDER, TIME, WINDOW
+from anabranch.model.columns import PARTITION
+from anabranch.model.exchanges import StoreKernel
+from anabranch.model.times import NO_LIMITS
+from anabranch.operators.windows.buffered_premerge import Sending
+from anabranch.query.lookups import Lookup
+from anabranch.query.nodes import LateRows, Node, Output, Spring, Stateful, Watermark
+from anabranch.routing import hash_keys
+from anabranch.routing.routes import Routes
+from anabranch.state.runs import WriteName
+
+ROWS_MERGED_AT_ONCE = 4_000_000
+"""Prepared rows that wait for a common local merge; more merge better, and cost memory."""
+
+ORDINAL_SHIFT = 36
+BEHIND_A_HOP = -1
+"""The ordinal of rows that a stateful operator made: they have no place in any split."""
+
+
+class Pipeline:
+    """The outgoing half of one task: what it is given leaves as blocks, staged files and a ledger.
+
+    Everything that leaves is a pure function of what was pushed and of the specification, in the order it was pushed.
+    """
+
+    def __init__(self, program: FlowProgram, spec: BatchSpec, level: int, origin: int) -> None:
+        """``level`` is the task's own (0 reads the springs), ``origin`` the slot or first split that names it."""
+        self._program = program
+        self._plan = program.plan
+        self._spec = spec
+        self._level = level
+        self._origin = origin
+        self._blocks: list[Block] = []
+        self._block_count = 0
+        self._waiting: dict[int, list[pl.DataFrame]] = defaultdict(list)
+        self._waiting_rows: dict[int, int] = defaultdict(int)
+        self._results: dict[int, list[pl.DataFrame]] = defaultdict(list)
+        self._rows_of_split: dict[tuple[int, int], int] = defaultdict(int)
+        self.counters: dict[str, int] = defaultdict(int)
+        self._times = TimeSightings()
+        self._slot_times = SlotTimes()
+        self._partition = ""
+        self._new_times = {node.id: columns_with_new_times(node) for node in program.plan.nodes.values()}
+        self._exchanged_bytes = 0
+        self._sent = {head: np.zeros(phases.slots, np.int64) for head, phases in spec.routes.items()}
+        """Rows that each slot got from this task so far, for routes that share out a key's rows."""
+        # Tasks in which parts of keys meet have numbers behind those of slots; they send everything at once.
+        holds = level == 0 or origin < spec.slots[level - 1]
+        self._lane = Lane(program, spec, level, origin) if holds else None
+        self._meter = ExchangeMeter(spec.batch)
+        self._bad_files: dict[str, str] = {}
+
+    def read_from(self, partition: str) -> None:
+        """Say which partition of which source the rows are of that are pushed from now on."""
+        self._partition = partition
+
+    def push(self, node: int, frame: pl.DataFrame, ordinal: int) -> None:
+        """Send what left a node on to its children, without times that no stream may hold."""
+        if frame.height:
+            frame = self._set_apart(node, frame)
+        if frame.height == 0:
+            return
+        for child in self._plan.children[node]:
+            if not isinstance(self._plan.nodes[child].operation, LateRows):
+                self._enter(self._plan.nodes[child], frame, ordinal)
+
+    def push_late(self, head: int, frame: pl.DataFrame, ordinal: int) -> None:
+        """Send rows that came too late for a stateful operator to where the flow wants them."""
+        if frame.height == 0:
+            return
+        for child in self._plan.children[head]:
+            if isinstance(self._plan.nodes[child].operation, LateRows):
+                self.push(child, frame, ordinal)
+
+    def reject(self, source: str, rejected: tuple[tuple[str, str], ...]) -> None:
+        """Keep rows that could not be used, with the reason."""
+        if rejected:
+            self._dead(bury_texts(source, rejected))
+
+    def note_bad_file(self, path: str, reason: str) -> None:
+        """Tell the driver of a file that cannot be used: it runs the batch anew without it."""
+        self._bad_files.setdefault(path, reason)
+
+    def apply(self, node: Node, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return what leaves a node that keeps no state."""
+        operation = node.operation
+        if isinstance(operation, Lookup):
+            with failing_step(node.label, frame):
+                return self._look_up(node, operation, frame)
+        assert not isinstance(operation, Spring | Stateful | Output)
+        with failing_step(node.label, frame, operation.apply):
+            return operation.apply(frame)
+
+    def drain_blocks(self) -> list[Block]:
+        """Return the blocks that are ready, once."""
+        ready, self._blocks = self._blocks, []
+        return ready
+
+    def finish(self, content: dict[str, Any]) -> Iterator[Block]:
+        """Send what waits, write results, and close with the ledger."""
+        for head in list(self._waiting):
+            self._send_waiting(head)
+        if self._lane is not None:
+            self._settle_lane(self._lane)
+            content = content | self._lane.to_json()
+        self._tell_times()
+        yield from self.drain_blocks()
+        staged = {sink: self._stage(sink, frames) for sink, frames in sorted(self._results.items())}
+        content = content | {
+            "level": self._level,
+            "counters": dict(self.counters),
+            **self._times.to_json(),
+            "slot_latest": self._slot_times.to_json(),
+            "staged": {str(sink): entry for sink, entry in staged.items()},
+            "exchanged_bytes": self._exchanged_bytes,
+            "exchanges": self._meter.to_json(),
+        }
+        if self._bad_files:
+            content["bad_files"] = self._bad_files
+        if self._spec.costs is not None:
+            self._spec.costs.tell(dict(self._meter.costs))
+        yield ledger(self._ledger_slot(), self._sequence(), content)
+
+    def send_to_meet(self, head: int, shared: pl.DataFrame) -> None:
+        """Send unfinished rows to where they meet those of other slots."""
+        slot_count = self._spec.slots[self._plan.level_of(head) - 1]
+        slots = (shared.get_column(HASH) % slot_count).cast(pl.Int32).to_numpy()
+        for slot, part in cut(shared, slots, slot_count):
+            self._emit(slot, meeting_of(head), True, encode(part))
+
+    def forward(self, block: Block) -> Block:
+        """Pass a ledger on to the next level."""
+        return Block(self._ledger_slot(), block.head, block.seq, block.combined, block.payload)
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _enter(self, node: Node, frame: pl.DataFrame, ordinal: int) -> None:
+        operation = node.operation
+        if self._plan.level_of(node.id) > 0 or isinstance(operation, Stateful):
+            self._route(node, frame, ordinal)
+        elif isinstance(operation, Output):
+            self.counters["rows_out"] += frame.height
+            self._results[operation.index].append(frame)
+        else:
+            assert not isinstance(operation, Spring | Stateful)
+            if isinstance(operation, Watermark):
+                frame = self._follow_time(node, operation, frame, ordinal)
+            self.push(node.id, self.apply(node, frame), ordinal)
+
+    def _set_apart(self, node: int, frame: pl.DataFrame) -> pl.DataFrame:
+        # Only the columns that somebody wants are read.
+        for column in (name for name in self._new_times[node] if name in frame.columns):
+            found = find_rows_out_of_time(frame.get_column(column))
+            if found is not None:
+                rows, reason = found
+                self._dead(bury_rows(frame.filter(rows), self._plan.nodes[node].label, reason))
+                frame = frame.filter(~rows)
+        return frame
+
+    def _look_up(self, node: Node, operation: Lookup, frame: pl.DataFrame) -> pl.DataFrame:
+        joined = self._program.lookups[node.id].join(frame)
+        found = joined.get_column(FOUND)
+        joined = joined.drop(FOUND)
+        if operation.missing == "null" or (found.all() and not found.null_count()):
+            return joined
+        found = found.fill_null(value=False)
+        if operation.missing == "reject":
+            reason = f"no row for {', '.join(operation.keys)} in {operation.table.label}"
+            self._dead(bury_rows(frame.filter(~found), node.label, reason))
+        return joined.filter(found)
+
+    def _follow_time(self, node: Node, operation: Watermark, frame: pl.DataFrame, ordinal: int) -> pl.DataFrame:
+        # Windows may well end in the future: only times that a source gave can be wrong.
+        limits, partition = (NO_LIMITS, "") if ordinal == BEHIND_A_HOP else (operation.limits, self._partition)
+        bad_times = find_bad_times(frame.get_column(operation.column), limits, self._spec.now_us)
+        for bad in bad_times:
+            self._dead(bury_rows(frame.filter(bad.rows), node.label, bad.reason))
+        if bad_times:
+            frame = frame.filter(~pl.any_horizontal(bad.rows for bad in bad_times))
+        self._times.see(node.id, operation, frame.get_column(operation.column), partition)
+        return frame
+
+    def _route(self, node: Node, frame: pl.DataFrame, ordinal: int) -> None:
+        if not isinstance(node.operation, Stateful):
+            self._relay(node, frame, ordinal)
+            return
+        keys = node.operation.spec.keys
+        if any(frame.get_column(key).null_count() for key in keys):
+            for key in keys:
+                missing = frame.filter(pl.col(key).is_null())
+                if missing.height:
+                    self._dead(bury_rows(missing, node.label, f"null key {key}"))
+                    frame = frame.filter(pl.col(key).is_not_null())
+        if frame.height == 0:
+            return
+        frame = frame.with_columns(self._engine_columns(node, frame, ordinal))
+        kernel, now = self._program.kernels[node.id], self._spec.times[node.id]
+        with failing_step(node.label, frame, lambda part: kernel.prepare(part, now)):
+            prepared = kernel.prepare(frame, now)
+        self.counters["late_rows"] += prepared.late_rows
+        if window_of(node.operation.spec) is not None and node.id in self._spec.routes:
+            routes = self._spec.routes[node.id].routes
+            self._slot_times.see(node.id, frame, keys, routes)
+            if prepared.late_rows:
+                self.counters["slot_late_rows"] += count_slot_late(kernel, frame, keys, routes, now)
+        if prepared.late is not None:
+            self.push_late(node.id, prepared.late, ordinal)
+        if prepared.frame.height == 0:
+            return
+        self._waiting[node.id].append(prepared.frame)
+        self._waiting_rows[node.id] += prepared.frame.height
+        if self._waiting_rows[node.id] >= ROWS_MERGED_AT_ONCE:
+            self._send_waiting(node.id)
+
+    def _engine_columns(self, node: Node, frame: pl.DataFrame, ordinal: int) -> list[pl.Series]:
+        followed = self._plan.nodes[node.inputs[0]].time
+        columns = []
+        if followed is not None:
+            expression = pl.col(followed.column)
+            if isinstance(frame.schema[followed.column], pl.Datetime) and frame.schema[followed.column].time_zone:  # type: ignore[attr-defined]
+                expression = expression.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+            expression = expression.cast(pl.Datetime("us"))
+            if followed.from_windows:
+                # A result belongs to the last instant of its window: it is late only where the window would be.
+                expression = expression - pl.duration(microseconds=1)
+            columns.append(frame.select(expression.alias(TIME)).to_series())
+        if ordinal == BEHIND_A_HOP:
+            columns.append(order_by_content(frame))
+        else:
+            start = self._rows_of_split[node.id, ordinal]
+            self._rows_of_split[node.id, ordinal] += frame.height
+            base = (ordinal << ORDINAL_SHIFT) + start
+            columns.append(pl.int_range(base, base + frame.height, dtype=pl.Int64, eager=True).alias(ORDER))
+        return columns
+
+    def _send_waiting(self, head: int) -> None:
+        frames = self._waiting.pop(head)
+        self._waiting_rows.pop(head)
+        frame = pl.concat(frames) if len(frames) > 1 else frames[0]
+        operation = self._plan.nodes[head].operation
+        assert isinstance(operation, Stateful)
+        came = frame
+        waits = self._lane is not None and self._lane.keeps(head)
+        combined = waits or self._spec.way_of(head, self._program) != "plain"
+        began = time.process_time()
+        if combined:
+            with failing_step(self._plan.nodes[head].label):
+                frame = self._program.kernels[head].combine(came)
+        merge_seconds = time.process_time() - began
+        with self._meter.sending(head):
+            frame = frame.with_columns(hash_keys(frame, operation.spec.keys).alias(HASH))
+        self._meter.count(head, rows=came.height)
+        if self._program.weighs(head):
+            if combined:
+                self._meter.compare(head, came, frame, operation.spec.keys, merge_seconds)
+            else:
+                self._meter.try_merge(head, frame, self._program.kernels[head], operation.spec.keys)
+        if waits:
+            assert self._lane is not None
+            self._lane.take(head, frame, came.height)
+        else:
+            self._send(head, frame, combined)
+
+    def _settle_lane(self, lane: Lane) -> None:
+        """Send what is due of the rows that were held back or may be."""
+        for head in lane.heads:
+            with self._meter.holding(head):
+                sending = lane.settle(head)
+            self._meter.count(head, held_rows=lane.more_rows(head))
+            if self._plan.is_global(head):
+                self._merge_globally(head, sending, lane)
+                continue
+            if sending.held is not None:
+                self._send(head, sending.held, combined=True, held=True)
+            if sending.current is not None:
+                self._send(head, sending.current, combined=True)
+
+    def _merge_globally(self, head: int, sending: Sending, lane: Lane) -> None:
+        """Stage partial results for the store in which those of all tasks meet."""
+        kernel = cast("StoreKernel", self._program.kernels[head])
+        now = self._spec.times[head]
+        parts = [(sending.held, now.fired_us), (sending.current, now.closed_us)]
+        due = [kernel.by_window(rows, after_us) for rows, after_us in parts if rows is not None]
+        rows = kernel.unite(due) if due else pl.DataFrame()
+        if not rows.height:
+            return
+        self._meter.count(head, sent_rows=rows.height)
+        for child in self._plan.children[head]:
+            output = self._plan.nodes[child].operation
+            assert isinstance(output, Output)
+            self.counters["rows_out"] += rows.height
+            self._results[output.index].append(rows)
+        window = window_of(self._plan.nodes[head].operation.spec)  # type: ignore[union-attr]
+        if now.drains and window is not None:
+            lane.say_last_end(head, int(rows.get_column(WINDOW).max()) + window.size_us)  # type: ignore[arg-type]
+
+    def _send(self, head: int, frame: pl.DataFrame, combined: bool, held: bool = False) -> None:
+        operation = self._plan.nodes[head].operation
+        assert isinstance(operation, Stateful)
+        phases = self._spec.routes[head]
+        before = self._exchanged_bytes
+        with self._meter.sending(head):
+            for routes, rows in divide_by_phase(frame, phases, window_of(operation.spec)):
+                slots = self._slots_of(head, routes, rows, operation.spec.keys)
+                for slot, part in cut(rows, slots, phases.slots):
+                    self._emit(slot, held_of(head) if held else head, combined, encode(part))
+        self._meter.count(head, sent_rows=frame.height, sent_bytes=self._exchanged_bytes - before)
+
+    def _slots_of(self, head: int, routes: Routes, rows: pl.DataFrame, keys: tuple[str, ...]) -> npt.NDArray[np.int32]:
+        sent = self._sent[head]
+        slots = routes.storage_slots(
+            keys_of(routes, rows, keys),
+            first_ordinal=int(sent.sum()),
+            seed=(self._spec.batch << 32) + (self._level << 24) + self._origin,
+            slot_rows=sent[: routes.slots],
+        )
+        if routes.splitter is not None or len(routes.table.keys):
+            sent += np.bincount(slots, minlength=len(sent))
+        return slots
+
+    def _tell_times(self) -> None:
+        """Tell all slots of the next level what was seen of event time: they fire by it in this batch."""
+        if self._spec.rising is None or not self._times or self._level >= last_level_told(self._plan):
+            return
+        said = write_json(self._times.to_json())
+        for slot in range(self._spec.slots[self._level]):
+            self._blocks.append(Block(slot, times_of(self._level + 1), self._sequence(), False, said))
+
+    def _relay(self, node: Node, frame: pl.DataFrame, ordinal: int) -> None:
+        """Hand rows to a stateless operator that has slots of its own (operator parallelism), in turn."""
+        slots = self._spec.slots[self._plan.level_of(node.id) - 1]
+        turn = self._origin if ordinal == BEHIND_A_HOP else ordinal
+        origin = (pl.lit(ordinal, pl.Int64).alias(ORDER), pl.lit(self._partition).alias(PARTITION))
+        self._emit(turn % slots, node.id, False, encode(frame.with_columns(origin)))
+
+    def _emit(self, slot: int, head: int, combined: bool, payload: bytes) -> None:
+        self._exchanged_bytes += len(payload)
+        self._blocks.append(Block(slot, head, self._sequence(), combined, payload))
+
+    def _sequence(self) -> int:
+        self._block_count += 1
+        return (self._level << 56) + (self._origin << 28) + self._block_count
+
+    def _ledger_slot(self) -> int:
+        if self._level >= len(self._spec.slots):
+            return 0
+        return self._origin % self._spec.slots[self._level]
+
+    def _stage(self, sink: int, frames: list[pl.DataFrame]) -> dict[str, Any]:
+        frame = pl.concat(frames) if len(frames) > 1 else frames[0]
+        encoder = self._program.sinks[sink]
+        with failing_step(f"writing {encoder.label}", frame, encoder.encode):
+            content = encoder.encode(frame)
+        folder = f"results/{'dead' if sink == DEAD_LETTER else sink}"
+        name = WriteName(self._spec.epoch, self._spec.batch, self._spec.attempt, self._spec.job)
+        file = name.file(folder, (self._level << 20) + self._origin, encoder.suffix)
+        self._program.store.write(file, content)
+        return {"file": file, "rows": frame.height, "bytes": len(content), "slot": self._origin, "extra": {}}
+
+    def _dead(self, frame: pl.DataFrame) -> None:
+        self.counters["dead_rows"] += frame.height
+        self._results[DEAD_LETTER].append(frame)

@@ -1,0 +1,233 @@
+"""What tasks hold back of rows that leave them: the next batch's share it out, send what is due, and leave the rest."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import polars as pl
+
+from anabranch.engine.phases import window_of
+from anabranch.engine.spec import BatchSpec, FlowProgram
+from anabranch.errors import FlowError
+from anabranch.model.exchanges import HeldLane, HoldingKernel, HoldSpec, TellsGroups
+from anabranch.operators.windows.buffered_premerge import LaneTally, Sending, merge_in_lane
+from anabranch.query.nodes import Stateful
+from anabranch.query.plan import Plan
+from anabranch.state.manifest import Manifest
+from anabranch.state.repair import advance_on_intact_runs
+from anabranch.state.runs import RunFiles, WriteName
+from anabranch.state.slots import RunsOfSlot
+
+HeldLanes = Mapping[int, Mapping[int, HeldLane]]
+"""Stateful node → task of the level before it → what it holds."""
+
+_AT_WINDOW_ENDS = HoldSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class LaneReport:
+    """What all tasks before one operator hold of it after a batch."""
+
+    held: tuple[HeldLane, ...] = ()
+    next_due_us: int | None = None
+    wake_us: int | None = None
+    last_end_us: int | None = None
+    """The end of the last window that was merged into a store by a drain."""
+    problems: tuple[str, ...] = ()
+
+
+class Lane:
+    """The rows that one task holds back, while it runs: a read task, or a slot of a level before the last."""
+
+    def __init__(self, program: FlowProgram, spec: BatchSpec, level: int, origin: int) -> None:
+        """``level`` is the task's own; it holds rows of operators of the next one."""
+        self._program = program
+        self._spec = spec
+        self._level = level
+        self._origin = origin
+        self._arrived: dict[int, list[pl.DataFrame]] = defaultdict(list)
+        self._rows_read: dict[int, int] = defaultdict(int)
+        self._reported: dict[str, Any] = {}
+        self._more_rows: dict[int, int] = {}
+        self._group_latest: dict[int, dict[int, int]] = defaultdict(dict)
+
+    def keeps(self, head: int) -> bool:
+        """Say whether merged rows of an operator pass through here, because they may wait, or some waited before."""
+        if holding_level(self._program.plan, head) != self._level:
+            return False
+        if self._program.plan.is_global(head) or self._origin in self._spec.held.get(head, {}):
+            return True
+        return self._spec.way_of(head, self._program) == "held"
+
+    def take(self, head: int, combined: pl.DataFrame, rows_read: int) -> None:
+        """Take combined rows of an operator in; what they tell of time is told now, whenever they are sent."""
+        self._arrived[head].append(combined)
+        self._rows_read[head] += rows_read
+        kernel = self._program.kernels[head]
+        if self._spec.times[head].shared is not None and isinstance(kernel, TellsGroups):
+            latest = self._group_latest[head]
+            for group, latest_us in kernel.group_latest_us(combined).items():
+                latest[group] = max(latest_us, latest.get(group, latest_us))
+
+    @property
+    def heads(self) -> list[int]:
+        """The operators that something was read or held of."""
+        plan = self._program.plan
+        held = [
+            head
+            for head, lanes in self._spec.held.items()
+            if self._origin in lanes and holding_level(plan, head) == self._level
+        ]
+        return sorted({*self._arrived, *held})
+
+    def settle(self, head: int) -> Sending:
+        """Return what is to be sent of an operator now; the rest is written as runs, and reported."""
+        program, spec = self._program, self._spec
+        operation = program.plan.nodes[head].operation
+        assert isinstance(operation, Stateful)
+        before = spec.held.get(head, {}).get(self._origin) or HeldLane(self._origin, ())
+        name = WriteName(spec.epoch, spec.batch, spec.attempt, spec.job)
+        files = RunFiles(program.store, f"state/{head}/lanes/{self._origin}", name, program.hot_copies(spec.epoch))
+
+        def merge(state: RunsOfSlot) -> Sending:
+            return merge_in_lane(
+                cast("HoldingKernel", program.kernels[head]),
+                self._hold_of(operation, head),
+                state,
+                self._arrived[head],
+                self._rows_read[head],
+                LaneTally(before.rows, before.since_us),
+                spec.times[head],
+            )
+
+        recovered = advance_on_intact_runs(before.runs, files, merge)
+        sending = recovered.outcome
+        after = HeldLane(self._origin, recovered.state.runs(), sending.tally.rows, sending.tally.since_us)
+        self._more_rows[head] = _count_rows(after) - _count_rows(before)
+        self._reported[str(head)] = {
+            "held": after.to_json(),
+            "next_due": sending.next_due_us,
+            "wake": sending.wake_us,
+            "last_end": None,
+            "problems": list(recovered.problems),
+        }
+        return sending
+
+    def more_rows(self, head: int) -> int:
+        """Return by how many rows more is held of an operator than before it was settled."""
+        return self._more_rows[head]
+
+    def say_last_end(self, head: int, last_end_us: int) -> None:
+        """Report the end of the last window that was merged into a store, by a drain."""
+        self._reported[str(head)]["last_end"] = last_end_us
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the ledger says, as plain JSON data."""
+        told = {str(head): sorted(latest.items()) for head, latest in sorted(self._group_latest.items())}
+        return ({"lanes": self._reported} if self._reported else {}) | ({"group_latest": told} if told else {})
+
+    def _hold_of(self, operation: Stateful, head: int) -> HoldSpec | None:
+        """Return until when rows are held back; None if whatever is held is to be sent."""
+        hold = operation.routing.exchange.hold
+        if not self._program.plan.is_global(head):
+            return hold if self._spec.way_of(head, self._program) == "held" else None
+        if hold is None and window_of(operation.spec) is not None:
+            # A window that is merged into a store once it has closed is whole when it appears there.
+            return _AT_WINDOW_ENDS
+        return hold
+
+
+def holding_level(plan: Plan, head: int) -> int:
+    """Return the level whose tasks hold rows of a stateful node back: the one before its own."""
+    return 0 if plan.is_global(head) else plan.level_of(head) - 1
+
+
+def check_lanes(plan: Plan, local_merge: bool) -> None:
+    """Raise ``FlowError`` if an operator is told to hold rows back, or to do without slots, where it cannot."""
+    for node in (*plan.stateful, *plan.merged_globally):
+        operation = node.operation
+        assert isinstance(operation, Stateful)
+        if plan.is_global(node.id):
+            if node.id not in plan.subqueries[0].members:
+                msg = (
+                    f"{node.label}: Global Merge is done where rows are read, and the strategy {plan.strategy!r} puts "
+                    "tasks between; use 'operator-set'"
+                )
+                raise FlowError(msg)
+        elif operation.routing.exchange.hold is not None and not local_merge:
+            msg = f"{node.label} is told to hold merged rows back, and local_merge=False merges none; change one"
+            raise FlowError(msg)
+
+
+def load_lanes(plan: Plan, before: Manifest | None) -> dict[int, dict[int, HeldLane]]:
+    """Return what tasks held after the batch before."""
+    if before is None or not before.lanes:
+        return {}
+    nodes = {node.operation.name: node.id for node in plan.nodes.values() if isinstance(node.operation, Stateful)}
+    return {nodes[operator]: {lane.lane: lane for lane in lanes} for operator, lanes in before.lanes.items()}
+
+
+def deal_lanes(held: HeldLanes, tasks_of: Callable[[int], int]) -> dict[int, dict[int, HeldLane]]:
+    """Return what each of the tasks before a stateful node takes over of what was held before.
+
+    ``tasks_of`` is how many there are that surely run. Batches have different numbers of tasks, and those that read for
+    Spark's own sources come after all others. Were there a task for every lane, each batch would begin new lanes behind
+    the old ones, and their number would grow.
+    """
+    dealt: dict[int, dict[int, HeldLane]] = {}
+    for head, lanes in held.items():
+        for number in sorted(lanes):
+            lane, task = lanes[number], number % tasks_of(head)
+            known = dealt.setdefault(head, {}).get(task)
+            dealt[head][task] = (
+                HeldLane(task, lane.runs, lane.rows, lane.since_us)
+                if known is None
+                else HeldLane(task, known.runs + lane.runs, known.rows + lane.rows, min(known.since_us, lane.since_us))
+            )
+    return dealt
+
+
+def store_lanes(plan: Plan, lanes: Mapping[int, LaneReport]) -> dict[str, tuple[HeldLane, ...]]:
+    """Return what the manifest says of the rows that are held back, by operator."""
+    stored = {}
+    for head, report in sorted(lanes.items()):
+        operation = plan.nodes[head].operation
+        assert isinstance(operation, Stateful)
+        if report.held:
+            stored[operation.name] = report.held
+    return stored
+
+
+def merge_lane_reports(contents: Iterable[Mapping[str, Any]], held: HeldLanes) -> dict[int, LaneReport]:
+    """Put together what the ledgers of a batch say; ``held`` is what was held before it.
+
+    Raises ``RuntimeError`` if a task is missing that held something: committing without it would lose rows.
+    """
+    found: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+    for content in contents:
+        for head, entry in content.get("lanes", {}).items():
+            found[int(head)].append(entry)
+    for head, lanes in held.items():
+        missing = sorted(set(lanes) - {entry["held"]["lane"] for entry in found[head]})
+        if missing:
+            msg = f"operator {head}: tasks {missing} did not report what they hold; the batch is not committed"
+            raise RuntimeError(msg)
+    return {head: _lane_report(entries) for head, entries in sorted(found.items())}
+
+
+def _lane_report(entries: list[Mapping[str, Any]]) -> LaneReport:
+    lanes = sorted((HeldLane.from_json(entry["held"]) for entry in entries), key=lambda lane: lane.lane)
+    return LaneReport(
+        held=tuple(lane for lane in lanes if lane.runs),
+        next_due_us=min((entry["next_due"] for entry in entries if entry["next_due"] is not None), default=None),
+        wake_us=min((entry["wake"] for entry in entries if entry["wake"] is not None), default=None),
+        last_end_us=max((entry["last_end"] for entry in entries if entry["last_end"] is not None), default=None),
+        problems=tuple(problem for entry in entries for problem in entry["problems"]),
+    )
+
+
+def _count_rows(lane: HeldLane) -> int:
+    return sum(run.live_rows for run in lane.runs)

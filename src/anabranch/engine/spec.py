@@ -1,0 +1,214 @@
+"""What a task is told: the plan, which stays, and the batch, which changes."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+
+from pyspark import cloudpickle
+
+from anabranch.connectors.lookups import TableCache
+from anabranch.engine.exchange_meter import TaskCosts
+from anabranch.engine.load_sampling import Watch
+from anabranch.errors import FlowError
+from anabranch.eventtime.watermarks import FlowTime
+from anabranch.model import Kernel, OperatorTime, RunRef, Sink
+from anabranch.model.exchanges import ExchangeWay, HeldLane
+from anabranch.operators.kernels import make_kernel
+from anabranch.query.lookups import Lookup
+from anabranch.query.nodes import Readable, Stateful
+from anabranch.query.plan import Plan
+from anabranch.routing.phases import PhasedRoutes
+from anabranch.routing.routes import Routes
+from anabranch.state.hot_copies import HotCopies, open_hot_copies
+from anabranch.state.store import Store, open_store
+
+DEAD_LETTER = -1
+"""The sink index of rows that could not be used."""
+
+
+@dataclass(frozen=True)
+class FlowProgram:
+    """All of a flow that tasks need; the same in every batch, so workers keep it."""
+
+    plan: Plan
+    sources: Mapping[int, Readable]
+    """By their number in the checkpoint."""
+    sinks: Mapping[int, Sink]
+    """Likewise, in the order in which they publish; DEAD_LETTER has the dead-letter sink."""
+    checkpoint: str
+    local_merge: bool
+
+    @cached_property
+    def kernels(self) -> dict[int, Kernel]:
+        """Stateful node → its kernel."""
+        return {
+            node.id: make_kernel(node.operation.spec)
+            for node in self.plan.nodes.values()
+            if isinstance(node.operation, Stateful)
+        }
+
+    @cached_property
+    def lookups(self) -> dict[int, TableCache]:
+        """Lookup node → what this process knows of its table."""
+        found = {}
+        for node in self.plan.nodes.values():
+            if isinstance(node.operation, Lookup):
+                asked = node.operation
+                expires_seconds = None if asked.expires_us is None else asked.expires_us / 1e6
+                found[node.id] = TableCache(asked.table, asked.keys, asked.columns, asked.cache_rows, expires_seconds)
+        return found
+
+    @cached_property
+    def store(self) -> Store:
+        return open_store(self.checkpoint)
+
+    def merges(self, head: int) -> bool:
+        """Say whether rows of an operator are merged before they leave their task."""
+        if self.plan.exchanges[head].kind == "global":
+            return True
+        return self.local_merge and self.kernels[head].mergeable and self.plan.exchanges[head].kind != "routed"
+
+    def weighs(self, head: int) -> bool:
+        """Say whether it is weighed, from batch to batch, how rows of an operator leave their task."""
+        operation = self.plan.nodes[head].operation
+        assert isinstance(operation, Stateful)
+        decided = self.plan.exchanges[head].kind
+        return operation.routing.exchange.choice == "auto" and decided == "local" and self.merges(head)
+
+    def ways(self, head: int) -> tuple[ExchangeWay, ...]:
+        """Return how rows of an operator may leave their task, the one that it begins with last."""
+        operation = self.plan.nodes[head].operation
+        assert isinstance(operation, Stateful)
+        if not self.merges(head):
+            return ("plain",)
+        merged: ExchangeWay = "merged" if operation.routing.exchange.hold is None else "held"
+        if not self.weighs(head):
+            return (merged,)
+        return ("plain", "merged") if merged == "merged" else ("plain", "merged", "held")
+
+    def hot_copies(self, epoch: int) -> HotCopies | None:
+        """Return this host's copies of runs; a store on a local disk needs none, its files are mapped."""
+        if self.store.local_path("state") is not None:
+            return None
+        found = self._hot.get(epoch)
+        if found is None:
+            self._hot.clear()
+            found = self._hot[epoch] = open_hot_copies(self.plan.flow, epoch, time.time())
+        return found
+
+    @cached_property
+    def _hot(self) -> dict[int, HotCopies | None]:
+        return {}
+
+    def __getstate__(self) -> dict[str, object]:
+        # What can be derived is derived again where it is used.
+        derived = ("kernels", "lookups", "store", "_hot")
+        return {key: value for key, value in self.__dict__.items() if key not in derived}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+
+
+@dataclass(frozen=True, slots=True)
+class RisingTime:
+    """What slots must know, besides what the batch's tasks saw, to tell the flow's time at the end of the batch."""
+
+    before: FlowTime
+    now_us: int
+    """The wall clock at the start of the batch."""
+    since_us: int
+    """Since when the flow listens, by the wall clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSpec:
+    """One attempt at one batch."""
+
+    batch: int
+    epoch: int
+    attempt: int
+    job: str
+    """A random id of this attempt: it makes file names unlike those of any other, yet equal for retried tasks,
+    because what a task sends on must not depend on how often it was tried."""
+    times: Mapping[int, OperatorTime]
+    slots: tuple[int, ...]
+    """By level, from level 1."""
+    routes: Mapping[int, PhasedRoutes]
+    """Stateful node → its routes."""
+    runs: Mapping[int, tuple[tuple[RunRef, ...], ...]]
+    """Stateful node → runs by slot."""
+    handoffs: Mapping[int, tuple[tuple[RunRef, ...], ...]] = field(default_factory=dict)
+    """Stateful node → by slot, runs that others wrote for it."""
+    next_routes: Mapping[int, Routes] = field(default_factory=dict)
+    """Stateful node → its routes from the next batch on, for nodes whose state moves at the end of this one."""
+
+    watches: Mapping[int, Watch] = field(default_factory=dict)
+    """Stateful node → what its slots look at."""
+    held: Mapping[int, Mapping[int, HeldLane]] = field(default_factory=dict)
+    """Stateful node → read task → what it takes over of what was held back after the last batch."""
+    chosen: Mapping[int, ExchangeWay] = field(default_factory=dict)
+    """Stateful node → how its rows leave their tasks in this batch, where that is weighed."""
+    costs: TaskCosts | None = None
+    """What hears of the time that exchanges take; None: nobody does."""
+    now_us: int | None = None
+    """The wall clock at the start of the batch; None if it is not known."""
+    rising: RisingTime | None = None
+    """Set where windows fire in the batch that brings their watermark; None: in the next one."""
+
+    def way_of(self, head: int, program: FlowProgram) -> ExchangeWay:
+        """Return how rows of a stateful node leave their tasks."""
+        return self.chosen.get(head) or program.ways(head)[-1]
+
+    def meets(self, heads: tuple[int, ...]) -> bool:
+        """Say whether slots of a level share keys, so that what they fire must meet."""
+        return any(head in self.routes and self.routes[head].splits for head in heads)
+
+    def receivers_behind(self, level: int, heads: tuple[int, ...] = ()) -> int:
+        """Return how many tasks get what a level sends on: where keys of its heads meet, the next level, the driver."""
+        if self.meets(heads):
+            return self.slots[level - 1]
+        return self.slots[level] if level < len(self.slots) else 1
+
+    def runs_of(self, head: int, slot: int) -> tuple[RunRef, ...]:
+        """Return the runs of a slot; one that is new has none."""
+        return self.runs[head][slot] if slot < len(self.runs[head]) else ()
+
+    def handoffs_of(self, head: int, slot: int) -> tuple[RunRef, ...]:
+        """Return what a slot must take in first."""
+        handed = self.handoffs.get(head, ())
+        return handed[slot] if slot < len(handed) else ()
+
+
+_programs: dict[str, FlowProgram] = {}
+
+
+def load_program(digest: str, pickled: bytes) -> FlowProgram:
+    """Return the flow's program, unpickled once a worker process."""
+    if digest not in _programs:
+        _programs.clear()
+        try:
+            _programs[digest] = cloudpickle.loads(pickled)
+        except ModuleNotFoundError as error:
+            msg = (
+                f"workers cannot import {error.name!r}, which the flow uses: install it there, send it along by "
+                f'spark.sparkContext.addPyFile("{error.name}.py"), or define what the flow needs in the script'
+            )
+            raise FlowError(msg) from error
+    freeze_imports(len(sys.modules))
+    return _programs[digest]
+
+
+@lru_cache(maxsize=1)
+def freeze_imports(modules: int) -> None:
+    """Take what imported modules made, which stays for the process's life, out of garbage collection.
+
+    PySpark collects garbage after every task, and to look through all of that takes 50 ms: with sixteen slots on two
+    cores, half of a small batch's time. Done again only when there are more modules; tasks begin with garbage gone,
+    so hardly any is kept by this.
+    """
+    gc.freeze()

@@ -1,0 +1,424 @@
+"""The two kinds of Python task: one that reads splits, one that is a slot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from pyspark import TaskContext
+
+from anabranch.engine.blocks import (
+    LEDGER,
+    Block,
+    decode,
+    from_arrow,
+    held_of,
+    meeting_of,
+    times_of,
+    to_arrow,
+    to_table,
+)
+from anabranch.engine.failing_steps import failing_step
+from anabranch.engine.faults import reach
+from anabranch.engine.in_batch_watermark import heads_told, last_level_told, times_in_slot
+from anabranch.engine.load_sampling import named_keys, watch_rows
+from anabranch.engine.phases import moving_to
+from anabranch.engine.pipeline import BEHIND_A_HOP, Pipeline
+from anabranch.engine.spec import BatchSpec, FlowProgram, load_program
+from anabranch.engine.state_sizes import measure_state
+from anabranch.engine.task_errors import pass_on, told_as_rows
+from anabranch.model import (
+    ORDER,
+    WINDOW_END,
+    Fired,
+    Kernel,
+    MeetsInTime,
+    OperatorSpec,
+    OperatorTime,
+    OrderSpec,
+    PartedClocks,
+    ProcessSpec,
+    ReadOutcome,
+    RunRef,
+    Source,
+    Split,
+)
+from anabranch.model.columns import PARTITION
+from anabranch.model.exchanges import HoldingKernel
+from anabranch.query.nodes import Spring, Stateful
+from anabranch.routing.phases import SlotStanding
+from anabranch.spark.dataframes import decode_rows
+from anabranch.spark.prompt_input import promptly
+from anabranch.spark.split_format import BLOCK
+from anabranch.state.repair import advance_on_intact_runs
+from anabranch.state.runs import RunFiles, WriteName
+from anabranch.state.slots import RunsOfSlot
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """Level 0: read splits or rows that Spark read, run what is stateless, merge locally, cut into blocks."""
+
+    digest: str
+    program: bytes
+    spec: BatchSpec
+    packs: tuple[list[tuple[int, int, Split]], ...]
+    """What each of the first partitions reads, as (ordinal, source, split)."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        origin = task_partition()
+        blocks = self._blocks(origin, batches)
+        yield from to_arrow(told_as_rows(blocks, 0, origin, self.spec.receivers_behind(0)))
+
+    def _blocks(self, origin: int, batches: Iterable[pa.RecordBatch]) -> Iterator[Block]:
+        program = load_program(self.digest, self.program)
+        yield from self.read_into(Pipeline(program, self.spec, 0, origin), program, origin, batches)
+
+    def read_into(
+        self, pipeline: Pipeline, program: FlowProgram, origin: int, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[Block]:
+        """Push everything that this task reads into a pipeline, and yield what leaves it."""
+        springs = {node.operation.index: node.id for node in program.plan.springs if isinstance(node.operation, Spring)}
+        for ordinal, index, split in self.packs[origin] if origin < len(self.packs) else ():
+            reader = program.sources[index]
+            pipeline.read_from(name_partition(index, split.get("partition", "")))
+            for outcome in outcomes_of(reader, split):
+                pipeline.counters["rows_in"] += outcome.frame.height + len(outcome.rejected)
+                pipeline.reject(reader.label, outcome.rejected)
+                if outcome.bad_file is not None:
+                    pipeline.note_bad_file(*outcome.bad_file)
+                pipeline.push(springs[index], outcome.frame, ordinal)
+                yield from pipeline.drain_blocks()
+        for source, kind, payload in _rows(batches):
+            if kind == BLOCK:
+                frame = decode_rows(payload, program.sources[source].schema)
+                pipeline.counters["rows_in"] += frame.height
+                pipeline.read_from(name_partition(source, ""))
+                pipeline.push(springs[source], frame, origin)
+                yield from pipeline.drain_blocks()
+        yield from pipeline.finish({})
+
+
+@dataclass(frozen=True, slots=True)
+class Stayed:
+    """Rows of an operator that are in the task that read them."""
+
+    frames: tuple[pl.DataFrame, ...]
+    combined: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SlotTask:
+    """Level 1 …: load state, take what arrived, fire, and send on."""
+
+    digest: str
+    program: bytes
+    spec: BatchSpec
+    level: int
+    receivers: int = 1
+    """How many tasks get what slots of this level send on."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from to_arrow(self._blocks(task_partition(), batches))
+
+    def anchored(self, anchor: pa.Table, blocks: pa.Table) -> pa.Table:
+        """Do the same for a slot that is pinned to an executor: its anchor row is there even if no block is."""
+        slot = (anchor if anchor.num_rows else blocks).column("slot")[0].as_py()
+        return to_table(self._blocks(slot, blocks.to_batches()))
+
+    def _blocks(self, slot: int, batches: Iterable[pa.RecordBatch]) -> Iterator[Block]:
+        received = from_arrow(batches)
+        failed = pass_on(received, slot, self.spec.slots[self.level - 1], self.receivers)
+        if failed is not None:
+            yield from failed
+            return
+        yield from told_as_rows(self.run(slot, received, {}), self.level, slot, self.receivers)
+
+    def run(self, slot: int, received: list[Block], stayed: Mapping[int, Stayed]) -> Iterator[Block]:
+        """Be the slot for blocks that came through an exchange, in order, and frames that did not have to."""
+        started = time.perf_counter()
+        program = load_program(self.digest, self.program)
+        pipeline = Pipeline(program, self.spec, self.level, slot)
+        operators: dict[str, Any] = {}
+        told = [block for block in received if block.head == times_of(self.level)]
+        times = times_in_slot(program.plan, self.spec, (block.payload for block in told))
+        for head in program.plan.levels[self.level - 1]:
+            blocks = [block for block in received if block.head in (head, held_of(head))]
+            if isinstance(program.plan.nodes[head].operation, Stateful):
+                operators[str(head)] = self._advance(
+                    program, pipeline, slot, head, blocks, stayed.get(head), times[head]
+                )
+            else:
+                _relay(program, pipeline, head, blocks)
+            yield from pipeline.drain_blocks()
+        for block in received:
+            if block.head == LEDGER:
+                yield pipeline.forward(block)
+            elif program.plan.level_of(block.head) > self.level:
+                # A shorter branch's rows wait for the level of the operator that they are for.
+                yield block
+        yield from self._tell_next_level(program, slot, told)
+        meets = self.spec.meets(program.plan.levels[self.level - 1])
+        if meets:
+            # Where parts of keys meet, it is the same time.
+            yield from told
+        content: dict[str, Any] = {"slot": slot, "operators": operators}
+        if self.level == program.plan.hops and not meets:
+            # Only the last level may tell the time: what crosses an exchange must be the same on every try.
+            content["seconds"] = time.perf_counter() - started
+        yield from pipeline.finish(content)
+
+    def _tell_next_level(self, program: FlowProgram, slot: int, told: Iterable[Block]) -> Iterator[Block]:
+        """Pass on what tasks before this level saw of time; every slot of the next one hears it from one of this."""
+        if self.level < last_level_told(program.plan):
+            slots, next_slots = self.spec.slots[self.level - 1 : self.level + 1]
+            for block in told:
+                for target in range(slot, next_slots, slots):
+                    yield replace(block, slot=target, head=times_of(self.level + 1))
+
+    def _advance(
+        self,
+        program: FlowProgram,
+        pipeline: Pipeline,
+        slot: int,
+        head: int,
+        blocks: list[Block],
+        stayed: Stayed | None,
+        time_of_batch: OperatorTime,
+    ) -> dict[str, Any]:
+        kernel = program.kernels[head]
+        if stayed is None:
+            frames, combined = _decode_alike(kernel, [block for block in blocks if block.head == head])
+        else:
+            frames, combined = list(stayed.frames), stayed.combined
+        held = [decode(block.payload) for block in blocks if block.head != head]
+        operation = program.plan.nodes[head].operation
+        assert isinstance(operation, Stateful)
+        name = WriteName(self.spec.epoch, self.spec.batch, self.spec.attempt, self.spec.job)
+        files = RunFiles(program.store, f"state/{head}/{slot}", name, program.hot_copies(self.spec.epoch))
+        time_of_operator = time_of_batch.on_slot(slot, operation.spec.clock)
+        phases = self.spec.routes[head]
+        standing = SlotStanding(phases, slot) if phases.needs_standing else None
+        handed = self.spec.handoffs_of(head, slot)
+
+        def advance(state: RunsOfSlot) -> tuple[Fired, PartedClocks | None, dict[int, RunRef]]:
+            state.changes_hands = bool(handed) or head in self.spec.next_routes
+            if handed and isinstance(kernel, MeetsInTime):
+                kernel.absorb_parts(handed, state, time_of_operator)
+            elif handed:
+                kernel.absorb(handed, state)
+            if held:
+                holding = cast("HoldingKernel", kernel)
+                fired = holding.advance_held(held, frames, combined, state, time_of_operator, standing)
+            else:
+                fired = kernel.advance(frames, combined, state, time_of_operator, standing)
+            # This may be the first to open a run, so damage is found here, too.
+            clocks = self._clocks_to_split(kernel, head, state, time_of_operator)
+            return fired, clocks, self._hand_off(program, head, slot, state, files, time_of_batch)
+
+        with failing_step(program.plan.nodes[head].label):
+            recovered = advance_on_intact_runs(self.spec.runs_of(head, slot), files, advance)
+        (fired, clocks, handing), state = recovered.outcome, recovered.state
+        reach("in-slot-after-state", self.spec.batch)
+        pipeline.counters["late_rows"] += fired.late_rows
+        pipeline.counters["slot_late_rows"] += fired.slot_late_rows
+        pipeline.counters["updated_rows"] += fired.updated_rows
+        pipeline.push(head, fired.frame, BEHIND_A_HOP)
+        if fired.late is not None:
+            pipeline.push_late(head, fired.late, BEHIND_A_HOP)
+        if fired.shared is not None:
+            pipeline.send_to_meet(head, fired.shared)
+        found: dict[str, Any] = {} if clocks is None else {"parted": clocks.to_text()}
+        watch = self.spec.watches.get(head)
+        if watch is not None:
+            found["seen"] = watch_rows([*frames, *held], operation.spec.keys, watch)
+            # Where state changes hands, nothing is planned before it has arrived.
+            if watch.sizes and head not in self.spec.next_routes:
+                keys = np.union1d(named_keys(found["seen"]), phases.routes.table.keys)
+                passed_us = _passed_us(time_of_batch)
+                found["state"] = measure_state(state, files, kernel, passed_us, watch.buckets, keys)
+        found |= _fired_by(program, self.spec, head, time_of_batch)
+        return found | {
+            "runs": [ref.to_json() for ref in state.runs()],
+            "handing": {str(target): ref.to_json() for target, ref in sorted(handing.items())},
+            "rows": sum(frame.height for frame in (*frames, *held)),
+            "bytes": sum(len(block.payload) for block in blocks),
+            "next_due": fired.next_due_us,
+            "latest": fired.latest_us,
+            "group_latest": sorted((fired.group_latest_us or {}).items()),
+            "forgotten": sorted((fired.forgotten_us or {}).items()),
+            "wake": fired.wake_us,
+            "problems": list(recovered.problems),
+            "last_end": _last_end_us(kernel, fired, operation.spec),
+        }
+
+    def _clocks_to_split(
+        self, kernel: Kernel, head: int, state: RunsOfSlot, time_of_operator: OperatorTime
+    ) -> PartedClocks | None:
+        """Return the watermarks of keys that several slots share from the next batch on, and one slot so far."""
+        routes = self.spec.next_routes.get(head)
+        if routes is None or not isinstance(kernel, MeetsInTime):
+            return None
+        now, following = self.spec.routes[head].routes.table.split_keys(), routes.table.split_keys()
+        return kernel.clocks_of(state, np.setdiff1d(following, now), time_of_operator)
+
+    def _hand_off(
+        self,
+        program: FlowProgram,
+        head: int,
+        slot: int,
+        state: RunsOfSlot,
+        files: RunFiles,
+        time_of_batch: OperatorTime,
+    ) -> dict[int, RunRef]:
+        """Write the state that belongs to other slots from the next batch on, one run for each of them."""
+        routes = self.spec.next_routes.get(head)
+        if routes is None:
+            return {}
+        operation = program.plan.nodes[head].operation
+        assert isinstance(operation, Stateful)
+        passed_us = _passed_us(time_of_batch)
+        written = {}
+        for target, frames in state.hand_off(moving_to(routes, operation.spec.keys, slot), slot).items():
+            rows = program.kernels[head].stored(frames, passed_us)
+            if rows.height:
+                written[target] = files.write(rows)
+        return written
+
+
+@dataclass(frozen=True, slots=True)
+class MeetTask:
+    """Between two levels: make results of what several slots of a level fired of the keys that they share."""
+
+    digest: str
+    program: bytes
+    spec: BatchSpec
+    level: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from to_arrow(self._blocks(task_partition(), batches))
+
+    def _blocks(self, part: int, batches: Iterable[pa.RecordBatch]) -> Iterator[Block]:
+        received = from_arrow(batches)
+        receivers = self.spec.receivers_behind(self.level)
+        failed = pass_on(received, part, self.spec.slots[self.level - 1], receivers)
+        if failed is not None:
+            yield from failed
+            return
+        yield from told_as_rows(self._meet(part, received), self.level, part, receivers)
+
+    def _meet(self, part: int, received: list[Block]) -> Iterator[Block]:
+        program = load_program(self.digest, self.program)
+        # Slots of the level have the numbers below: names and sequences must differ from theirs.
+        pipeline = Pipeline(program, self.spec, self.level, self.spec.slots[self.level - 1] + part)
+        meetings = {meeting_of(head): head for head in program.plan.levels[self.level - 1]}
+        met: dict[str, Any] = {}
+        told = (block.payload for block in received if block.head == times_of(self.level))
+        times = times_in_slot(program.plan, self.spec, told)
+        for meeting, head in meetings.items():
+            shared = [decode(block.payload) for block in received if block.head == meeting]
+            if shared:
+                kernel = program.kernels[head]
+                with failing_step(program.plan.nodes[head].label):
+                    if isinstance(kernel, MeetsInTime):
+                        results, found = _meet_in_time(kernel, shared, times[head])
+                        met[str(head)] = found | _fired_by(program, self.spec, head, times[head])
+                    else:
+                        results = kernel.meet(shared)
+                pipeline.push(head, results, BEHIND_A_HOP)
+                yield from pipeline.drain_blocks()
+        yield from (block for block in received if block.head not in (*meetings, times_of(self.level)))
+        yield from pipeline.finish({"met": met} if met else {})
+
+
+def _meet_in_time(
+    kernel: MeetsInTime, shared: list[pl.DataFrame], time_of_operator: OperatorTime
+) -> tuple[pl.DataFrame, dict[str, Any]]:
+    """Return what becomes of shared keys with their own time, and what the driver must know of them."""
+    met = kernel.meet_in_time(shared, time_of_operator)
+    parted = {} if met.clocks is None else {"parted": met.clocks.to_text()}
+    due = {"next_due": met.next_due_us, "wake": met.wake_us, "last_end": _last_end_in(met.frame)}
+    return met.frame, parted | due
+
+
+def _passed_us(time_of_batch: OperatorTime) -> int:
+    """Return the watermark up to which everything has fired once the batch is over."""
+    return max(time_of_batch.fired_us, time_of_batch.closed_us, time_of_batch.fire_us)
+
+
+def _fired_by(program: FlowProgram, spec: BatchSpec, head: int, time_of_batch: OperatorTime) -> dict[str, Any]:
+    """Return what the driver compares with its own knowledge of time."""
+    told = spec.rising is not None and head in heads_told(program.plan)
+    return {"fire": time_of_batch.fire_us} if told else {}
+
+
+def _last_end_us(kernel: Kernel, fired: Fired, spec: OperatorSpec) -> int | None:
+    """Return the end of the last window that fired here."""
+    if isinstance(spec, ProcessSpec | OrderSpec):
+        # What a processor emits may well have a column of that name.
+        return fired.reached_us
+    frames = [fired.frame]
+    if fired.shared is not None and not isinstance(kernel, MeetsInTime):
+        frames.append(kernel.meet([fired.shared]))
+    ends = [end for end in map(_last_end_in, frames) if end is not None]
+    return max(ends, default=None)
+
+
+def _last_end_in(frame: pl.DataFrame) -> int | None:
+    if frame.is_empty() or WINDOW_END not in frame.columns:
+        return None
+    return int(frame.get_column(WINDOW_END).dt.timestamp("us").max())  # type: ignore[arg-type]
+
+
+def _decode_alike(kernel: Kernel, blocks: list[Block]) -> tuple[list[pl.DataFrame], bool]:
+    """Return the frames of blocks, and whether they are combined: a reader that holds rows back may be the only one."""
+    if len({block.combined for block in blocks}) < 2:
+        return [decode(block.payload) for block in blocks], any(block.combined for block in blocks)
+    frames = [decode(block.payload) for block in blocks]
+    pairs = zip(frames, blocks, strict=True)
+    return [frame if block.combined else kernel.combine(frame) for frame, block in pairs], True
+
+
+def _relay(program: FlowProgram, pipeline: Pipeline, head: int, blocks: list[Block]) -> None:
+    for block in blocks:
+        frame = decode(block.payload)
+        ordinal = int(frame.get_column(ORDER)[0])
+        pipeline.read_from(str(frame.get_column(PARTITION)[0]))
+        pipeline.push(head, pipeline.apply(program.plan.nodes[head], frame.drop(ORDER, PARTITION)), ordinal)
+
+
+def name_partition(source: int, partition: str) -> str:
+    return f"{source}/{partition}" if partition else str(source)
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, str, bytes]]:
+    for batch in promptly(iter(batches)):
+        yield from zip(
+            batch.column("source").to_pylist(),
+            batch.column("kind").to_pylist(),
+            batch.column("payload").to_pylist(),
+            strict=True,
+        )
+
+
+def outcomes_of(reader: Any, split: Split) -> Iterator[ReadOutcome]:
+    """Yield what a source reads of a split; what fails is its doing, not that of the steps behind it."""
+    source: Source = reader
+    outcomes = iter(source.read(split))
+    while True:
+        with failing_step(f"reading {source.label}"):
+            outcome = next(outcomes, None)
+        if outcome is None:
+            return
+        yield outcome
+
+
+def task_partition() -> int:
+    """Return the number of the partition that this task is for."""
+    context = TaskContext.get()
+    return context.partitionId() if context is not None else 0

@@ -1,0 +1,1 @@
+"""Aggregates: what they compute, over partial rows that merge in any order."""

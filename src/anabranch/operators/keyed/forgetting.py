@@ -1,0 +1,145 @@
+"""Keys that were silent for so long that their clocks are dropped: one time for each group of keys is left of them.
+
+Whether a key is forgotten follows from its row and from a moment that the manifest holds, wherever the row lies and
+whether or not it is still in a file. So results do not depend on when runs are merged, or on who has the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from anabranch.compiled.hash_order import Hashes, merge_hashes
+from anabranch.model import (
+    BEGINNING_OF_TIME,
+    END_OF_TIME,
+    FORGOTTEN_GROUPS,
+    Clock,
+    ForgottenClocks,
+    OperatorTime,
+    SlotState,
+)
+from anabranch.operators.keyed.key_clocks import CLOCK, SPOKE, Times
+from anabranch.operators.keyed.newest_rows import Evolve, as_they_are, hashes_of, is_among, newest_rows
+
+Mask = Callable[[pl.DataFrame], NDArray[np.bool_]]
+"""Says something of each row."""
+
+_SAMPLED_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forgetting:
+    """Says which rows of the state belong to keys that are forgotten."""
+
+    clock: Clock
+    lateness_us: int = 0
+    """So long after its watermark passed them, what a key has closed may still change."""
+    holds: Mask | None = None
+    """Which rows have to stay whatever the time is; those of windows have closed before their key is forgotten."""
+
+    def find(self, rows: pl.DataFrame, until_us: int, shared: Hashes) -> NDArray[np.bool_]:
+        """Say of each row whether its key is forgotten; never those that slots share (sorted hashes)."""
+        if until_us == BEGINNING_OF_TIME or not self.clock.forgets:
+            return np.zeros(rows.height, np.bool_)
+        over_us = rows.get_column(CLOCK).fill_null(END_OF_TIME).to_numpy() + self.lateness_us
+        found: NDArray[np.bool_] = (over_us <= until_us) & (_last_spoke_us(rows) <= until_us)
+        if self.holds is not None and found.any():
+            found &= ~self.holds(rows)
+        if shared.size and found.any():
+            found &= ~is_among(hashes_of(rows), shared)
+        return found
+
+    def leave_out(
+        self, rows: pl.DataFrame | None, time: OperatorTime, shared: Hashes, is_dead: Mask
+    ) -> pl.DataFrame | None:
+        """Return rows without those that say nothing, and those of keys that were forgotten when the batch began.
+
+        Such rows may be gone from the files or not: whoever has no other is as one that was never there. None for none.
+        """
+        if rows is None or time.forgotten is None:
+            return rows
+        found = self.find(rows, time.forgotten.until_us, shared) | is_dead(rows)
+        if not found.any():
+            return rows
+        return None if found.all() else rows.filter(pl.Series(~found))
+
+    def settle(
+        self,
+        state: SlotState,
+        written: Sequence[pl.DataFrame],
+        time: OperatorTime,
+        shared: Hashes,
+        is_dead: Mask,
+        evolve: Evolve = as_they_are,
+    ) -> dict[int, int]:
+        """Forget who is silent for too long now; return by group up to when rows of them all are late.
+
+        ``written`` is what this batch wrote, ``is_dead`` says which rows only hide older ones. When half of the
+        state is over, it is written anew without that half.
+        """
+        until_us = time.forget_until_us(self.clock)
+        if until_us == BEGINNING_OF_TIME:
+            return {}
+        seen = list(written)
+        if time.looks_for_idle(self.clock):
+            seen += sweep_runs(state, lambda rows: self.find(rows, until_us, shared) | is_dead(rows), evolve)
+        return self._latest_by_group([rows.filter(pl.Series(self.find(rows, until_us, shared))) for rows in seen])
+
+    def wake_us(self, runs: Sequence[pl.DataFrame], time: OperatorTime) -> int | None:
+        """Return when, by the wall clock, half of the clocks that are left can be dropped."""
+        remembers_us = self.clock.remembers_us
+        if remembers_us is None or self.clock.per != "key":
+            return None
+        until_us = time.forget_until_us(self.clock)
+        samples = []
+        for run in runs:
+            rows = run.select(CLOCK, SPOKE).gather_every(max(1, run.height // _SAMPLED_ROWS)).drop_nulls(CLOCK)
+            over_us = np.maximum(rows.get_column(CLOCK).to_numpy() + self.lateness_us, _last_spoke_us(rows))
+            samples.append(over_us[over_us > until_us])
+        sampled_us = np.sort(np.concatenate(samples)) if samples else np.empty(0, np.int64)
+        if not sampled_us.size:
+            return None
+        return max(int(sampled_us[len(sampled_us) // 2]) + remembers_us, time.next_idle_look_us(remembers_us))
+
+    def _latest_by_group(self, over: Sequence[pl.DataFrame]) -> dict[int, int]:
+        latest_us = np.full(FORGOTTEN_GROUPS, BEGINNING_OF_TIME, np.int64)
+        for rows in over:
+            groups = ForgottenClocks.groups_of(hashes_of(rows))
+            np.maximum.at(latest_us, groups, rows.get_column(CLOCK).to_numpy() + self.lateness_us)
+        return {int(group): int(latest_us[group]) for group in np.flatnonzero(latest_us > BEGINNING_OF_TIME)}
+
+
+def sweep_runs(state: SlotState, is_over: Mask, evolve: Evolve = as_they_are) -> list[pl.DataFrame]:
+    """Return the rows that are over, and write the state anew without them if that is half of what counts in it.
+
+    What newer runs have superseded goes when runs are merged, which has a measure of its own.
+    """
+    runs = state.live()
+    found: list[pl.DataFrame] = []
+    newer: Hashes = np.empty(0, np.uint64)
+    counted = 0
+    for rows in reversed(runs):
+        hashes = hashes_of(rows)
+        superseded = is_among(hashes, newer) if newer.size else np.zeros(len(hashes), np.bool_)
+        over = is_over(rows) & ~superseded
+        found.append(rows.filter(pl.Series(over)))
+        counted += int((~superseded).sum())
+        newer = merge_hashes(newer, hashes) if newer.size else hashes
+    gone = sum(rows.height for rows in found)
+    # State that changes hands is work enough for a batch.
+    if gone and 2 * gone >= counted and not state.changes_hands:
+        merged = newest_rows([evolve(rows) for rows in runs])
+        # The old runs would not do in its place: a key that moves later would leave there what is not seen here.
+        state.replace_newest(len(runs), merged.filter(pl.Series(~is_over(merged))), rebuildable=False)
+    return found
+
+
+def _last_spoke_us(rows: pl.DataFrame) -> Times:
+    """Return when keys last spoke; those that were let go since have it beyond the end of time."""
+    spoke_us: Times = rows.get_column(SPOKE).to_numpy()
+    return np.where(spoke_us >= END_OF_TIME, spoke_us - END_OF_TIME, spoke_us)

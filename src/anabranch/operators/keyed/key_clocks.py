@@ -1,0 +1,192 @@
+"""The watermarks of the keys that a batch touches, before and after its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from anabranch.compiled.hash_order import Hashes, find_wanted
+from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, HASH, Clock, OperatorTime, PartedClocks
+from anabranch.operators.aggregates.partials import concatenate
+from anabranch.operators.keyed.newest_rows import hashes_of, sort_by_hash
+
+CLOCK = "__clock"
+"""Int64 microseconds: a key's own watermark, which never goes back."""
+SPOKE = "__spoke"
+"""Int64 microseconds of the wall clock: when a key last had a row."""
+LATEST = "__latest"
+"""Int64 microseconds: the latest event time of the rows behind a partial row."""
+ROWS = "__rows"
+"""Int64: how many rows are behind a partial row."""
+
+PLACE = "__place"
+"""Int64: where a row's key is among the keys of a batch."""
+
+Times = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyClocks:
+    """By key, in the order of PLACE, what ``OperatorTime`` says for all keys at once."""
+
+    fired_us: Times
+    """Windows that end at or before it were emitted by an earlier batch."""
+    closed_us: Times
+    """Rows whose windows ended at or before it are late."""
+    fire_us: Times
+    """Once the rows are in, windows that end at or before it are emitted."""
+    spoke_us: Times
+    """When a key last had a row, by the wall clock; of no meaning where watermarks are shared."""
+
+    def after(self, last_end_us: Times) -> Times:
+        """Return the watermarks after the batch; ``last_end_us`` has the ends of the last windows that were emitted.
+
+        What was closed by force must not be opened again; what comes after it may be.
+        """
+        forced = self.fire_us == END_OF_TIME
+        return np.where(forced, np.maximum(self.closed_us, last_end_us), self.fire_us)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartTimes:
+    """By key, in the order of PLACE, what ``PartedClocks`` says of it; the beginning of time where it says nothing."""
+
+    before_us: Times
+    clock_us: Times
+    spoke_us: Times
+
+
+def align_parted(parted: PartedClocks | None, keys: pl.DataFrame) -> PartTimes | None:
+    """Return what is known of the time of keys that several slots share, or did until this batch."""
+    if parted is None:
+        return None
+    places, rows = parted.find(keys)
+    aligned = []
+    for known_us in (parted.before_us, parted.clock_us, parted.spoke_us):
+        times_us = np.full(keys.height, BEGINNING_OF_TIME, np.int64)
+        times_us[places] = known_us[rows]
+        aligned.append(times_us)
+    return PartTimes(*aligned)
+
+
+def places_of(rows: pl.DataFrame) -> NDArray[np.int64]:
+    """Return where each row's key is among the keys of the batch."""
+    places: NDArray[np.int64] = rows.get_column(PLACE).to_numpy()
+    return places
+
+
+def place_keys(
+    keys: Sequence[str], known: pl.DataFrame | None, arrived: pl.DataFrame | None
+) -> tuple[pl.DataFrame, pl.DataFrame | None, pl.DataFrame | None]:
+    """Return the keys of a batch, one row each, by hash, and both frames by hash, with the PLACE of each row's key."""
+    columns = [HASH, *keys]
+    frames = [None if frame is None else sort_by_hash(frame) for frame in (known, arrived)]
+    firsts = [frame.select(columns).filter(_differs(HASH)) for frame in frames if frame is not None]
+    found = sort_by_hash(concatenate(firsts))
+    if any(_has_collisions(frame, keys) for frame in (*frames, found) if frame is not None):
+        # Two keys have one hash: rows find theirs by value.
+        present = concatenate([frame.select(columns) for frame in frames if frame is not None])
+        found = sort_by_hash(present.unique(columns, maintain_order=True))
+        numbered = found.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(PLACE))
+        placed = [
+            None if frame is None else frame.join(numbered, on=columns, how="left", maintain_order="left")
+            for frame in frames
+        ]
+        return found, placed[0], placed[1]
+    found = found.filter(_differs(HASH))
+    placed = [None if frame is None else frame.with_columns(_places_among(found, frame)) for frame in frames]
+    return found, placed[0], placed[1]
+
+
+def _differs(column: str) -> pl.Expr:
+    """Say of each row whether its value is another than that of the row before."""
+    return pl.col(column).ne_missing(pl.col(column).shift(1)) | (pl.int_range(pl.len()) == 0)
+
+
+def _has_collisions(rows: pl.DataFrame, keys: Sequence[str]) -> bool:
+    """Say whether rows, by hash, have different keys of one hash."""
+    return bool(rows.select((~_differs(HASH) & pl.any_horizontal(_differs(key) for key in keys)).any()).item())
+
+
+def _places_among(found: pl.DataFrame, rows: pl.DataFrame) -> pl.Series:
+    """Return where each row's hash is among those found; both are by hash."""
+    hashes = hashes_of(rows)
+    begins = np.concatenate(([True], hashes[1:] != hashes[:-1])) if len(hashes) else np.empty(0, np.bool_)
+    places, _ = find_wanted(hashes_of(found), hashes[begins])
+    return pl.Series(PLACE, places[np.cumsum(begins) - 1].astype(np.int64))
+
+
+def group_of(hashes: Hashes, groups: int) -> NDArray[np.int64]:
+    """Return the group that each key shares a watermark with."""
+    return (hashes % np.uint64(groups)).astype(np.int64)
+
+
+def read_clocks(
+    clock: Clock,
+    time: OperatorTime,
+    hashes: Hashes,
+    known: pl.DataFrame | None,
+    arrived: pl.DataFrame | None,
+    parts: PartTimes | None = None,
+) -> KeyClocks:
+    """Return the clocks of the keys with these hashes; rows have their PLACE, known ones CLOCK and SPOKE if kept.
+
+    ``parts``: what the driver knows of them, where slots share them.
+    """
+    if clock.per != "key":
+        fired_us, closed_us = shared_times(clock, time, hashes)
+        return KeyClocks(fired_us, closed_us, np.maximum(closed_us, time.fire_us), closed_us)
+    fired_us = largest_by_key(len(hashes), known, CLOCK)
+    if parts is not None:
+        fired_us = np.maximum(fired_us, parts.clock_us)
+    if time.forgotten is not None:
+        # Who is not known may have been: what was emitted of it then must not be emitted again.
+        start_us = time.forgotten.clocks_us[time.forgotten.groups_of(hashes)]
+        fired_us = np.where(fired_us == BEGINNING_OF_TIME, start_us, fired_us)
+    closed_us = np.maximum(fired_us, time.floor_us)
+    # Where no row came, the beginning of time less a delay is below every clock.
+    fire_us = np.maximum(closed_us, largest_by_key(len(hashes), arrived, LATEST) - clock.delay_us)
+    spoke_us = np.full(len(hashes), time.now_us, np.int64)
+    if clock.idle_us is not None:
+        spoke_us = largest_by_key(len(hashes), known, SPOKE)
+        if parts is not None:
+            spoke_us = np.maximum(spoke_us, parts.spoke_us)
+        if arrived is not None:
+            spoke_us[places_of(arrived)] = time.now_us
+        if time.since_us + clock.idle_us <= time.now_us:
+            fire_us = np.where(spoke_us + clock.idle_us <= time.now_us, END_OF_TIME, fire_us)
+    if time.drains:
+        fire_us = np.full(len(hashes), END_OF_TIME, np.int64)
+    return KeyClocks(fired_us, closed_us, fire_us, spoke_us)
+
+
+def latest_by_group(arrived: pl.DataFrame, groups: int) -> dict[int, int]:
+    """Return the latest event time of each group that rows came for."""
+    latest = (
+        arrived.select(pl.Series("group", group_of(hashes_of(arrived), groups)), LATEST)
+        .group_by("group")
+        .agg(pl.col(LATEST).max())
+        .sort("group")
+    )
+    return dict(latest.iter_rows())
+
+
+def shared_times(clock: Clock, time: OperatorTime, hashes: Hashes) -> tuple[Times, Times]:
+    """Return by key the ``fired_us`` and ``closed_us`` of the watermark that it shares with others."""
+    if time.shared is not None and clock.per == "group":
+        groups = group_of(hashes, clock.groups)
+        return time.shared.fired_us[groups], time.shared.closed_us[groups]
+    return np.full(len(hashes), time.fired_us, np.int64), np.full(len(hashes), time.closed_us, np.int64)
+
+
+def largest_by_key(count: int, rows: pl.DataFrame | None, column: str) -> Times:
+    """Return the largest value of each key's rows; where there is none, the beginning of time."""
+    largest = np.full(count, BEGINNING_OF_TIME, np.int64)
+    if rows is not None:
+        values = rows.select(PLACE, column).drop_nulls(column)
+        np.maximum.at(largest, places_of(values), values.get_column(column).to_numpy())
+    return largest

@@ -1,0 +1,106 @@
+"""State in which the newest run that has a key holds all there is of it.
+
+Operators whose keys live in their own time cannot keep state by window: what is due differs from key to key. They load
+all rows of the keys that a batch touches, and write them anew; older runs' rows of the same hash no longer count. A key
+of which nothing is left is written as a tombstone, a row without content, until no older run can have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from anabranch.compiled.hash_order import Hashes, find_wanted, is_rising, merge_hashes, order_by_hash
+from anabranch.model import HASH, SlotState
+from anabranch.operators.aggregates.partials import concatenate
+from anabranch.operators.compaction import count_due_runs
+
+Evolve = Callable[[pl.DataFrame], pl.DataFrame]
+"""Returns rows of an older run as one would be written today."""
+
+
+def as_they_are(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows unchanged."""
+    return rows
+
+
+def hashes_of(rows: pl.DataFrame) -> Hashes:
+    """Return the hashes of rows."""
+    hashes: Hashes = rows.get_column(HASH).to_numpy()
+    return hashes
+
+
+def sort_by_hash(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows by hash, those of equal hashes in their old order."""
+    hashes = hashes_of(rows)
+    if is_rising(hashes):
+        return rows
+    order, _ = order_by_hash(hashes)
+    return rows.rechunk()[order]
+
+
+def newest_rows(runs: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return for every hash its rows in the newest run that has it, by hash; runs are sorted, oldest first."""
+    if len(runs) == 1:
+        return runs[0]
+    kept: list[pl.DataFrame] = []
+    superseded: Hashes = np.empty(0, np.uint64)
+    for rows in reversed(runs):
+        hashes = hashes_of(rows)
+        if superseded.size:
+            rows = rows.filter(~is_among(hashes, superseded))  # noqa: PLW2901
+        kept.append(rows)
+        superseded = merge_hashes(superseded, hashes) if superseded.size else hashes
+    return sort_by_hash(concatenate(kept[::-1]))
+
+
+def load_rows(state: SlotState, hashes: Hashes, evolve: Evolve = as_they_are) -> pl.DataFrame | None:
+    """Return all that is known of these keys (sorted, unique hashes), by hash; None if that is nothing."""
+    found = state.lookup_newest(pl.Series(hashes, dtype=pl.UInt64))
+    return sort_by_hash(concatenate([evolve(rows) for rows in found])) if found else None
+
+
+def store_rows(
+    state: SlotState,
+    rows: pl.DataFrame,
+    has_content: Callable[[pl.DataFrame], pl.Series],
+    evolve: Evolve = as_they_are,
+) -> None:
+    """Write all rows of some keys, in place of what was known of them; merge runs if there are too many."""
+    if rows.is_empty():
+        return
+    state.append(sort_by_hash(rows))
+    count = count_due_runs(state)
+    if not count:
+        return
+    merged = newest_rows([evolve(run) for run in state.newest(count)])
+    if count == len(state.runs()):
+        # There is no older run that a tombstone would have to hide.
+        merged = merged.filter(has_content(merged))
+    state.replace_newest(count, merged)
+
+
+def is_among(hashes: Hashes, wanted: Hashes) -> NDArray[np.bool_]:
+    """Say of each hash whether it is among the wanted ones (sorted)."""
+    among = np.zeros(len(hashes), np.bool_)
+    if wanted.size and is_rising(hashes):
+        among[find_wanted(hashes, wanted)[0]] = True
+    elif wanted.size:
+        places = np.minimum(np.searchsorted(wanted, hashes), wanted.size - 1)
+        np.equal(wanted[places], hashes, out=among)
+    return among
+
+
+def take_out(rows: pl.DataFrame | None, wanted: Hashes) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
+    """Return the rows of other hashes, and those of the wanted ones (sorted); None for none."""
+    if rows is None or not wanted.size:
+        return rows, None
+    among = is_among(hashes_of(rows), wanted)
+    if not among.any():
+        return rows, None
+    if among.all():
+        return None, rows
+    return rows.filter(pl.Series(~among)), rows.filter(pl.Series(among))

@@ -1,0 +1,1 @@
+"""Processors: users' own code, key by key, with state and timers."""

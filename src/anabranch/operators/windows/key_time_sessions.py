@@ -1,0 +1,227 @@
+"""Aggregates in sessions that close when their own key's watermark says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from anabranch.model import (
+    BEGINNING_OF_TIME,
+    EMISSION,
+    HASH,
+    Aggregate,
+    Clock,
+    OperatorTime,
+    Prepared,
+    WindowSpec,
+)
+from anabranch.operators.aggregates.partials import concatenate
+from anabranch.operators.keyed.key_clocks import LATEST, PLACE, ROWS, KeyClocks, Times, places_of
+from anabranch.operators.keyed.lateness import Judged, Taken, carry_original, judge_rows
+from anabranch.operators.windows.group_time_buffers import ClockedLanes
+from anabranch.operators.windows.session_fragments import END, SESSION, START, Fragments
+
+_PENDING = "__pending"
+"""Boolean: what is in the session now has not been emitted."""
+_EMITTED = "__emitted"
+"""Boolean: the session, or a part of it, has been emitted before."""
+_DIRTY = "__dirty"
+"""Boolean: the session changed since it was last emitted early."""
+_NUMBER = "__number"
+
+
+class ClockedSessions(ClockedLanes):
+    """Sessions in their key's own time; state rows are sessions, merged.
+
+    A session that rows meet after it was emitted goes on: if it is open again then, it is emitted once more when it
+    ends, else at once. It takes the place of all earlier results of its key that it overlaps.
+    """
+
+    meets_by_interval = True
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        aggregates: Mapping[str, Aggregate],
+        window: WindowSpec,
+        time_column: str,
+        clock: Clock,
+    ) -> None:
+        self._updates = window.late == "update"
+        # Where results are never changed, a session is forgotten as soon as it is emitted.
+        flags = [*([_PENDING, _EMITTED] if self._updates else []), *([_DIRTY] if window.early_us is not None else [])]
+        super().__init__(keys, aggregates, window, time_column, clock, places=[START, END], flags=flags)
+        self._fragments = Fragments(self._partials, window.size_us)
+
+    def prepare(self, frame: pl.DataFrame, time: OperatorTime) -> Prepared:
+        """Keep the columns that are needed; which rows are late is known only where the open sessions are."""
+        carried = self._fragments.place_rows(self._time_column)
+        if not self.mergeable:
+            carried.append(carry_original())
+        return Prepared(self._partials.select_rows(frame, time, carried))
+
+    def combine(self, prepared: pl.DataFrame) -> pl.DataFrame:
+        """Aggregate rows into fragments of sessions."""
+        return self._fragments.combine(prepared)
+
+    def _describe_window(self) -> dict[str, object]:
+        window: dict[str, object] = {"kind": "session", "gap_us": self._window.size_us, "updates": self._updates}
+        if self._window.early_us is not None:
+            window["early"] = True
+        return {"kind": "clocked sessions", "window": window}
+
+    def _finish_open(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the sessions as they stand."""
+        return self._finish(rows, pl.lit("early"))
+
+    # -- rows that wait ----------------------------------------------------------------------------------------------
+
+    def _held_until_us(self, closed_us: Times) -> Times:
+        """Return the first start behind the watermark: no later fragment can make a row late, or end a session."""
+        return closed_us + 1
+
+    def _merge_held(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return self._fragments.merge(self._fragments.number(rows, self._keys), [pl.col(ROWS).sum()]).drop(SESSION)
+
+    def _with_latest(self, combined: pl.DataFrame) -> pl.DataFrame:
+        return combined.with_columns((pl.col(END) - self._window.size_us).alias(LATEST))
+
+    def _with_waited(self, known: pl.DataFrame | None, waited: pl.DataFrame) -> pl.DataFrame:
+        # Tombstones have nothing to merge with.
+        opened = [] if known is None else [known.filter(pl.col(self._places[0]).is_not_null())]
+        frames = [*opened, self._as_open(waited)]
+        merged = self._fragments.merge(self._fragments.number(concatenate(frames), self._keys), [])
+        return merged.select(self._run_columns)
+
+    # -- rows ------------------------------------------------------------------------------------------------------
+
+    def _gather(self, received: list[pl.DataFrame], combined: bool) -> pl.DataFrame | None:
+        rows = super()._gather(received, combined)
+        if rows is None:
+            return None
+        end = pl.col(END) if END in rows.columns else pl.col(START) + self._window.size_us
+        return rows.with_columns(end.alias(END), (end - self._window.size_us).alias(LATEST))
+
+    def _take(
+        self, known: pl.DataFrame | None, arrived: pl.DataFrame | None, clocks: KeyClocks, time: OperatorTime
+    ) -> Taken:
+        results: list[pl.DataFrame] = []
+        last_end_us = np.full(len(clocks.fire_us), BEGINNING_OF_TIME, np.int64)
+        sessions = known
+        if sessions is not None:
+            # These are over for the rows of this batch, which only late rows could change.
+            sessions = self._emit(sessions, clocks.closed_us, results, last_end_us)
+            sessions = sessions.filter(pl.Series(self._is_kept(sessions, clocks.closed_us[places_of(sessions)])))
+        judged = self._judge(sessions, arrived, clocks, time)
+        sessions = self._merge(sessions, judged.in_time)
+        if sessions is not None:
+            sessions = self._emit(sessions, clocks.fire_us, results, last_end_us)
+            sessions = self._emit_early(sessions, clocks, results)
+        return Taken(judged, results, sessions, last_end_us)
+
+    def _judge(
+        self, sessions: pl.DataFrame | None, arrived: pl.DataFrame | None, clocks: KeyClocks, time: OperatorTime
+    ) -> Judged:
+        """Find the late rows: those whose session, with all that meets it, had ended."""
+        if arrived is None:
+            return Judged()
+        ends_us = self._session_ends_us(sessions, arrived)
+        closed_us = clocks.closed_us[places_of(arrived)]
+        late = ends_us <= closed_us
+        refused = ends_us <= closed_us - self._window.lateness_us
+        return judge_rows(arrived, self._clock, late, refused, ends_us <= int(time.slot_closed_us))
+
+    def _session_ends_us(self, sessions: pl.DataFrame | None, arrived: pl.DataFrame) -> Times:
+        """Return by arrived row the end of the session that it is in, late or not."""
+        columns = [PLACE, START, END]
+        frames = [arrived.select(columns)] + ([] if sessions is None else [sessions.select(columns)])
+        numbered = self._fragments.number(pl.concat(frames).with_row_index(_NUMBER), [PLACE])
+        ends = numbered.select(_NUMBER, pl.col(END).max().over(SESSION)).sort(_NUMBER).get_column(END)
+        ends_us: Times = ends.head(arrived.height).to_numpy()
+        return ends_us
+
+    def _merge(self, sessions: pl.DataFrame | None, arrived: pl.DataFrame | None) -> pl.DataFrame | None:
+        """Return one row a session of what was there and what came."""
+        columns = [HASH, *self._keys, PLACE, START, END, *self._partials.plan.partial_columns]
+        frames = []
+        if sessions is not None:
+            frames.append(sessions.select(*columns, *self._flags))
+        if arrived is not None:
+            rows = arrived if self.mergeable else self._fragments.combine(arrived, [pl.col(PLACE).first()])
+            flags = {name: name != _EMITTED for name in self._flags}
+            frames.append(rows.select(*columns, *(pl.lit(flag).alias(name) for name, flag in flags.items())))
+        if not frames:
+            return None
+        numbered = self._fragments.number(pl.concat(frames), [PLACE])
+        carried = [pl.col(PLACE).first(), *(pl.col(flag).any() for flag in self._flags)]
+        return self._fragments.merge(numbered, carried).select(*columns, *self._flags)
+
+    def _emit(
+        self, sessions: pl.DataFrame, until_us: Times, results: list[pl.DataFrame], last_end_us: Times
+    ) -> pl.DataFrame:
+        """Emit what is pending and ended, note by key the last end, and return the sessions as they are then."""
+        places = places_of(sessions)
+        due = _ends_of(sessions) <= until_us[places]
+        if self._updates:
+            due &= sessions.get_column(_PENDING).to_numpy()
+        if not due.any():
+            return sessions
+        ended = pl.Series(due)
+        np.maximum.at(last_end_us, places[due], _ends_of(sessions)[due])
+        emission = pl.lit("final")
+        if self._updates:
+            emission = pl.when(_EMITTED).then(pl.lit("update")).otherwise(emission)
+        results.append(self._finish(sessions.filter(ended), emission))
+        if not self._updates:
+            return sessions.filter(~ended)
+        return sessions.with_columns(pl.col(_PENDING) & ~ended, pl.col(_EMITTED) | ended)
+
+    def _emit_early(self, sessions: pl.DataFrame, clocks: KeyClocks, results: list[pl.DataFrame]) -> pl.DataFrame:
+        """Emit what is open and changed, of keys whose watermark passed another interval; return the sessions."""
+        interval_us = self._window.early_us
+        if interval_us is None:
+            return sessions
+        # A key's own watermark rises by the rows of this batch, others may have risen since the last one.
+        before_us = clocks.closed_us if self._clock.per == "key" else clocks.fired_us
+        places = places_of(sessions)
+        passed = (before_us // interval_us < clocks.fire_us // interval_us)[places]
+        shown = sessions.filter(pl.col(_DIRTY) & pl.Series(passed & (_ends_of(sessions) > clocks.fire_us[places])))
+        if shown.height:
+            results.append(self._finish(shown, pl.lit("early")))
+        return sessions.with_columns(pl.col(_DIRTY) & ~pl.Series(passed))
+
+    def _finish(self, sessions: pl.DataFrame, emission: pl.Expr) -> pl.DataFrame:
+        return self._fragments.finish(sessions, [emission.alias(EMISSION)] if self._window.marks_emissions else [])
+
+    # -- state -----------------------------------------------------------------------------------------------------
+
+    def _is_kept(self, rows: pl.DataFrame, clock_us: Times) -> NDArray[np.bool_]:
+        kept: NDArray[np.bool_] = _ends_of(rows) > clock_us - self._window.lateness_us
+        return kept
+
+    def _is_due(self, rows: pl.DataFrame, after_us: Times, until_us: Times | int) -> NDArray[np.bool_]:
+        """Say of each session whether it is to be emitted, or no late row can change it any more."""
+        ends_us = _ends_of(rows)
+        due: NDArray[np.bool_] = ends_us <= until_us - self._window.lateness_us
+        if self._window.early_us is not None:
+            passed = after_us // self._window.early_us < until_us // self._window.early_us
+            due |= rows.get_column(_DIRTY).to_numpy() & passed
+        return due | (self._is_waiting(rows) & (ends_us <= until_us))
+
+    def _is_waiting(self, rows: pl.DataFrame) -> NDArray[np.bool_]:
+        waiting: NDArray[np.bool_] = (
+            rows.get_column(_PENDING).to_numpy() if self._updates else np.ones(rows.height, np.bool_)
+        )
+        return waiting
+
+    def _next_ends_us(self, rows: pl.DataFrame, passed_us: Times) -> Times:
+        ends_us = _ends_of(rows)
+        return ends_us[ends_us > passed_us]
+
+
+def _ends_of(rows: pl.DataFrame) -> Times:
+    ends_us: Times = rows.get_column(END).to_numpy()
+    return ends_us

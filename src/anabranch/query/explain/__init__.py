@@ -1,0 +1,1 @@
+"""Plans for people to look at: as text, as Mermaid, as SVG."""

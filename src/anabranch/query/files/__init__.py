@@ -1,0 +1,1 @@
+"""Flows that are files: YAML and XML that name Python code, and Python itself."""
