@@ -11,7 +11,9 @@ from anabranch.query.plan import STRATEGIES, Plan, Strategy, Subquery, make_plan
 from anabranch.query.streams import Stream
 
 if TYPE_CHECKING:
-    from anabranch.query.drawing import explain_mermaid, explain_svg, explain_text
+    from anabranch.query.explain.mermaid import explain_mermaid
+    from anabranch.query.explain.svg import explain_svg
+    from anabranch.query.explain.text import explain_text
     from anabranch.query.files.building import Constructors
     from anabranch.query.files.reading import FlowFile, load_flow
 
@@ -32,12 +34,12 @@ __all__ = [
 ]
 
 _MODULE_OF = {
-    "Constructors": "flow_building",
-    "FlowFile": "flow_files",
-    "explain_mermaid": "drawing",
-    "explain_svg": "drawing",
-    "explain_text": "drawing",
-    "load_flow": "flow_files",
+    "Constructors": "files.building",
+    "FlowFile": "files.reading",
+    "explain_mermaid": "explain.mermaid",
+    "explain_svg": "explain.svg",
+    "explain_text": "explain.text",
+    "load_flow": "files.reading",
 }
 
 # Type checkers see the imports above, and say so if a name is none of them.
