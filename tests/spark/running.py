@@ -137,7 +137,7 @@ class FlowBench:
         driver = Driver(flow, make_settings(**self._complete(settings)), lambda: self.spark, make_steering=steer)
         driver.start()
         driver.wait()
-        return Outcome(list(sinks), driver.progress.read())
+        return Outcome(list(sinks), driver.run.progress.read())
 
     def _complete(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         given = {"checkpoint": None, "trigger": "available-now", "drain": True, "slots": 2, **settings}

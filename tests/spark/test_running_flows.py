@@ -120,7 +120,7 @@ def test_state_has_its_columns_before_there_is_any(bench: FlowBench) -> None:
     for name in streams:
         there = handle.state(name)
         assert there.height, name
-        assert empty_state(handle._driver.program, name).schema == there.schema, name
+        assert empty_state(handle._driver.run.program, name).schema == there.schema, name
 
 
 def test_a_second_driver_and_a_lost_sink_are_refused_before_spark_is_asked_for(

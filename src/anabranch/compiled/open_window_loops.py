@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch.compiled.jit import compile_loop
-from anabranch.operators.windows.open_windows import NO_PANE
+from anabranch.model.times import NO_PANE
 
 _TRIED_ROWS = 8192
 """So many rows tell whether it is worth going on."""

@@ -6,7 +6,6 @@ all numbers but the attributes are variable-length and zigzag-coded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,8 @@ from numpy.typing import NDArray
 
 from anabranch.compiled.jit import compile_loop
 from anabranch.compiled.message_memory import copy_memory
-from anabranch.connectors.formats.fixed_layout_json import PlacedLines
-from anabranch.connectors.formats.messages.messages import Ints
-from anabranch.connectors.kafka.native import make_bytes, open_bytes
 
+Ints = NDArray[np.int64]
 MALFORMED, HAS_NULL = -1, -2
 _MORE = np.uint8(0x80)
 _BITS = np.uint8(0x7F)
@@ -99,18 +96,4 @@ def _gather(address: Any, starts: Ints, ends: Ints, text: NDArray[np.uint8], pla
 
 
 find_values = compile_loop(_find)
-_gather_values = compile_loop(_gather)
-
-
-def gather_pieces(pieces: Sequence[PlacedLines]) -> tuple[bytes, Ints]:
-    """Return all values in one text, each followed by a line end, and where they end in it."""
-    rows = sum(len(piece.starts) for piece in pieces)
-    values = make_bytes(sum(int((piece.ends - piece.starts).sum()) for piece in pieces) + rows)
-    text, ends = open_bytes(values), np.empty(rows, np.int64)
-    place = row = 0
-    for piece in pieces:
-        count = len(piece.starts)
-        address = np.uint64(piece.memory.ctypes.data)
-        place = _gather_values(address, piece.starts, piece.ends, text, place, ends[row : row + count])
-        row += count
-    return values, ends
+gather_values = compile_loop(_gather)

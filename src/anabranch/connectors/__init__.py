@@ -12,6 +12,7 @@ from anabranch.connectors.databases import mariadb, postgres, redis_hashes
 from anabranch.connectors.files.delta import delta
 from anabranch.connectors.files.sinks import json_lines, parquet
 from anabranch.connectors.files.source import files
+from anabranch.connectors.foreach import foreach
 from anabranch.connectors.generator.key_patterns import moving_normal, uniform, zipf
 from anabranch.connectors.generator.streams import GeneratedValues, generate
 from anabranch.connectors.global_stores import global_store, read_global_store
@@ -20,7 +21,6 @@ from anabranch.connectors.kafka.sink import kafka_topic
 from anabranch.connectors.lookups import frame_table, parquet_table, redis_table, sql_table
 from anabranch.connectors.memory import memory, to_memory
 from anabranch.connectors.sink_ownership import ExclusiveSink, ResultsLost
-from anabranch.spark.foreach import foreach
 
 __all__ = [
     "ExclusiveSink",

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from anabranch.engine.ahead.level import PROMISES, AheadLevel
 from anabranch.engine.batch_progress import describe_batch
@@ -25,7 +23,6 @@ from anabranch.engine.clocks import (
     operator_times,
     store_clocks,
 )
-from anabranch.engine.exchange_meter import TaskCosts
 from anabranch.engine.exchange_watch import EXCHANGES, ExchangeWatch, describe_switches
 from anabranch.engine.faults import reach
 from anabranch.engine.first_look import FirstLook
@@ -49,6 +46,7 @@ from anabranch.engine.flow_times import (
     store_time,
 )
 from anabranch.engine.in_batch_watermark import fires_at_once, settle_times
+from anabranch.engine.jobs import BatchInput, JobFailed, JobRunner
 from anabranch.engine.publishing import Publisher
 from anabranch.engine.reader_buffers import deal_lanes, holding_level, load_lanes, store_lanes
 from anabranch.engine.reports import BatchReport, merge_ledgers
@@ -57,12 +55,11 @@ from anabranch.engine.settings import RunSettings
 from anabranch.engine.spec import BatchSpec, FlowProgram, RisingTime
 from anabranch.engine.state_repartition import rehome_state
 from anabranch.engine.states import write_initial_state
-from anabranch.engine.task_errors import TaskFailure, TaskTrace, find_reason, find_task_failure, first_failure
+from anabranch.engine.task_errors import TaskFailure, TaskTrace, first_failure
 from anabranch.errors import AnabranchError, EngineError, FlowError, SinkError, StateDamaged
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import BatchProgress, OperatorTime
 from anabranch.query.plan import Plan
-from anabranch.spark.batch_job import BatchInput, BatchJobs
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.epochs import Lease
 from anabranch.state.manifest import INITIAL_BATCH, LevelState, Manifest
@@ -85,9 +82,8 @@ class FlowIdentity:
 class BatchRunner:
     """Runs batches one after the other, on the driver."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a run consists of
         self,
-        spark: SparkSession,
         program: FlowProgram,
         settings: RunSettings,
         checkpoint: Checkpoint,
@@ -95,6 +91,10 @@ class BatchRunner:
         publisher: Publisher,
         identity: FlowIdentity,
         steering: Steering,
+        jobs: JobRunner,
+        *,
+        ahead: AheadLevel,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._program = program
         self._plan: Plan = program.plan
@@ -105,24 +105,24 @@ class BatchRunner:
         self._identity = identity
         self._steering = steering
         self._passed_over = PassedOver(checkpoint.store.url)
-        self._listening_since_us = int(time.time() * 1e6)
+        self._clock = clock
+        self._listening_since_us = int(clock() * 1e6)
         self._retention = Retention(checkpoint)
         self._exchanges = ExchangeWatch(program, checkpoint.latest())
-        self._costs = TaskCosts.heard_by(spark.sparkContext)
-        self._ahead = AheadLevel(program)
+        self._ahead = ahead
         self._fires_at_once = fires_at_once(program.plan)
         self._look = FirstLook(program, settings.buckets)
-        self._jobs = BatchJobs(spark, program, settings.anchors, self._ahead)
+        self._jobs = jobs
 
     def run(self, given: BatchInput) -> tuple[Manifest, BatchProgress]:
         """Run a batch to its commit and publish it; one that was committed before is only published again."""
-        waited = max(0.0, time.time() - given.triggered_at)
+        waited = max(0.0, self._clock() - given.triggered_at)
         began = time.perf_counter() - waited
         self._lease.check()
         committed = self._checkpoint.find_replay(given.batch, given.start_offset, given.end_offset)
         if committed is not None:
             self._jobs.read_again(given)
-            self._publish(committed)
+            self.publish(committed)
             seconds = time.perf_counter() - began
             return committed, describe_batch(self._plan, committed, None, seconds, {}, drained=given.drain)
         given = self._passed_over.leave_out(given)
@@ -130,7 +130,7 @@ class BatchRunner:
         if before is not None:
             writer = WriteName(self._lease.epoch, given.batch, 0, uuid.uuid4().hex[:12])
             before = rehome_state(self._program, before, self._settings.buckets, writer)
-        now_us, since_us = int(time.time() * 1e6), self._listening_since_us
+        now_us, since_us = int(self._clock() * 1e6), self._listening_since_us
         routes = self._routes(given, before, now_us)
         rising = RisingTime(load_time(self._plan, before), now_us, since_us)
         times = operator_times(
@@ -177,7 +177,7 @@ class BatchRunner:
         self._look.forget(given.batch)
         reach("after-manifest", given.batch)
         commit_seconds = time.perf_counter() - began - job_seconds
-        self._publish(standing)
+        self.publish(standing)
         reach("after-publish", given.batch)
         self._sweep(standing)
         self._steering.observe(standing, report, routes)
@@ -206,7 +206,7 @@ class BatchRunner:
             ),
         }
 
-    def _publish(self, manifest: Manifest) -> None:
+    def publish(self, manifest: Manifest) -> None:
         """Publish, unless another driver has taken over: then it does that, and may move the files meanwhile."""
         self._lease.check()
         self._jobs.name(manifest.batch, "publish")
@@ -236,7 +236,7 @@ class BatchRunner:
                 start_offset=None,
                 end_offset=None,
                 levels=levels,
-                created_at=time.time(),
+                created_at=self._clock(),
                 engine={"slots": self._plan.subquery_slots, "next_due": {}},
             )
         )
@@ -296,33 +296,30 @@ class BatchRunner:
                 next_routes={head: change.routes for head, change in changes.items() if change.protocol == "state"},
                 held=held,
                 chosen=self._exchanges.chosen,
-                costs=self._costs,
                 now_us=rising.now_us,
                 rising=rising if self._fires_at_once else None,
             )
             try:
-                rows = self._jobs.run(given, spec)
-            except PySparkException as error:
-                failure = find_task_failure(str(error))
-                reason = find_reason(str(error)) if failure is None else failure.message
-                if failure is not None and failure.is_final:
-                    # It says itself what is wrong, and Spark has tried it wherever it could.
-                    raise self._explain(failure, given.batch) from self._shown(error)
+                blocks = self._jobs.run(given, spec)
+            except JobFailed as failed:
+                if failed.failure is not None and failed.failure.is_final:
+                    # It says itself what is wrong, and was tried wherever it could be.
+                    raise self._explain(failed.failure, given.batch) from self._shown(failed)
                 if attempt + 1 == self._settings.job_attempts:
-                    msg = f"{reason}\n  batch {given.batch} failed {attempt + 1} times and is not committed"
-                    raise EngineError(msg) from self._shown(error)
-                logger.warning("batch %d failed and is run again (%d): %s", given.batch, attempt + 1, reason)
-                logger.debug("what Spark said of it", exc_info=error)
+                    msg = f"{failed.reason}\n  batch {given.batch} failed {attempt + 1} times and is not committed"
+                    raise EngineError(msg) from self._shown(failed)
+                logger.warning("batch %d failed and is run again (%d): %s", given.batch, attempt + 1, failed.reason)
+                logger.debug("what was said of it", exc_info=failed)
                 self._lease.check()
                 continue
-            failure = first_failure((row["head"], row["seq"], bytes(row["block"])) for row in rows)
+            failure = first_failure(blocks)
             if failure is not None:
                 logger.debug("a task of batch %d failed: %s", given.batch, failure.trace)
                 raise self._explain(failure, given.batch) from self._shown(TaskTrace(failure.trace))
             slots_of = {node.id: slots[self._plan.level_of(node.id) - 1] for node in self._plan.stateful}
-            ledgers = (bytes(row["block"]) for row in rows if row["head"] == LEDGER)
+            ledgers = (block.payload for block in blocks if block.head == LEDGER)
             report = merge_ledgers(ledgers, slots_of, held)
-            return replace(report, figures=self._exchanges.observe(report.exchanges, self._costs.take()))
+            return replace(report, figures=self._exchanges.observe(report.exchanges, self._jobs.take_costs()))
         raise AssertionError
 
     def _explain(self, failure: TaskFailure, batch: int) -> AnabranchError:
@@ -368,7 +365,7 @@ class BatchRunner:
             totals=totals,
             problems=given.problems + report.problems,
             lanes=store_lanes(self._plan, report.lanes),
-            created_at=time.time(),
+            created_at=self._clock(),
             engine={
                 "slots": self._plan.subquery_slots,
                 "next_due": {name_of(self._plan, head): report.next_due_us(head) for head in report.heads},

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from anabranch.engine.outer_rows import OUTER_STREAM, OuterSource
 from anabranch.errors import CheckpointError
 from anabranch.model import Sink, Split
 from anabranch.model.identities import identify
 from anabranch.query.graph import FlowGraph
 from anabranch.query.nodes import Readable
 from anabranch.query.plan import Plan
-from anabranch.spark.dataframes import SparkSource
 from anabranch.state.endpoints import (
     Endpoints,
     Matched,
@@ -101,9 +101,9 @@ def _check_spark_sources(graph: FlowGraph, before: Endpoints, sources: Matched) 
     new = [
         source
         for number, source in zip(sources.numbers, graph.sources, strict=True)
-        if isinstance(source, SparkSource) and number not in known
+        if isinstance(source, OuterSource) and number not in known
     ]
-    streams = [source for source in known.values() if source.identity.kind == SparkSource.STREAM]
+    streams = [source for source in known.values() if source.identity.kind == OUTER_STREAM]
     gone = [source for source in streams if source.number not in sources.numbers]
     if gone or any(source.streaming for source in new):
         what = f"the Spark stream {gone[0]} is gone" if gone else f"{new[0].label} {', '.join(new[0].schema)} is new"

@@ -6,11 +6,10 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
-from typing import Any
+from dataclasses import astuple
+from typing import Any, Protocol
 
 import polars as pl
-from pyspark import Accumulator, AccumulatorParam, SparkContext
 
 from anabranch.engine.blocks import encode
 from anabranch.model import HASH, Kernel
@@ -31,37 +30,18 @@ Costs = Mapping[int, ExchangeCosts]
 """By stateful node."""
 
 
-class _Adding(AccumulatorParam[Costs]):
-    """Adds what tasks took, operator by operator."""
-
-    def zero(self, value: Costs) -> Costs:
-        return {}
-
-    def addInPlace(self, value1: Costs, value2: Costs) -> Costs:
-        nothing = ExchangeCosts()
-        return {head: value1.get(head, nothing) + value2.get(head, nothing) for head in {*value1, *value2}}
-
-
-@dataclass(frozen=True, slots=True)
-class TaskCosts:
+class TellsCosts(Protocol):
     """Tells the driver what exchanges took. It goes beside the data, whose bytes must be the same on every try."""
-
-    spent: Accumulator[Costs]
-
-    @classmethod
-    def heard_by(cls, context: SparkContext) -> TaskCosts:
-        """Return what tells the driver of this context."""
-        return cls(context.accumulator({}, _Adding()))
 
     def tell(self, costs: Costs) -> None:
         """Say what a task took."""
-        if costs:
-            self.spent.add(costs)
+        ...
 
-    def take(self) -> Costs:
-        """Return what tasks took since it was last asked."""
-        spent, self.spent.value = self.spent.value, {}
-        return spent
+
+def add_costs(some: Costs, more: Costs) -> Costs:
+    """Return what tasks took together, operator by operator."""
+    nothing = ExchangeCosts()
+    return {head: some.get(head, nothing) + more.get(head, nothing) for head in {*some, *more}}
 
 
 class ExchangeMeter:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
-from pyspark.errors import PySparkException
 
 from anabranch.engine.failing_steps import StepFailed
 from anabranch.engine.flow_routes import FlowRoutes, first_routes, name_of
+from anabranch.engine.jobs import BatchInput, JobFailed
+from anabranch.engine.outer_rows import decode_rows
 from anabranch.engine.pipeline import Pipeline
 from anabranch.engine.spec import BatchSpec, FlowProgram
 from anabranch.engine.tasks import name_partition, outcomes_of
@@ -26,9 +27,6 @@ from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
 from anabranch.routing.strategies.by_name import is_sticky, looks_at_keys, strategy_over
 from anabranch.routing.strategies.coordinated import MOST_DECIDED_KEYS
-from anabranch.spark.batch_job import BatchInput
-from anabranch.spark.dataframes import decode_rows
-from anabranch.spark.split_format import BLOCK
 from anabranch.state.manifest import LevelState, Manifest
 
 MOST_ROWS, MOST_SPLITS, MOST_BLOCKS = 50_000, 16, 2
@@ -93,7 +91,7 @@ class FirstLook:
             for head, phases in routes.items()
             if self._waits(head, phases, levels.get(name_of(self.program.plan, head)))
         }
-        if not waiting or not (given.packs or given.frame is not None):
+        if not waiting or not (given.packs or given.outer is not None):
             return dict(routes)
         decided = self._load(given.batch, waiting, routes)
         if decided is None:
@@ -142,7 +140,7 @@ class FirstLook:
                     look.read_from(name_partition(source, partition))
                     look.push(springs[source], rows, ordinal)
             return look.samples()
-        except (AnabranchError, StepFailed, PySparkException, OSError, pl.exceptions.PolarsError) as error:
+        except (AnabranchError, StepFailed, JobFailed, OSError, pl.exceptions.PolarsError) as error:
             # What is wrong will be met by the batch itself, which says so with all that belongs to it.
             logger.info("the first look at keys failed, so they go by their hash at first: %s", error)
             return {}
@@ -163,12 +161,10 @@ class FirstLook:
                 wanted -= some.height
                 if wanted <= 0:
                     break
-        if given.frame is not None:
-            for row in given.frame.take(MOST_BLOCKS):
-                if row["kind"] == BLOCK:
-                    source = row["source"]
-                    schema = self.program.sources[source].schema
-                    yield source, 0, "", decode_rows(bytes(row["payload"]), schema).head(MOST_ROWS)
+        if given.outer is not None:
+            for source, block in given.outer.take_blocks(MOST_BLOCKS):
+                schema = self.program.sources[source].schema
+                yield source, 0, "", decode_rows(block, schema).head(MOST_ROWS)
 
     def _load(self, batch: int, waiting: Mapping[int, str], routes: FlowRoutes) -> dict[int, Routes] | None:
         """Return what an earlier try of the batch decided; None if there was none, or if the flow has changed since."""

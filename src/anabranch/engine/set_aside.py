@@ -7,16 +7,14 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from anabranch.connectors.files.bad_files import SetAsideFiles, describe_set_aside
+from anabranch.engine.jobs import BatchInput, Packs
 from anabranch.errors import SourceError
 from anabranch.model import Split
 from anabranch.query.graph import FlowGraph
 from anabranch.query.nodes import Readable
 from anabranch.query.required_columns import required_columns
-from anabranch.spark.batch_job import BatchInput
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.store import open_store
-
-Packs = tuple[list[tuple[int, int, Split]], ...]
 
 
 @runtime_checkable

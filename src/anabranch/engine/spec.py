@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
-
-from pyspark import cloudpickle
+from functools import cached_property
+from typing import Protocol
 
 from anabranch.connectors.lookups import TableCache
-from anabranch.engine.exchange_meter import TaskCosts
+from anabranch.engine.exchange_meter import TellsCosts
 from anabranch.engine.load_sampling import Watch
-from anabranch.errors import FlowError
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import Kernel, OperatorTime, RunRef, Sink
 from anabranch.model.exchanges import ExchangeWay, HeldLane
@@ -42,6 +38,10 @@ class FlowProgram:
     """Likewise, in the order in which they publish; DEAD_LETTER has the dead-letter sink."""
     checkpoint: str
     local_merge: bool
+
+    def load(self) -> FlowProgram:
+        """Return this program: in its own process, a task needs no other."""
+        return self
 
     @cached_property
     def kernels(self) -> dict[int, Kernel]:
@@ -114,6 +114,12 @@ class FlowProgram:
         self.__dict__.update(state)
 
 
+class LoadsProgram(Protocol):
+    """What a task is given of its flow: the program itself, or whatever becomes it where the task runs."""
+
+    def load(self) -> FlowProgram: ...
+
+
 @dataclass(frozen=True, slots=True)
 class RisingTime:
     """What slots must know, besides what the batch's tasks saw, to tell the flow's time at the end of the batch."""
@@ -153,7 +159,7 @@ class BatchSpec:
     """Stateful node → read task → what it takes over of what was held back after the last batch."""
     chosen: Mapping[int, ExchangeWay] = field(default_factory=dict)
     """Stateful node → how its rows leave their tasks in this batch, where that is weighed."""
-    costs: TaskCosts | None = None
+    costs: TellsCosts | None = None
     """What hears of the time that exchanges take; None: nobody does."""
     now_us: int | None = None
     """The wall clock at the start of the batch; None if it is not known."""
@@ -182,33 +188,3 @@ class BatchSpec:
         """Return what a slot must take in first."""
         handed = self.handoffs.get(head, ())
         return handed[slot] if slot < len(handed) else ()
-
-
-_programs: dict[str, FlowProgram] = {}
-
-
-def load_program(digest: str, pickled: bytes) -> FlowProgram:
-    """Return the flow's program, unpickled once a worker process."""
-    if digest not in _programs:
-        _programs.clear()
-        try:
-            _programs[digest] = cloudpickle.loads(pickled)
-        except ModuleNotFoundError as error:
-            msg = (
-                f"workers cannot import {error.name!r}, which the flow uses: install it there, send it along by "
-                f'spark.sparkContext.addPyFile("{error.name}.py"), or define what the flow needs in the script'
-            )
-            raise FlowError(msg) from error
-    freeze_imports(len(sys.modules))
-    return _programs[digest]
-
-
-@lru_cache(maxsize=1)
-def freeze_imports(modules: int) -> None:
-    """Take what imported modules made, which stays for the process's life, out of garbage collection.
-
-    PySpark collects garbage after every task, and to look through all of that takes 50 ms: with sixteen slots on two
-    cores, half of a small batch's time. Done again only when there are more modules; tasks begin with garbage gone,
-    so hardly any is kept by this.
-    """
-    gc.freeze()

@@ -81,10 +81,10 @@ def pass_on(received: Iterable[Block], task: int, tasks: int, receivers: int) ->
     return [Block(receiver, FAILURE, failure.seq, False, failure.payload) for receiver in range(task, receivers, tasks)]
 
 
-def first_failure(rows: Iterable[tuple[int, int, bytes]]) -> TaskFailure | None:
-    """Return the failure that was first on the way of the rows, of a job's (head, seq, block)."""
-    told = [(seq, payload) for head, seq, payload in rows if head == FAILURE]
-    return TaskFailure(**json.loads(min(told)[1])) if told else None
+def first_failure(blocks: Iterable[Block]) -> TaskFailure | None:
+    """Return the failure that was first on the way of the rows, of a job's blocks."""
+    told = min((block for block in blocks if block.head == FAILURE), key=lambda block: block.seq, default=None)
+    return None if told is None else TaskFailure(**json.loads(told.payload))
 
 
 def find_task_failure(text: str) -> TaskFailure | None:

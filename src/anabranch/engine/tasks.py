@@ -1,4 +1,4 @@
-"""The two kinds of Python task: one that reads splits, one that is a slot."""
+"""The kinds of task: one that reads splits, one that is a slot, one in which parts of keys meet."""
 
 from __future__ import annotations
 
@@ -9,27 +9,24 @@ from typing import Any, cast
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
-from pyspark import TaskContext
 
 from anabranch.engine.blocks import (
     LEDGER,
     Block,
     decode,
-    from_arrow,
     held_of,
+    in_order,
     meeting_of,
     times_of,
-    to_arrow,
-    to_table,
 )
 from anabranch.engine.failing_steps import failing_step
 from anabranch.engine.faults import reach
 from anabranch.engine.in_batch_watermark import heads_told, last_level_told, times_in_slot
 from anabranch.engine.load_sampling import named_keys, watch_rows
+from anabranch.engine.outer_rows import decode_rows
 from anabranch.engine.phases import moving_to
 from anabranch.engine.pipeline import BEHIND_A_HOP, Pipeline
-from anabranch.engine.spec import BatchSpec, FlowProgram, load_program
+from anabranch.engine.spec import BatchSpec, FlowProgram, LoadsProgram
 from anabranch.engine.state_sizes import measure_state
 from anabranch.engine.task_errors import pass_on, told_as_rows
 from anabranch.model import (
@@ -52,9 +49,6 @@ from anabranch.model.columns import PARTITION
 from anabranch.model.exchanges import HoldingKernel
 from anabranch.query.nodes import Spring, Stateful
 from anabranch.routing.phases import SlotStanding
-from anabranch.spark.dataframes import decode_rows
-from anabranch.spark.prompt_input import promptly
-from anabranch.spark.split_format import BLOCK
 from anabranch.state.repair import advance_on_intact_runs
 from anabranch.state.runs import RunFiles, WriteName
 from anabranch.state.slots import RunsOfSlot
@@ -64,23 +58,21 @@ from anabranch.state.slots import RunsOfSlot
 class ReadTask:
     """Level 0: read splits or rows that Spark read, run what is stateless, merge locally, cut into blocks."""
 
-    digest: str
-    program: bytes
+    program: LoadsProgram
     spec: BatchSpec
     packs: tuple[list[tuple[int, int, Split]], ...]
     """What each of the first partitions reads, as (ordinal, source, split)."""
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        origin = task_partition()
-        blocks = self._blocks(origin, batches)
-        yield from to_arrow(told_as_rows(blocks, 0, origin, self.spec.receivers_behind(0)))
+    def blocks(self, origin: int, outer: Iterable[tuple[int, bytes]] = ()) -> Iterator[Block]:
+        """Yield what the task sends on; ``outer`` are blocks of rows that came to it without a split, by source."""
+        return told_as_rows(self._blocks(origin, outer), 0, origin, self.spec.receivers_behind(0))
 
-    def _blocks(self, origin: int, batches: Iterable[pa.RecordBatch]) -> Iterator[Block]:
-        program = load_program(self.digest, self.program)
-        yield from self.read_into(Pipeline(program, self.spec, 0, origin), program, origin, batches)
+    def _blocks(self, origin: int, outer: Iterable[tuple[int, bytes]]) -> Iterator[Block]:
+        program = self.program.load()
+        yield from self.read_into(Pipeline(program, self.spec, 0, origin), program, origin, outer)
 
     def read_into(
-        self, pipeline: Pipeline, program: FlowProgram, origin: int, batches: Iterable[pa.RecordBatch]
+        self, pipeline: Pipeline, program: FlowProgram, origin: int, outer: Iterable[tuple[int, bytes]]
     ) -> Iterator[Block]:
         """Push everything that this task reads into a pipeline, and yield what leaves it."""
         springs = {node.operation.index: node.id for node in program.plan.springs if isinstance(node.operation, Spring)}
@@ -94,13 +86,12 @@ class ReadTask:
                     pipeline.note_bad_file(*outcome.bad_file)
                 pipeline.push(springs[index], outcome.frame, ordinal)
                 yield from pipeline.drain_blocks()
-        for source, kind, payload in _rows(batches):
-            if kind == BLOCK:
-                frame = decode_rows(payload, program.sources[source].schema)
-                pipeline.counters["rows_in"] += frame.height
-                pipeline.read_from(name_partition(source, ""))
-                pipeline.push(springs[source], frame, origin)
-                yield from pipeline.drain_blocks()
+        for source, block in outer:
+            frame = decode_rows(block, program.sources[source].schema)
+            pipeline.counters["rows_in"] += frame.height
+            pipeline.read_from(name_partition(source, ""))
+            pipeline.push(springs[source], frame, origin)
+            yield from pipeline.drain_blocks()
         yield from pipeline.finish({})
 
 
@@ -116,33 +107,24 @@ class Stayed:
 class SlotTask:
     """Level 1 …: load state, take what arrived, fire, and send on."""
 
-    digest: str
-    program: bytes
+    program: LoadsProgram
     spec: BatchSpec
     level: int
     receivers: int = 1
     """How many tasks get what slots of this level send on."""
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from to_arrow(self._blocks(task_partition(), batches))
-
-    def anchored(self, anchor: pa.Table, blocks: pa.Table) -> pa.Table:
-        """Do the same for a slot that is pinned to an executor: its anchor row is there even if no block is."""
-        slot = (anchor if anchor.num_rows else blocks).column("slot")[0].as_py()
-        return to_table(self._blocks(slot, blocks.to_batches()))
-
-    def _blocks(self, slot: int, batches: Iterable[pa.RecordBatch]) -> Iterator[Block]:
-        received = from_arrow(batches)
+    def blocks(self, slot: int, arrived: Iterable[Block]) -> Iterator[Block]:
+        """Yield what the slot sends on, of blocks that came through an exchange."""
+        received = in_order(arrived)
         failed = pass_on(received, slot, self.spec.slots[self.level - 1], self.receivers)
         if failed is not None:
-            yield from failed
-            return
-        yield from told_as_rows(self.run(slot, received, {}), self.level, slot, self.receivers)
+            return iter(failed)
+        return told_as_rows(self.run(slot, received, {}), self.level, slot, self.receivers)
 
     def run(self, slot: int, received: list[Block], stayed: Mapping[int, Stayed]) -> Iterator[Block]:
         """Be the slot for blocks that came through an exchange, in order, and frames that did not have to."""
         started = time.perf_counter()
-        program = load_program(self.digest, self.program)
+        program = self.program.load()
         pipeline = Pipeline(program, self.spec, self.level, slot)
         operators: dict[str, Any] = {}
         told = [block for block in received if block.head == times_of(self.level)]
@@ -295,25 +277,21 @@ class SlotTask:
 class MeetTask:
     """Between two levels: make results of what several slots of a level fired of the keys that they share."""
 
-    digest: str
-    program: bytes
+    program: LoadsProgram
     spec: BatchSpec
     level: int
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from to_arrow(self._blocks(task_partition(), batches))
-
-    def _blocks(self, part: int, batches: Iterable[pa.RecordBatch]) -> Iterator[Block]:
-        received = from_arrow(batches)
+    def blocks(self, part: int, arrived: Iterable[Block]) -> Iterator[Block]:
+        """Yield what is sent on, of what slots of the level sent."""
+        received = in_order(arrived)
         receivers = self.spec.receivers_behind(self.level)
         failed = pass_on(received, part, self.spec.slots[self.level - 1], receivers)
         if failed is not None:
-            yield from failed
-            return
-        yield from told_as_rows(self._meet(part, received), self.level, part, receivers)
+            return iter(failed)
+        return told_as_rows(self._meet(part, received), self.level, part, receivers)
 
     def _meet(self, part: int, received: list[Block]) -> Iterator[Block]:
-        program = load_program(self.digest, self.program)
+        program = self.program.load()
         # Slots of the level have the numbers below: names and sequences must differ from theirs.
         pipeline = Pipeline(program, self.spec, self.level, self.spec.slots[self.level - 1] + part)
         meetings = {meeting_of(head): head for head in program.plan.levels[self.level - 1]}
@@ -396,16 +374,6 @@ def name_partition(source: int, partition: str) -> str:
     return f"{source}/{partition}" if partition else str(source)
 
 
-def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, str, bytes]]:
-    for batch in promptly(iter(batches)):
-        yield from zip(
-            batch.column("source").to_pylist(),
-            batch.column("kind").to_pylist(),
-            batch.column("payload").to_pylist(),
-            strict=True,
-        )
-
-
 def outcomes_of(reader: Any, split: Split) -> Iterator[ReadOutcome]:
     """Yield what a source reads of a split; what fails is its doing, not that of the steps behind it."""
     source: Source = reader
@@ -416,9 +384,3 @@ def outcomes_of(reader: Any, split: Split) -> Iterator[ReadOutcome]:
         if outcome is None:
             return
         yield outcome
-
-
-def task_partition() -> int:
-    """Return the number of the partition that this task is for."""
-    context = TaskContext.get()
-    return context.partitionId() if context is not None else 0

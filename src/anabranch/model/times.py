@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from anabranch.model.split_key_clocks import PartedClocks
 
+NO_PANE = -(2**63)
+"""Stands for the pane of a row that has none."""
 BEGINNING_OF_TIME = -(2**62)
 """A watermark that closes nothing, in microseconds."""
 

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from anabranch.engine.jobs import JobFailed
+from anabranch.engine.outer_rows import OUTER_STREAM
+from anabranch.engine.task_errors import find_reason
 from anabranch.errors import FlowError
 from anabranch.model.identities import Identity
+from anabranch.spark.prompt_input import promptly
 from anabranch.spark.split_format import BLOCK, ROW_SCHEMA
 
 
 class SparkSource:
     """A Spark DataFrame; its rows are packed into Arrow blocks by a stateless step that Spark runs."""
-
-    STREAM: ClassVar[str] = "Spark stream"
 
     def __init__(self, frame: DataFrame) -> None:
         if type(frame).__module__.startswith("pyspark.sql.connect"):
@@ -39,7 +42,7 @@ class SparkSource:
 
     @property
     def label(self) -> str:
-        return self.STREAM if self.streaming else "Spark DataFrame"
+        return OUTER_STREAM if self.streaming else "Spark DataFrame"
 
     @property
     def identity(self) -> Identity:
@@ -96,10 +99,28 @@ class _Pack:
             )
 
 
-def decode_rows(payload: bytes, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Read a block that Spark's rows were packed into, in the declared types."""
-    frame = pl.read_ipc_stream(io.BytesIO(payload))
-    return frame.cast(pl.Schema(schema)) if dict(frame.schema) != dict(schema) else frame
+@dataclass(frozen=True, slots=True)
+class SparkRows:
+    """The rows of a batch that Spark reads itself, packed into blocks."""
+
+    frame: DataFrame
+
+    def take_blocks(self, count: int) -> list[tuple[int, bytes]]:
+        """Return the first blocks, as (source, block); Spark reads no more than it must for them."""
+        try:
+            rows = self.frame.take(count)
+        except PySparkException as error:
+            raise JobFailed(find_reason(str(error))) from error
+        return [(row["source"], bytes(row["payload"])) for row in rows if row["kind"] == BLOCK]
+
+
+def unpack_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
+    """Yield the blocks in a task's rows, as (source, block); it has rows that say nothing, too."""
+    for batch in promptly(iter(batches)):
+        columns = (batch.column(name).to_pylist() for name in ("source", "kind", "payload"))
+        for source, kind, payload in zip(*columns, strict=True):
+            if kind == BLOCK:
+                yield source, payload
 
 
 def _polars_schema(frame: DataFrame) -> dict[str, pl.DataType]:

@@ -12,7 +12,7 @@ from anabranch.engine.settings import AVAILABLE_NOW, CONTINUOUS, ONCE, RunSettin
 from anabranch.eventtime.durations import parse_duration
 from anabranch.model import Source
 from anabranch.query.nodes import Readable
-from anabranch.spark.dataframes import SparkSource, rebind
+from anabranch.spark.dataframes import SparkRows, SparkSource, rebind
 from anabranch.spark.session import active_session
 from anabranch.spark.split_format import FORMAT
 from anabranch.spark.split_source import ControlFolder, NoSplits, register
@@ -75,7 +75,7 @@ class FlowQuery:
             interval = "0 seconds" if trigger == CONTINUOUS else f"{parse_duration(trigger) // 1000} milliseconds"
             return writer.trigger(processingTime=interval).start()
 
-    def find_spark_rows(self, frame: DataFrame, batch: int) -> DataFrame | None:
+    def find_spark_rows(self, frame: DataFrame, batch: int) -> SparkRows | None:
         """Return the rows of a batch that Spark itself reads: those of its streams, at first also static ones."""
         rows = rebind(frame, self.spark) if self.reads_spark_streams else None
         if batch == 0:
@@ -83,7 +83,7 @@ class FlowQuery:
                 if isinstance(source, SparkSource) and not source.streaming:
                     static = rebind(source.packed(number), self.spark)
                     rows = static if rows is None else rows.union(static)
-        return rows
+        return None if rows is None else SparkRows(rows)
 
     def _read_splits(self, only_drain: bool) -> DataFrame:
         settings = self.settings

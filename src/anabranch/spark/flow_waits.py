@@ -3,67 +3,21 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import TypeVar
 
-from pyspark import Accumulator, AccumulatorParam, SparkContext
+from pyspark import SparkContext
 
 from anabranch.connectors.waits import LOGGER, WaitBoard, noted_on
 from anabranch.model.waits import PastWait, Wait
 from anabranch.spark.split_source import ControlFolder
+from anabranch.spark.task_figures import TaskWaits
 
 logger = logging.getLogger(LOGGER)
 T = TypeVar("T", Wait, PastWait)
-
-
-class _Collecting(AccumulatorParam[tuple[PastWait, ...]]):
-    """Puts the waits of all tasks one behind the other."""
-
-    def zero(self, value: tuple[PastWait, ...]) -> tuple[PastWait, ...]:
-        return ()
-
-    def addInPlace(self, value1: tuple[PastWait, ...], value2: tuple[PastWait, ...]) -> tuple[PastWait, ...]:
-        return value1 + value2
-
-
-@dataclass(frozen=True, slots=True)
-class TaskWaits:
-    """Tells the driver what tasks wait for: at once if they run on its host, when they are over from everywhere.
-
-    Nothing of it goes through an exchange, whose bytes must be the same on every try.
-    """
-
-    control: str
-    past: Accumulator[tuple[PastWait, ...]]
-
-    @contextmanager
-    def told(self) -> Iterator[None]:
-        """Tell the waits of the block, which is a task."""
-        folder, name = ControlFolder(self.control), f"task-{os.getpid()}"
-        board = WaitBoard(lambda waits: folder.show_waits(name, waits))
-        try:
-            with noted_on(board):
-                yield
-        finally:
-            for wait in board.current:
-                board.end(wait.place)
-        past = board.take_past()
-        if past:
-            self.past.add(past)
-
-    def telling(self, task: Callable[[Iterator[Any]], Iterator[Any]]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-        """Return a task that does the same and tells what it waits for."""
-
-        def run(batches: Iterator[Any]) -> Iterator[Any]:
-            with self.told():
-                yield from task(batches)
-
-        return run
 
 
 class FlowWaits:
@@ -79,7 +33,7 @@ class FlowWaits:
 
     def open(self, context: SparkContext) -> None:
         """Hear of the waits of tasks, too, from now on."""
-        self.in_tasks = TaskWaits(self._control.path, context.accumulator((), _Collecting()))
+        self.in_tasks = TaskWaits.heard_by(context, self._control)
 
     @property
     def current(self) -> tuple[Wait, ...]:

@@ -28,12 +28,12 @@ class Handle:
         batches = f"{totals.batches} batch{'' if totals.batches == 1 else 'es'}"
         reason = f": {str(error).splitlines()[0]}" if error is not None and str(error) else ""
         done = f"{batches}, {totals.rows_in:,} rows in"
-        return f"<Handle: flow {self.name!r} {state}{reason}; {done}, checkpoint {self._driver.store.url}>"
+        return f"<Handle: flow {self.name!r} {state}{reason}; {done}, checkpoint {self._driver.run.store.url}>"
 
     @property
     def name(self) -> str:
         """The flow's name."""
-        return self._driver.graph.name
+        return self._driver.run.graph.name
 
     def stop(self, *, drain: bool = False, timeout_seconds: float | None = None) -> None:
         """End after the running batch; ``drain`` fires first what is still open."""
@@ -51,20 +51,20 @@ class Handle:
     @property
     def progress(self) -> list[BatchProgress]:
         """What the last batches of this run did, 1,000 at most; ``totals`` and ``history`` know of all of them."""
-        return self._driver.progress.window
+        return self._driver.run.progress.window
 
     @property
     def totals(self) -> RunTotals:
         """What all batches of this run did together."""
-        return self._driver.progress.totals
+        return self._driver.run.progress.totals
 
     def read_progress(self) -> list[BatchProgress]:
         """Return what all batches of this run did: from disk those that memory has let go, as far as they are kept."""
-        return self._driver.progress.read()
+        return self._driver.run.progress.read()
 
     def history(self) -> Iterator[BatchRecord]:
         """Yield what every batch did, of this run and of earlier ones, oldest first, as far as it is kept on disk."""
-        return self._driver.progress.read_records()
+        return self._driver.run.progress.read_records()
 
     @property
     def waits(self) -> tuple[Wait, ...]:
@@ -85,10 +85,10 @@ class Handle:
 
     def state(self, operator: str | None = None, *, raw: bool = False) -> pl.DataFrame:
         """Return the state of a stateful operator after the last committed batch; name it if there are several."""
-        manifest = Checkpoint(self._driver.store).latest()
+        manifest = Checkpoint(self._driver.run.store).latest()
         if manifest is None:
-            return empty_state(self._driver.program, operator, raw=raw)
-        return read_state(self._driver.program, manifest, operator, raw=raw)
+            return empty_state(self._driver.run.program, operator, raw=raw)
+        return read_state(self._driver.run.program, manifest, operator, raw=raw)
 
     def spark_state(self, operator: str | None = None) -> DataFrame:
         """Return the same as a Spark DataFrame."""
@@ -96,11 +96,11 @@ class Handle:
 
     def results(self, sink: int = 0) -> pl.DataFrame:
         """Return what a sink that keeps files or memory holds so far; sinks count from 0, in the order of write()."""
-        return read_results(self._driver.graph.sinks, sink)
+        return read_results(self._driver.run.graph.sinks, sink)
 
     def spark_results(self, sink: int = 0) -> DataFrame:
         """Return the same as a Spark DataFrame."""
-        return read_spark_results(self._driver.spark, self._driver.graph.sinks, sink)
+        return read_spark_results(self._driver.spark, self._driver.run.graph.sinks, sink)
 
 
 _started: list[Handle] = []

@@ -10,10 +10,9 @@ from typing import Any
 
 import polars as pl
 import pytest
-from pyspark import cloudpickle
 
 import anabranch as ab
-from anabranch.engine.blocks import LEDGER, Block, to_table
+from anabranch.engine.blocks import LEDGER, Block
 from anabranch.engine.flow_times import advance_time, load_time, next_silence_us, rules_of, store_time
 from anabranch.engine.reports import BatchReport, merge_ledgers
 from anabranch.engine.spec import DEAD_LETTER, BatchSpec, FlowProgram
@@ -80,11 +79,10 @@ class Reading:
             runs={node.id: () for node in self.plan.stateful},
             now_us=NOW_US,
         )
-        pickled = cloudpickle.dumps(self.program)
-        reader = ReadTask(self.program.checkpoint, pickled, spec, packs)
-        blocks = [block for task in range(tasks) for block in reader._blocks(task, ())]
+        reader = ReadTask(self.program, spec, packs)
+        blocks = [block for task in range(tasks) for block in reader.blocks(task)]
         for level in range(1, self.plan.hops + 1):
-            slots = SlotTask(self.program.checkpoint, pickled, spec, level)
+            slots = SlotTask(self.program, spec, level)
             blocks = [block for slot in range(self.plan.slots[level - 1]) for block in _run(slots, slot, blocks)]
         ledgers = [block.payload for block in blocks if block.head == LEDGER]
         return merge_ledgers(ledgers, {node.id: self._slots_of(node.id) for node in self.plan.stateful})
@@ -98,7 +96,7 @@ class Reading:
 
 
 def _run(task: SlotTask, slot: int, blocks: list[Block]) -> list[Block]:
-    return list(task._blocks(slot, to_table(block for block in blocks if block.slot == slot).to_batches()))
+    return list(task.blocks(slot, (block for block in blocks if block.slot == slot)))
 
 
 def windows(**clock: Any) -> Build:

@@ -8,7 +8,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from pyspark import cloudpickle
 
 import anabranch as ab
 from anabranch.engine.blocks import LEDGER
@@ -83,11 +82,10 @@ class Batches(Reading):
         return sum(ref.live_rows for runs in self.runs for ref in runs)
 
     def _run_tasks(self, spec: BatchSpec, packs: Any) -> BatchReport:
-        pickled = cloudpickle.dumps(self.program)
         slots = spec.slots[0]
-        reader = ReadTask(self.program.checkpoint, pickled, spec, packs)
-        blocks = [block for task in range(len(packs)) for block in reader._blocks(task, ())]
-        task = SlotTask(self.program.checkpoint, pickled, spec, 1)
+        reader = ReadTask(self.program, spec, packs)
+        blocks = [block for task in range(len(packs)) for block in reader.blocks(task)]
+        task = SlotTask(self.program, spec, 1)
         blocks = [block for slot in range(slots) for block in _run(task, slot, blocks)]
         ledgers = [block.payload for block in blocks if block.head == LEDGER]
         return merge_ledgers(ledgers, {self.head: slots})

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import anabranch as ab
 from anabranch.engine.states import read_state
 from anabranch.query.streams import Stream
+from in_process import StreamHere
 from oracle import assert_same_rows
-from unit.spark.unsparked import UnsparkedFlow
 
 START = datetime(2026, 1, 1)
 SCHEMA: dict[str, pl.DataType] = {"key": pl.Int64(), "ts": pl.Datetime("us"), "whole": pl.Int64()}
@@ -85,8 +85,8 @@ def stream_of(seed: int) -> list[list[pl.DataFrame]]:
     return batches
 
 
-def run(operator: Operator, folder: Path, seed: int, first: Options, second: Options, lost: set[int]) -> UnsparkedFlow:
-    flow = UnsparkedFlow(lambda stream: operator(stream, first, second), folder, SCHEMA)
+def run(operator: Operator, folder: Path, seed: int, first: Options, second: Options, lost: set[int]) -> StreamHere:
+    flow = StreamHere(lambda stream: operator(stream, first, second), folder, SCHEMA)
     for number, readers in enumerate(stream_of(seed)):
         flow.run(readers)
         if number in lost:
@@ -97,7 +97,7 @@ def run(operator: Operator, folder: Path, seed: int, first: Options, second: Opt
     return flow
 
 
-def late_rows(flow: UnsparkedFlow) -> int:
+def late_rows(flow: StreamHere) -> int:
     return sum(batch.late_rows for batch in flow.progress)
 
 
@@ -128,8 +128,8 @@ def test_flows_that_hold_rows_back_answer_as_a_plain_exchange(
 @pytest.mark.parametrize("name", OPERATORS)
 def test_rows_do_wait_and_are_state_that_can_be_read(tmp_path: Path, name: str) -> None:
     waits = {"exchange": "local", "merge": ab.LocalMerge(at="window")}
-    held = UnsparkedFlow(lambda s: OPERATORS[name](s, waits, waits), tmp_path / "held", SCHEMA)
-    plain = UnsparkedFlow(lambda s: OPERATORS[name](s, {}, {}), tmp_path / "plain", SCHEMA)
+    held = StreamHere(lambda s: OPERATORS[name](s, waits, waits), tmp_path / "held", SCHEMA)
+    plain = StreamHere(lambda s: OPERATORS[name](s, {}, {}), tmp_path / "plain", SCHEMA)
     lanes: set[str] = set()
     for readers in stream_of(11):
         for flow in (held, plain):
@@ -144,8 +144,7 @@ def test_rows_do_wait_and_are_state_that_can_be_read(tmp_path: Path, name: str) 
     last, known = held.checkpoint.latest(), plain.checkpoint.latest()
     assert last is not None and known is not None
     got, expected = (
-        read_state(flow._driver()._program, manifest, "first").to_dicts()
-        for flow, manifest in ((held, last), (plain, known))
+        read_state(flow.program, manifest, "first").to_dicts() for flow, manifest in ((held, last), (plain, known))
     )
     assert_same_rows(got, expected, "state")
 
@@ -167,8 +166,8 @@ def test_auto_goes_by_what_it_measures_and_a_lost_driver_does_not_forget(
     def build(stream: Stream, options: Options) -> Stream:
         return totals(timed(stream).key_by("key", **options).window("5s"))
 
-    auto = UnsparkedFlow(lambda s: build(s, {"merge": merge}), tmp_path / "auto", SCHEMA)
-    plain = UnsparkedFlow(lambda s: build(s, {"exchange": "routed"}), tmp_path / "plain", SCHEMA)
+    auto = StreamHere(lambda s: build(s, {"merge": merge}), tmp_path / "auto", SCHEMA)
+    plain = StreamHere(lambda s: build(s, {"exchange": "routed"}), tmp_path / "plain", SCHEMA)
     phases = [(None, 14), (40, 10), (None, 10)]
     batch = 0
     ends: list[str] = []

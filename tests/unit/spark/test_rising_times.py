@@ -10,10 +10,9 @@ from typing import Any
 
 import polars as pl
 import pytest
-from pyspark import cloudpickle
 
 import anabranch as ab
-from anabranch.engine.blocks import LEDGER, Block, from_arrow, to_table
+from anabranch.engine.blocks import LEDGER, Block
 from anabranch.engine.flow_times import advance_time
 from anabranch.engine.in_batch_watermark import fires_at_once, last_level_told, settle_times
 from anabranch.engine.reports import BatchReport, merge_ledgers
@@ -96,13 +95,12 @@ class Batch:
             now_us=now_us,
             rising=RisingTime(before, now_us, 0),
         )
-        pickled = cloudpickle.dumps(self.program)
-        reader = ReadTask(self.program.checkpoint, pickled, spec, packs)
-        self.blocks = [block for task in range(self.readers) for block in reader._blocks(task, ())]
+        reader = ReadTask(self.program, spec, packs)
+        self.blocks = [block for task in range(self.readers) for block in reader.blocks(task)]
         for level in range(1, self.plan.hops + 1):
-            self._through(SlotTask(self.program.checkpoint, pickled, spec, level), self.slots[level - 1])
+            self._through(SlotTask(self.program, spec, level), self.slots[level - 1])
             if spec.meets(self.plan.levels[level - 1]):
-                self._through(MeetTask(self.program.checkpoint, pickled, spec, level), self.slots[level - 1])
+                self._through(MeetTask(self.program, spec, level), self.slots[level - 1])
         ledgers = [block.payload for block in self.blocks if block.head == LEDGER]
         report = merge_ledgers(ledgers, self.slots_of)
         self.after = advance_time(
@@ -119,9 +117,8 @@ class Batch:
         """Send all blocks through a level, as Spark would: by their slot, modulo the tasks."""
         sent: list[Block] = []
         for slot in range(slots):
-            mine = to_table(block for block in self.blocks if block.slot % slots == slot)
-            sent += task._blocks(slot, mine.to_batches())
-        self.blocks = from_arrow(to_table(sent).to_batches())
+            sent += task.blocks(slot, (block for block in self.blocks if block.slot % slots == slot))
+        self.blocks = sent
 
 
 def windows(stream: Stream, **clock: Any) -> Stream:

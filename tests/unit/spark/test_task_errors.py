@@ -42,7 +42,7 @@ def told(error: BaseException, receivers: int = 3) -> list[Block]:
 
 
 def failure_in(blocks: list[Block]) -> TaskFailure:
-    found = first_failure((block.head, block.seq, block.payload) for block in blocks)
+    found = first_failure(blocks)
     assert found is not None
     return found
 

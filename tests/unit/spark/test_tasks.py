@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import sys
 import weakref
 from collections.abc import Sequence
@@ -12,21 +11,20 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 import pytest
-from pyspark import cloudpickle
 
 import anabranch as ab
-from anabranch.engine.blocks import LEDGER, Block, decode, encode, from_arrow, meeting_of, to_table
+from anabranch.engine.blocks import LEDGER, Block, decode, encode, meeting_of
 from anabranch.engine.load_sampling import Watch
 from anabranch.engine.reports import BatchReport, merge_ledgers
-from anabranch.engine.spec import BatchSpec, FlowProgram, freeze_imports
+from anabranch.engine.spec import BatchSpec, FlowProgram
 from anabranch.engine.state_sizes import merge_sizes
 from anabranch.engine.task_errors import TaskFailed
 from anabranch.engine.tasks import SlotTask
 from anabranch.model import BEGINNING_OF_TIME, HASH, ORDER, TIME, OperatorTime, RoutingTable, RunRef
 from anabranch.routing import KeyBatch, Routes, buckets_of, hash_keys
 from anabranch.routing.phases import PhasedRoutes
+from anabranch.spark.programs import freeze_imports
 from anabranch.state import runs as run_module
 from unit.spark.programs import make_program
 
@@ -64,13 +62,10 @@ class Slots:
             next_routes={} if following is None else {self.head: following},
             watches={} if watch is None else {self.head: watch},
         )
-        # Tasks keep programs by their digest, so those of other tests must not share it.
-        pickled = cloudpickle.dumps(self.program)
-        task = SlotTask(hashlib.sha256(pickled).hexdigest(), pickled, spec, level=1)
-        sent = []
+        task = SlotTask(self.program, spec, level=1)
+        sent: list[Block] = []
         for slot in range(self.routes.slots):
-            blocks = to_table(self._arrived(keys, slot, time))
-            sent += from_arrow(task.anchored(pa.table({"slot": [slot]}), blocks).to_batches())
+            sent += task.blocks(slot, self._arrived(keys, slot, time))
         self.shared = [decode(block.payload) for block in sent if block.head == meeting_of(self.head)]
         ledgers = [block.payload for block in sent if block.head == LEDGER]
         report = merge_ledgers(ledgers, {self.head: self.routes.slots})

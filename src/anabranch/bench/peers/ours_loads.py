@@ -51,7 +51,7 @@ def run_case(
     driver = Driver(flow, settings, lambda: spark, make_steering=steer)
     driver.start()
     driver.wait()
-    progress = driver.progress.read()
+    progress = driver.run.progress.read()
     shutil.rmtree(checkpoint, ignore_errors=True)
     return {
         "batches": [

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from anabranch.connectors.formats.messages.fresh_bytes import make_bytes, open_bytes
 from anabranch.connectors.formats.messages.messages import NO_TIMESTAMP, Ints, JoinedValues, Messages
 from anabranch.connectors.kafka.cluster import TopicPart
 from anabranch.connectors.kafka.connection import REQUEST_SECONDS, KafkaConnection
@@ -28,11 +28,6 @@ METADATA = frozenset({"key", "topic", "partition", "offset", "timestamp"})
 """What this reader can include; headers it leaves to the other one."""
 
 logger = logging.getLogger("anabranch")
-
-_NEW_BYTES = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_char_p, ctypes.c_ssize_t)(
-    ("PyBytes_FromStringAndSize", ctypes.pythonapi)
-)
-_ADDRESS_OF_BYTES = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyBytes_AsString", ctypes.pythonapi))
 
 
 class NativeReader:
@@ -146,14 +141,3 @@ class NativeReader:
             time_ms = self._library.rd_kafka_message_timestamp(pointer, ctypes.byref(kind))
             times.append(NO_TIMESTAMP if kind.value == _NO_TIME else time_ms)
         return np.array(times, np.int64)
-
-
-def make_bytes(size: int) -> bytes:
-    """Return bytes whose content is still open: filling them at once saves copying them afterwards."""
-    made: bytes = _NEW_BYTES(None, size)
-    return made
-
-
-def open_bytes(fresh: bytes) -> NDArray[np.uint8]:
-    """Return bytes that nobody else has seen yet as an array to be filled; it does not keep them from being freed."""
-    return np.ctypeslib.as_array((ctypes.c_uint8 * len(fresh)).from_address(_ADDRESS_OF_BYTES(fresh)))

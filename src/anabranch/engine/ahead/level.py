@@ -8,19 +8,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 
 from anabranch.connectors.partitioner import Partitioner
 from anabranch.engine.ahead.partition_key_audit import EVERY_KEY, KeySightings, PromiseMemory, describe_breaches
-from anabranch.engine.blocks import Block, to_arrow
+from anabranch.engine.blocks import Block, in_order
 from anabranch.engine.flow_routes import FlowRoutes, name_of
+from anabranch.engine.jobs import Packs
+from anabranch.engine.outer_rows import OuterSource
 from anabranch.engine.phases import window_of
 from anabranch.engine.pipeline import Pipeline
 from anabranch.engine.reports import BatchReport
 from anabranch.engine.settings import MOST_SLOTS
-from anabranch.engine.spec import BatchSpec, FlowProgram, load_program
+from anabranch.engine.spec import BatchSpec, FlowProgram, LoadsProgram
 from anabranch.engine.task_errors import told_as_rows
-from anabranch.engine.tasks import ReadTask, SlotTask, Stayed, task_partition
+from anabranch.engine.tasks import ReadTask, SlotTask, Stayed
 from anabranch.errors import CheckpointError, FlowError, SourceError
 from anabranch.model import OperatorTime, Split, WindowSpec
 from anabranch.query.nodes import Stateful
@@ -28,12 +29,9 @@ from anabranch.query.plan import Plan
 from anabranch.routing.bases.partitions import PartitionRoute
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
-from anabranch.spark.dataframes import SparkSource
-from anabranch.spark.prompt_input import promptly
 from anabranch.state.manifest import Manifest
 from anabranch.state.split_log import LogEntry
 
-Packs = tuple[list[tuple[int, int, Split]], ...]
 PROMISES = "partitions"
 """Where the manifest keeps what is known of the partitions' keys."""
 
@@ -71,7 +69,7 @@ def check_ahead(plan: Plan, sources: Sequence[Any], before: Manifest | None) -> 
         )
         raise FlowError(msg)
     for source in sources:
-        if isinstance(source, SparkSource) or not getattr(source, "names_partitions", True):
+        if isinstance(source, OuterSource) or not getattr(source, "names_partitions", True):
             msg = (
                 f'{source.label}: exchange="ahead" needs a source with partitions: a Kafka topic (ab.kafka), or '
                 'numbered folders (ab.files(…, recursive=True)); use exchange="routed"'
@@ -179,8 +177,7 @@ class StayingPipeline(Pipeline):
 class AheadTask:
     """Levels 0 and 1 in one: read the splits of a partition, and be its slot."""
 
-    digest: str
-    program: bytes
+    program: LoadsProgram
     spec: BatchSpec
     packs: Packs
     below: Mapping[int, int]
@@ -188,21 +185,18 @@ class AheadTask:
     receivers: int
     """How many tasks get what the slots send on."""
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # The rows say nothing, but Spark wants them to be taken.
-        for _ in promptly(batches):
-            pass
-        slot = task_partition()
-        yield from to_arrow(told_as_rows(self._blocks(slot), 1, slot, self.receivers))
+    def blocks(self, slot: int, outer: Iterable[tuple[int, bytes]] = ()) -> Iterator[Block]:
+        """Yield what the slot of a partition sends on; sources with partitions have no rows beside their splits."""
+        return told_as_rows(self._blocks(slot), 1, slot, self.receivers)
 
     def _blocks(self, slot: int) -> Iterator[Block]:
-        program = load_program(self.digest, self.program)
+        program = self.program.load()
         spec = _at_slot(self.spec, heads_ahead(program.plan), slot)
-        reading = ReadTask(self.digest, self.program, spec, self.packs)
+        reading = ReadTask(self.program, spec, self.packs)
         pipeline = StayingPipeline(program, spec, slot, self.below)
         blocks = list(reading.read_into(pipeline, program, slot, ()))
-        slot_task = SlotTask(self.digest, self.program, spec, 1)
-        yield from slot_task.run(slot, sorted(blocks, key=lambda block: (block.head, block.seq)), pipeline.stayed)
+        slot_task = SlotTask(self.program, spec, 1)
+        yield from slot_task.run(slot, in_order(blocks), pipeline.stayed)
 
 
 class AheadLevel:
@@ -228,10 +222,10 @@ class AheadLevel:
             followed[head] = PhasedRoutes(Routes(PartitionRoute(max(slots, len(packs)))))
         return followed
 
-    def task(self, digest: str, pickled: bytes, spec: BatchSpec, packs: Packs) -> AheadTask:
+    def task(self, program: LoadsProgram, spec: BatchSpec, packs: Packs) -> AheadTask:
         """Return the task that is both a reader and a slot."""
         below = {head: memory.below for head, memory in self._memories.items()}
-        return AheadTask(digest, pickled, spec, packs, below, spec.receivers_behind(1, self._plan.levels[0]))
+        return AheadTask(program, spec, packs, below, spec.receivers_behind(1, self._plan.levels[0]))
 
     def check(self, report: BatchReport, times: Mapping[int, OperatorTime]) -> dict[str, dict[str, Any]]:
         """Return what the manifest remembers of the partitions' keys; raise ``SourceError`` if a key is in two."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from anabranch.compiled.hash_order import WORTH_COMPILED_CODE_ROWS, Hashes, order_by_hash, take_in_order
 from anabranch.eventtime import drop_limit_us, pane_us
 from anabranch.model import BEGINNING_OF_TIME, HASH, Clock, OperatorTime, WindowSpec
+from anabranch.model.times import NO_PANE
 from anabranch.operators.aggregates.overflows import LARGEST_INT64
 from anabranch.operators.aggregates.partials import Partials, concatenate
 from anabranch.operators.keyed.key_clocks import CLOCK, LATEST, ROWS
@@ -26,8 +27,6 @@ from anabranch.operators.windows.panes import PANE
 
 _SAMPLED_KEYS = 64
 """One key in so many is looked at before anything is done."""
-NO_PANE = -(2**63)
-"""Stands for the pane of a row that has none."""
 
 Load = Callable[[Hashes], list[pl.DataFrame]]
 """Returns what is known of keys (sorted, unique hashes); each of them is in one frame at most."""

@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from anabranch.compiled.jit import compile_loop
 from anabranch.connectors.formats.messages.avro_types import without_times
 
 FEWEST_MESSAGES = 1_000
 """Fewer are decoded one by one before the compiled code is loaded."""
 _MAGIC, _MARKER = b"Obj\x01", b"anabranch-blocks"
 _NO_NULLS = -1
-_BOOLEAN, _INT, _LONG, _BYTES = 1, 101, 102, 103
-_KINDS = {"boolean": _BOOLEAN, "float": 4, "double": 8, "int": _INT, "long": _LONG, "string": _BYTES, "bytes": _BYTES}
-"""Type → the bytes that it takes, or how it is read."""
+_KINDS = {"boolean": 1, "float": 4, "double": 8, "int": 101, "long": 102, "string": 103, "bytes": 103}
+"""Type → the bytes that it takes, or how ``avro_loops`` reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +57,9 @@ def decode_block(fields: Mapping[str, Any], values: Sequence[bytes]) -> pl.DataF
     ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))
     kinds = np.array([_KINDS[field.kind] for field in known], np.int64)
     null_places = np.array([field.null_place for field in known], np.int64)
-    if not _load_check()(np.frombuffer(records, np.uint8), ends, kinds, null_places):
+    from anabranch.compiled.avro_loops import are_records
+
+    if not are_records(np.frombuffer(records, np.uint8), ends, kinds, null_places):
         return None
     try:
         return pl.read_avro(io.BytesIO(_write_container(known, len(values), records)))
@@ -96,55 +94,3 @@ def _write_number(number: int) -> bytes:
         written.append((rest & 0x7F) | 0x80)
         rest >>= 7
     return bytes([*written, rest])
-
-
-def _are_records(  # noqa: PLR0911, PLR0912 - one loop, compiled as a whole
-    text: NDArray[np.uint8], ends: NDArray[np.int64], kinds: NDArray[np.int64], null_places: NDArray[np.int64]
-) -> bool:
-    """Say whether each message is exactly one record, and every length in it is one that the message has."""
-    at = 0
-    for end in ends:
-        for field in range(len(kinds)):
-            kind = kinds[field]
-            if null_places[field] >= 0:
-                if at >= end or text[at] > 2 or text[at] & 1:
-                    return False
-                is_null = (text[at] >> 1) == null_places[field]
-                at += 1
-                if is_null:
-                    continue
-            if kind < _INT:
-                if kind == _BOOLEAN and at < end and text[at] > 1:
-                    return False
-                at += kind
-            else:
-                number = np.uint64(0)
-                shift = 0
-                while True:
-                    if at >= end or shift > 63:
-                        return False
-                    byte = text[at]
-                    if shift == 63 and byte > 1:
-                        return False
-                    at += 1
-                    number |= np.uint64(byte & 0x7F) << np.uint64(shift)
-                    shift += 7
-                    if byte < 0x80:
-                        break
-                if kind == _INT and number >= np.uint64(1 << 32):
-                    return False
-                if kind == _BYTES:
-                    # Odd numbers are negative ones.
-                    if number & np.uint64(1) or number > np.uint64(2 * (end - at)):
-                        return False
-                    at += int(number >> np.uint64(1))
-            if at > end:
-                return False
-        if at != end:
-            return False
-    return True
-
-
-@cache
-def _load_check() -> Callable[..., bool]:
-    return compile_loop(_are_records)

@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.connectors.formats.fixed_layout_json import PlacedLines
+from anabranch.connectors.formats.messages.fresh_bytes import make_bytes, open_bytes
 
 Ints = NDArray[np.int64]
 Headers = list[dict[str, Any]]
@@ -80,9 +81,18 @@ class ScatteredValues:
 
     @cached_property
     def _joined(self) -> JoinedValues:
-        from anabranch.compiled.record_memory import gather_pieces
+        from anabranch.compiled.record_memory import gather_values
 
-        return JoinedValues(*gather_pieces(self.pieces))
+        rows = sum(len(piece.starts) for piece in self.pieces)
+        values = make_bytes(sum(int((piece.ends - piece.starts).sum()) for piece in self.pieces) + rows)
+        text, ends = open_bytes(values), np.empty(rows, np.int64)
+        place = row = 0
+        for piece in self.pieces:
+            count = len(piece.starts)
+            address = np.uint64(piece.memory.ctypes.data)
+            place = gather_values(address, piece.starts, piece.ends, text, place, ends[row : row + count])
+            row += count
+        return JoinedValues(values, ends)
 
 
 @dataclass(frozen=True, slots=True)

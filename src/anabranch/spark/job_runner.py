@@ -2,72 +2,64 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import pyarrow as pa
-from pyspark import cloudpickle
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.engine.ahead.level import AheadLevel
-from anabranch.engine.blocks import EXCHANGE_SCHEMA
+from anabranch.engine.blocks import Block
+from anabranch.engine.exchange_meter import Costs
+from anabranch.engine.jobs import BatchInput, JobFailed, describe_levels
 from anabranch.engine.spec import BatchSpec, FlowProgram
+from anabranch.engine.task_errors import find_reason, find_task_failure
 from anabranch.engine.tasks import MeetTask, ReadTask, SlotTask
-from anabranch.model import Split
-from anabranch.query.nodes import Node, Stateful
-from anabranch.query.plan import Plan
 from anabranch.spark.anchors import anchor_frame, executor_locations
-from anabranch.spark.flow_waits import TaskWaits
+from anabranch.spark.arrow_blocks import EXCHANGE_SCHEMA, from_arrow, to_arrow, to_table
+from anabranch.spark.dataframes import SparkRows, unpack_rows
+from anabranch.spark.programs import PickledProgram
 from anabranch.spark.session import runs_locally, task_environment
+from anabranch.spark.task_figures import TaskCosts, TaskWaits
 
 SILENT_ROW = ("cast(id as int) as source", "'' as kind", "cast('' as binary) as payload")
 
 
-@dataclass(frozen=True, slots=True)
-class BatchInput:
-    """What a batch is about to do, as the offset log says."""
+class SparkJobs:
+    """Runs the tasks of a flow's batches on Spark: one job a batch, whose rows are for the driver."""
 
-    batch: int
-    frame: DataFrame | None
-    """The rows that Spark's own sources read, packed into blocks; None if the flow has none such."""
-    packs: tuple[list[tuple[int, int, Split]], ...]
-    """The splits of all other sources, by task."""
-    start_offset: Any
-    end_offset: Any
-    triggered_at: float
-    """When the trigger came, in seconds since 1970: a batch's time counts from there."""
-    waits: TaskWaits
-    """What hears of the servers that tasks wait for."""
-    drain: bool = False
-    problems: tuple[str, ...] = ()
-
-
-class BatchJobs:
-    """Makes the jobs of a run's batches, whose rows are the tasks' ledgers."""
-
-    def __init__(self, spark: SparkSession, program: FlowProgram, anchors: bool | None, ahead: AheadLevel) -> None:
+    def __init__(
+        self, spark: SparkSession, program: FlowProgram, anchors: bool | None, ahead: AheadLevel, waits: TaskWaits
+    ) -> None:
         self._spark = spark
         self._plan = program.plan
         self._wants_anchors = anchors
         self._ahead = ahead
         self._anchors: tuple[tuple[int, tuple[str, ...]], DataFrame] | None = None
         self._silent: dict[int, DataFrame] = {}
-        self._pickled: bytes = cloudpickle.dumps(program)  # type: ignore[no-untyped-call]
-        self._digest = hashlib.blake2b(self._pickled, digest_size=16).hexdigest()
+        self._program = PickledProgram.of(program)
+        self._waits = waits
+        self._costs = TaskCosts.heard_by(spark.sparkContext)
 
-    def run(self, given: BatchInput, spec: BatchSpec) -> list[Row]:
-        """Run the job of one attempt at a batch and return its rows."""
+    def run(self, given: BatchInput, spec: BatchSpec) -> list[Block]:
+        """Run the job of one attempt at a batch and return the blocks that come out of it."""
         again = f", try {spec.attempt + 1}" if spec.attempt else ""
         self.name(spec.batch, f"{describe_levels(self._plan)}{again}")
-        return self._make(given, spec).collect()
+        try:
+            rows = self._make(given, replace(spec, costs=self._costs)).collect()
+        except PySparkException as error:
+            failure = find_task_failure(str(error))
+            raise JobFailed(find_reason(str(error)) if failure is None else failure.message, failure) from error
+        return [Block(row["slot"], row["head"], row["seq"], row["combined"], bytes(row["block"])) for row in rows]
 
     def read_again(self, given: BatchInput) -> None:
         """Evaluate once the rows that Spark's own sources read: their state, if they have any, wants it every batch."""
-        if given.frame is not None:
+        if isinstance(given.outer, SparkRows):
             self.name(given.batch, "read again, for Spark's own state")
-            given.frame.write.format("noop").mode("overwrite").save()
+            given.outer.frame.write.format("noop").mode("overwrite").save()
 
     def name(self, batch: int, doing: str) -> None:
         """Say in Spark's UI what the jobs are that follow on this thread."""
@@ -78,37 +70,40 @@ class BatchJobs:
         # which says nothing, because Spark does not run tasks for a range that is empty.
         tasks = spec.slots[0] if self._ahead.active else max(1, len(given.packs))
         rows = self._silent_rows(tasks)
-        if given.frame is not None:
-            rows = rows.union(given.frame)
+        if isinstance(given.outer, SparkRows):
+            rows = rows.union(given.outer.frame)
         locations = self._locations()
         with task_environment(self._spark):
             if self._ahead.active:
                 # A partition is read where its slot is at home, and that is where its rows stay.
                 rows = self._anchor_frame(tasks, locations) if locations else rows
-                reading: Any = self._ahead.task(self._digest, self._pickled, spec, given.packs)
+                reading: Reads = self._ahead.task(self._program, spec, given.packs)
             else:
-                reading = ReadTask(self._digest, self._pickled, spec, given.packs)
-            blocks = rows.mapInArrow(given.waits.telling(reading), EXCHANGE_SCHEMA)
+                reading = ReadTask(self._program, spec, given.packs)
+            blocks = rows.mapInArrow(self._waits.telling(_Reading(reading)), EXCHANGE_SCHEMA)
             for level, slots in enumerate(spec.slots, start=1):
                 if level == 1 and self._ahead.active:
                     continue
                 receivers = spec.receivers_behind(level, self._plan.levels[level - 1])
-                task = SlotTask(self._digest, self._pickled, spec, level, receivers)
+                task = SlotTask(self._program, spec, level, receivers)
                 exchanged = blocks.repartitionById(slots, "slot")
                 if locations:
                     anchors = self._anchor_frame(slots, locations)
                     blocks = (
                         anchors.groupBy("slot")
                         .cogroup(exchanged.groupBy("slot"))
-                        .applyInArrow(_anchored(task, given.waits), EXCHANGE_SCHEMA)
+                        .applyInArrow(_anchored(task, self._waits), EXCHANGE_SCHEMA)
                     )
                 else:
-                    blocks = exchanged.mapInArrow(given.waits.telling(task), EXCHANGE_SCHEMA)
+                    blocks = exchanged.mapInArrow(self._waits.telling(_Receiving(task)), EXCHANGE_SCHEMA)
                 if spec.meets(self._plan.levels[level - 1]):
                     # Blocks of later levels pass through; Spark takes their slots modulo the partitions.
-                    meeting = MeetTask(self._digest, self._pickled, spec, level)
-                    blocks = blocks.repartitionById(slots, "slot").mapInArrow(meeting, EXCHANGE_SCHEMA)
+                    meeting = MeetTask(self._program, spec, level)
+                    blocks = blocks.repartitionById(slots, "slot").mapInArrow(_Receiving(meeting), EXCHANGE_SCHEMA)
         return blocks
+
+    def take_costs(self) -> Costs:
+        return self._costs.take()
 
     def _silent_rows(self, tasks: int) -> DataFrame:
         # Made once for each number of tasks: Spark looks at every frame that is made.
@@ -130,22 +125,44 @@ class BatchJobs:
         return locations if self._wants_anchors or len(locations) > 1 else ()
 
 
-def describe_levels(plan: Plan) -> str:
-    """Return what a batch does, level by level: all are one job."""
-    levels = ["level 0 reads"]
-    for number, heads in enumerate(plan.levels, start=1):
-        levels.append(f"level {number} {', '.join(_name(plan.nodes[head]) for head in heads)}")
-    return ", ".join(levels)
+class Reads(Protocol):
+    """A task that reads: splits that it finds by its number, and blocks that it is given."""
+
+    def blocks(self, origin: int, outer: Iterable[tuple[int, bytes]]) -> Iterator[Block]: ...
 
 
-def _name(node: Node) -> str:
-    return node.operation.name if isinstance(node.operation, Stateful) else node.label
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A task that reads, as Spark calls it."""
+
+    task: Reads
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from to_arrow(self.task.blocks(task_partition(), unpack_rows(batches)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Receiving:
+    """A task behind an exchange, as Spark calls it."""
+
+    task: SlotTask | MeetTask
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from to_arrow(self.task.blocks(task_partition(), from_arrow(batches)))
+
+
+def task_partition() -> int:
+    """Return the number of the partition that this task is for."""
+    context = TaskContext.get()
+    return context.partitionId() if context is not None else 0
 
 
 def _anchored(task: SlotTask, waits: TaskWaits) -> Callable[[pa.Table, pa.Table], pa.Table]:
     # Spark looks at the number of arguments: it wants a plain function.
     def run(anchor: pa.Table, blocks: pa.Table) -> pa.Table:
         with waits.told():
-            return task.anchored(anchor, blocks)
+            # Its anchor row is there even if no block is.
+            slot = (anchor if anchor.num_rows else blocks).column("slot")[0].as_py()
+            return to_table(task.blocks(slot, from_arrow(blocks.to_batches())))
 
     return run

@@ -1,0 +1,282 @@
+"""One run of a flow: the checkpoint that it takes, its batches up to their commit, and what it is told meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import polars as pl
+
+from anabranch.connectors import json_lines
+from anabranch.connectors.sink_ownership import claim_places, close_sinks, name_sinks, refuse_shared_places
+from anabranch.engine.ahead.level import AheadLevel, check_ahead, heads_ahead, pack_by_partition
+from anabranch.engine.batch import BatchRunner, FlowIdentity
+from anabranch.engine.clocks import is_due
+from anabranch.engine.dead_letters import DEAD_LETTER_SCHEMA
+from anabranch.engine.endpoints import find_endpoints
+from anabranch.engine.flow_routes import Steering
+from anabranch.engine.jobs import BatchInput, JobRunner, Packs, TellsWaits
+from anabranch.engine.outer_rows import OuterRows
+from anabranch.engine.publishing import Publisher
+from anabranch.engine.reader_buffers import check_lanes
+from anabranch.engine.rebalancer import BalancingSteering
+from anabranch.engine.run_progress import RunProgress
+from anabranch.engine.set_aside import tell_sources
+from anabranch.engine.settings import RunSettings
+from anabranch.engine.spec import DEAD_LETTER, FlowProgram
+from anabranch.engine.split_steps import pack
+from anabranch.engine.structure import describe_flow, refuse_changed_flow
+from anabranch.errors import CheckpointError
+from anabranch.model import BatchProgress, Sink
+from anabranch.model.waits import PastWait
+from anabranch.query.graph import FlowGraph
+from anabranch.query.nodes import Readable
+from anabranch.query.plan import DEFAULT_SLOTS, Plan, check_powers, make_plan, told_slots
+from anabranch.state.checkpoint import Checkpoint
+from anabranch.state.epochs import Lease, Owner, take_epoch
+from anabranch.state.manifest import INITIAL_BATCH, Manifest
+from anabranch.state.repair import explain_damage, refuse_lost_logs
+from anabranch.state.retention import Retention
+from anabranch.state.spark_logs import drop_orphans, mend_metadata
+from anabranch.state.split_log import BEFORE_FIRST, LogEntry, SplitLog, digest_of
+from anabranch.state.store import Store, open_store
+
+SPARE_ENTRIES = 10
+
+logger = logging.getLogger("anabranch")
+
+
+class RunWaits(Protocol):
+    """The waits for servers of one run, wherever they happen."""
+
+    @property
+    def in_tasks(self) -> TellsWaits:
+        """What hears of those of tasks."""
+        ...
+
+    def begin_batch(self) -> None:
+        """Forget what tasks of an earlier batch waited for when they were killed."""
+        ...
+
+    def noted(self) -> AbstractContextManager[None]:
+        """Note the waits of this thread while the block runs."""
+        ...
+
+    def take_past(self) -> tuple[PastWait, ...]:
+        """Return the waits that are over, each once."""
+        ...
+
+
+class FlowRun:
+    """Owns one run of a flow from the epoch it takes to the lease it gives back; others say when a batch is run."""
+
+    def __init__(
+        self,
+        graph: FlowGraph,
+        settings: RunSettings,
+        waits: RunWaits,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Take the checkpoint and the sinks' places; nothing has to run yet for a refusal."""
+        self._told_sources = tell_sources(graph, settings.checkpoint)
+        graph.check(self._told_sources)
+        self.graph = graph
+        self.settings = settings
+        self.waits = waits
+        self.clock = clock
+        self.store: Store = open_store(settings.checkpoint)
+        self.checkpoint = Checkpoint(self.store, settings.kept_batches)
+        latest = self.checkpoint.latest()
+        if latest is not None:
+            refuse_lost_logs(self.checkpoint, latest)
+        self.endpoints = find_endpoints(graph, self.store, latest, settings.drop_sources)
+        self._known_slots = self._find_slots(latest)
+        self._make_program(self._known_slots or DEFAULT_SLOTS, latest)
+        self._structure = describe_flow(self.program, settings.buckets, settings.strategy)
+        if latest is not None:
+            refuse_changed_flow(latest, graph.name, self._structure)
+        self.lease: Lease = take_epoch(self.store, Owner.this_process(), clock, settings.takeover)
+        # Whatever the last driver committed before the epoch was taken counts.
+        self.checkpoint = Checkpoint(self.store, settings.kept_batches)
+        self.progress = RunProgress(self.store, self.lease.epoch, settings.kept_records, clock)
+        self._log = SplitLog(self.store)
+        committed = self.checkpoint.latest()
+        has_read = committed is not None and committed.end_offset is not None
+        self.last_entry: int = committed.end_offset["entry"] if committed is not None and has_read else BEFORE_FIRST
+        with self.released_on_error():
+            self._take_places()
+
+    def open(
+        self,
+        cores: int,
+        make_jobs: Callable[[FlowProgram, AheadLevel], JobRunner],
+        context: Mapping[str, Any],
+        query_id: Callable[[], str],
+        on_progress: Callable[[BatchProgress], None] | None = None,
+        make_steering: Callable[[FlowProgram], Steering] | None = None,
+    ) -> None:
+        """Get ready for batches, now that it is known who runs them, on how many cores.
+
+        ``context`` is handed to sinks; ``query_id`` names whoever asks for the batches.
+        """
+        if self._known_slots is None:
+            self._make_program(max(2, cores), self.checkpoint.latest())
+        self._read_tasks = self.settings.read_tasks or cores
+        self._on_progress = on_progress
+        self.steering: Steering = (
+            BalancingSteering(self.program, resizes=self.settings.slots is not None)
+            if make_steering is None
+            else make_steering(self.program)
+        )
+        ahead = AheadLevel(self.program)
+        self._runner = BatchRunner(
+            self.program,
+            self.settings,
+            self.checkpoint,
+            self.lease,
+            Publisher(
+                self.checkpoint,
+                self.program.sinks,
+                {**context, "driver_epoch": self.lease.epoch},
+                self.lease.check,
+            ),
+            FlowIdentity(self._structure, query_id),
+            self.steering,
+            make_jobs(self.program, ahead),
+            ahead=ahead,
+            clock=self.clock,
+        )
+
+    def begin(self, initial_state: Mapping[str, pl.DataFrame] | None) -> None:
+        """Let state that is given count, where the checkpoint has none."""
+        if initial_state and self.checkpoint.latest() is None:
+            self._runner.commit_initial_state(initial_state)
+
+    def publish_again(self) -> None:
+        """Publish the last committed batch once more: whoever committed it may have died before it did."""
+        latest = self.checkpoint.latest()
+        if latest is not None and latest.batch != INITIAL_BATCH:
+            with self.waits.noted():
+                self._runner.publish(latest)
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether no batch has been committed, but for state that was given."""
+        return self.checkpoint.batches() in ([], [INITIAL_BATCH])
+
+    def run_batch(
+        self,
+        batch: int,
+        start: Mapping[str, Any],
+        end: Mapping[str, Any],
+        *,
+        outer: OuterRows | None = None,
+        triggered_at: float,
+    ) -> Manifest:
+        """Run one batch, from where the last one ended in the split log to where this one does."""
+        entries = self._entries_between(start["entry"], end["entry"])
+        # The numbers alone would not tell a log that was planned anew from the old one.
+        end = {**end, "splits": digest_of(entries)}
+        given = BatchInput(
+            batch=batch,
+            outer=outer,
+            packs=tuple(self.endpoints.keep_present(self._pack(entries))),
+            triggered_at=triggered_at,
+            waits=self.waits.in_tasks,
+            start_offset=dict(start),
+            end_offset=dict(end),
+            drain=any(entry.drain for entry in entries),
+            problems=tuple(problem for entry in entries for problem in entry.problems),
+        )
+        self.waits.begin_batch()
+        with self.waits.noted():
+            manifest, progress = self._runner.run(given)
+        self.last_entry = end["entry"]
+        # A batch takes at most one entry, so this one is older than every batch that can be gone back to.
+        self._log.forget(end["entry"] - self.settings.kept_batches - SPARE_ENTRIES)
+        waited = tuple(str(past) for past in self.waits.take_past())
+        progress = replace(progress, problems=progress.problems + waited)
+        self.progress.add(progress)
+        if self._on_progress is not None:
+            self._on_progress(progress)
+        return manifest
+
+    def is_due(self, manifest: Manifest) -> bool:
+        """Say whether windows are due that only another batch, with or without data, can fire."""
+        return is_due(self.plan, manifest)
+
+    def close(self) -> None:
+        """Give back what the run has taken."""
+        close_sinks(self.program.sinks.values())
+        self.progress.flush()
+        with contextlib.suppress(Exception):
+            self.lease.release()
+
+    @contextlib.contextmanager
+    def released_on_error(self) -> Iterator[None]:
+        """Let the next driver in if this one does not even start: its process lives on, and so would the lease."""
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self.lease.release()
+            raise
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _entries_between(self, after: int, to: int) -> list[LogEntry]:
+        """Return entries of the split log; raise ``StateDamaged`` that names the batch to return to if one is lost."""
+        try:
+            return self._log.between(after, to)
+        except CheckpointError as error:
+            raise explain_damage(self.checkpoint, str(error)) from error
+
+    def _pack(self, entries: list[LogEntry]) -> Packs:
+        if heads_ahead(self.plan):
+            labels = {number: source.label for number, source in self.program.sources.items()}
+            return tuple(pack_by_partition(entries, labels))
+        return tuple(pack(entries, self._read_tasks))
+
+    def _find_slots(self, latest: Manifest | None) -> int | None:
+        """Return the slots that settings or checkpoint name; else they depend on the cores, which are not known yet."""
+        of_checkpoint = None if latest is None else int(latest.engine["slots"])
+        return self.settings.slots or of_checkpoint or told_slots(self.graph)
+
+    def _make_program(self, slots: int, latest: Manifest | None) -> None:
+        self.plan: Plan = self.endpoints.number(make_plan(self.graph, slots, self.settings.strategy))
+        check_powers(self.plan)
+        check_lanes(self.plan, self.settings.local_merge)
+        check_ahead(self.plan, self.graph.sources, latest)
+        sources: dict[int, Readable] = dict(zip(self.endpoints.sources, self._told_sources, strict=True))
+        self.program = FlowProgram(
+            plan=self.plan,
+            sources=sources,
+            sinks=self._sinks,
+            checkpoint=self.store.url,
+            local_merge=self.settings.local_merge,
+        )
+
+    @cached_property
+    def _sinks(self) -> dict[int, Sink]:
+        dead = self.graph.dead_letter_sink or json_lines(f"{self.store.url}/dead-letter")
+        dead.check(DEAD_LETTER_SCHEMA)
+        refuse_shared_places(name_sinks(self.graph.sinks, dead))
+        return {**self.endpoints.sinks, DEAD_LETTER: dead}
+
+    def _take_places(self) -> None:
+        with self.waits.noted():
+            self.endpoints.settle(self.store, self.lease.epoch)
+            drop_orphans(self.store)
+            latest = self.checkpoint.latest()
+            if latest is not None and mend_metadata(self.store, latest.query_id):
+                logger.warning("%s/spark/metadata was lost, and is written anew from the manifest", self.store.url)
+            batches = self.checkpoint.batches()
+            claim_places(self.program.sinks.values(), self.graph.name, batches[-1] if batches else None)
+            self.lease.check()
+            Retention(self.checkpoint).sweep(self.lease.epoch, self.clock())

@@ -1,0 +1,113 @@
+"""A flow in this process, a batch at a time: the same checkpoint, tasks, manifests and sinks, without Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+
+import polars as pl
+
+from anabranch.connectors.waits import WaitBoard, noted_on
+from anabranch.engine.flow_routes import Steering
+from anabranch.engine.flow_run import FlowRun
+from anabranch.engine.local_jobs import LocalJobs
+from anabranch.engine.outer_rows import OuterSource
+from anabranch.engine.settings import RunSettings
+from anabranch.engine.spec import FlowProgram
+from anabranch.engine.split_steps import SplitSteps, StepRequest
+from anabranch.errors import FlowError
+from anabranch.model import BatchProgress, SplitPlanner
+from anabranch.model.waits import PastWait
+from anabranch.query.graph import FlowGraph
+from anabranch.state.manifest import Manifest
+from anabranch.state.split_log import SplitLog
+
+QUERY_ID = "in-process"
+
+
+class LocalWaits:
+    """The waits of a run in this process: all are its driver's own."""
+
+    def __init__(self) -> None:
+        self._board = WaitBoard()
+
+    @property
+    def in_tasks(self) -> LocalWaits:
+        return self
+
+    def told(self) -> AbstractContextManager[None]:
+        """Note nothing twice: tasks run on the driver's thread."""
+        return nullcontext()
+
+    def begin_batch(self) -> None:
+        """Nothing to forget: no task outlives its batch."""
+
+    def noted(self) -> AbstractContextManager[None]:
+        """Note the waits of this thread while the block runs."""
+        return noted_on(self._board)
+
+    def take_past(self) -> tuple[PastWait, ...]:
+        """Return the waits that are over, each once."""
+        return self._board.take_past()
+
+
+class LocalRun:
+    """Drives one run of a flow: ``step`` runs its next batch."""
+
+    def __init__(
+        self,
+        graph: FlowGraph,
+        settings: RunSettings,
+        *,
+        clock: Callable[[], float] = time.time,
+        cores: int = 1,
+        on_progress: Callable[[BatchProgress], None] | None = None,
+        make_steering: Callable[[FlowProgram], Steering] | None = None,
+        initial_state: Mapping[str, pl.DataFrame] | None = None,
+    ) -> None:
+        """Take the checkpoint, and publish again what the last driver committed, as every new driver does."""
+        for source in graph.sources:
+            if isinstance(source, OuterSource):
+                msg = f"{source.label}: only Spark can read it; give ab.memory(frame) where there is no Spark"
+                raise FlowError(msg)
+        self._clock = clock
+        self.run = FlowRun(graph, settings, LocalWaits(), clock)
+        with self.run.released_on_error():
+            self.run.open(cores, LocalJobs, {}, lambda: QUERY_ID, on_progress, make_steering)
+            self.run.begin(initial_state)
+            self.run.publish_again()
+        planners: dict[int, SplitPlanner] = {
+            number: source.planner()  # type: ignore[attr-defined]
+            for number, source in self.run.program.sources.items()
+        }
+        self._steps = SplitSteps(SplitLog(self.run.store), planners, drain_at_end=False)
+
+    def step(self, *, tick: bool = False, drain: bool = False) -> BatchProgress | None:
+        """Run the next batch; return None if no source has anything new, nothing is due and nothing was asked for.
+
+        ``tick`` asks for a batch though there may be no data, ``drain`` for one that fires what is open.
+        """
+        entry, latest = self.run.last_entry, self.run.checkpoint.latest()
+        tick = tick or (latest is not None and self._wants_batch(latest))
+        # A batch that drains fires whatever is due.
+        asked = StepRequest(entry if tick and not drain else None, drain)
+        found = self._steps.next_after(entry, asked, self._clock())
+        if found == entry:
+            return None
+        batch = 0 if latest is None else latest.batch + 1
+        self.run.run_batch(batch, _offset(entry), _offset(found), triggered_at=self._clock())
+        return self.run.progress.latest
+
+    def close(self) -> None:
+        """Give the checkpoint back."""
+        self.run.close()
+
+    def _wants_batch(self, latest: Manifest) -> bool:
+        wake_us = latest.engine.get("wake_us")
+        return self.run.is_due(latest) or (wake_us is not None and wake_us <= self._clock() * 1e6)
+
+
+def _offset(entry: int) -> dict[str, object]:
+    """Return where sources stand in the words of Spark's offset log, with none of its own sources."""
+    return {"entry": entry, "spark": []}
