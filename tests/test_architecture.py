@@ -52,6 +52,12 @@ ALLOWED_IMPURE_IMPORTS: dict[str, frozenset[str]] = {
 }
 
 
+# The engine is the same without Spark; a command opens sessions, a bench runs peers.
+ROOMS_WITH_SPARK = frozenset({"spark", "cli", "bench"})
+# Only for the types of what users are handed.
+MODULES_THAT_NAME_SPARK = frozenset({"connectors/foreach.py"})
+
+
 @dataclass(frozen=True, slots=True)
 class Import:
     """One imported name, in full, and the line that imports it."""
@@ -219,6 +225,17 @@ def test_pure_rooms_open_no_files(rooms: Rooms) -> None:
         for module in list_modules()
         if room_of(module) in rooms.pure and module.as_posix() not in ALLOWED_IMPURE_IMPORTS
         for line in find_opened_files((PACKAGE / module).read_text(encoding="utf-8"))
+    ]
+    assert not violations, report(violations)
+
+
+def test_spark_is_known_in_its_own_room_only() -> None:
+    violations = [
+        f"{module}:{item.line} imports PySpark outside of {', '.join(sorted(ROOMS_WITH_SPARK))}"
+        for module in list_modules()
+        if room_of(module) not in ROOMS_WITH_SPARK and module.as_posix() not in MODULES_THAT_NAME_SPARK
+        for item in read_imports(module)
+        if item.name.split(".")[0] == "pyspark"
     ]
     assert not violations, report(violations)
 

@@ -13,7 +13,7 @@ from anabranch.engine.flow_routes import Steering
 from anabranch.engine.flow_run import FlowRun
 from anabranch.engine.local_jobs import LocalJobs
 from anabranch.engine.outer_rows import OuterSource
-from anabranch.engine.settings import RunSettings
+from anabranch.engine.settings import AVAILABLE_NOW, ONCE, RunSettings
 from anabranch.engine.spec import FlowProgram
 from anabranch.engine.split_steps import SplitSteps, StepRequest
 from anabranch.errors import FlowError
@@ -81,7 +81,19 @@ class LocalRun:
             number: source.planner()  # type: ignore[attr-defined]
             for number, source in self.run.program.sources.items()
         }
-        self._steps = SplitSteps(SplitLog(self.run.store), planners, drain_at_end=False)
+        self._ends = settings.trigger in (AVAILABLE_NOW, ONCE)
+        self._drains_at_end = settings.drain and self._ends
+        most_entries = 1 if settings.trigger == ONCE else None
+        self._steps = SplitSteps(
+            SplitLog(self.run.store), planners, drain_at_end=self._drains_at_end, most_entries=most_entries
+        )
+
+    def run_to_end(self) -> list[BatchProgress]:
+        """Run what the sources have now, and drain if the settings say so; return what the batches did."""
+        self._steps.bound()
+        while self.step() is not None:
+            pass
+        return self.run.progress.read()
 
     def step(self, *, tick: bool = False, drain: bool = False) -> BatchProgress | None:
         """Run the next batch; return None if no source has anything new, nothing is due and nothing was asked for.
@@ -89,7 +101,7 @@ class LocalRun:
         ``tick`` asks for a batch though there may be no data, ``drain`` for one that fires what is open.
         """
         entry, latest = self.run.last_entry, self.run.checkpoint.latest()
-        tick = tick or (latest is not None and self._wants_batch(latest))
+        tick = tick or (latest is not None and not self._drains_at_end and self._wants_batch(latest))
         # A batch that drains fires whatever is due.
         asked = StepRequest(entry if tick and not drain else None, drain)
         found = self._steps.next_after(entry, asked, self._clock())
@@ -104,8 +116,11 @@ class LocalRun:
         self.run.close()
 
     def _wants_batch(self, latest: Manifest) -> bool:
-        wake_us = latest.engine.get("wake_us")
-        return self.run.is_due(latest) or (wake_us is not None and wake_us <= self._clock() * 1e6)
+        if self.run.is_due(latest):
+            return True
+        # A flow that ends by itself does not wait for anybody's silence.
+        wake_us = None if self._ends else latest.engine.get("wake_us")
+        return wake_us is not None and wake_us <= self._clock() * 1e6
 
 
 def _offset(entry: int) -> dict[str, object]:
