@@ -11,12 +11,12 @@ import pytest
 
 from anabranch.connectors import files
 from anabranch.connectors.files.bad_files import SetAsideFiles
+from anabranch.engine.jobs import BatchInput
 from anabranch.engine.set_aside import PassedOver, leave_out
 from anabranch.engine.skipping import BY_COMMAND, skip_file
 from anabranch.engine.split_steps import SplitSteps, StepRequest
 from anabranch.errors import CheckpointError, Fenced, SourceError
 from anabranch.model import Split
-from anabranch.spark.batch_job import BatchInput
 from anabranch.state import Checkpoint, Manifest, open_store
 from anabranch.state.epochs import Owner, take_epoch
 from anabranch.state.split_log import SplitLog
