@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,10 +68,19 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Rooms:
-    """What the document says: room → the rooms it may import, and the rooms that are pure."""
+    """What the document says: room → the rooms it may import, and the rooms that are pure.
+
+    A folder inside a room may have a row, too: then it is a room of its own, and who may import the one around it may
+    not import it for that.
+    """
 
     may_import: dict[str, frozenset[str]]
     pure: frozenset[str]
+
+    def find(self, parts: Sequence[str]) -> str | None:
+        """Return the room of a path or a dotted name below the package; None if the table has none for it."""
+        folders = ["/".join(parts[:length]) for length in range(len(parts), 0, -1)]
+        return next((folder for folder in folders if folder in self.may_import), None)
 
 
 def read_rooms(text: str) -> Rooms:
@@ -81,13 +90,13 @@ def read_rooms(text: str) -> Rooms:
     """
     section = re.search(r"^## Rooms\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     assert section, "docs/architecture.md has no section '## Rooms'"
-    rows = re.findall(r"^\| `(\w+)/` \|[^|\n]*\|([^|\n]*)\|$", section[1], re.MULTILINE)
+    rows = re.findall(r"^\| `([\w/]+)/` \|[^|\n]*\|([^|\n]*)\|$", section[1], re.MULTILINE)
     assert rows, "the section 'Rooms' has no rows of the form | `room/` | holds | may import |"
     sentence = re.search(r"^The pure rooms are ([^.]*)\.", section[1], re.MULTILINE)
     assert sentence, "the section 'Rooms' has no sentence 'The pure rooms are …'"
 
     names = [name for name, _ in rows]
-    pure = frozenset(re.findall(r"`(\w+)`", sentence[1]))
+    pure = frozenset(re.findall(r"`([\w/]+)`", sentence[1]))
     assert pure <= set(names), f"pure rooms without a row: {sorted(pure - set(names))}"
     may_import = {}
     for position, (name, cell) in enumerate(rows):
@@ -144,9 +153,8 @@ def list_modules() -> list[Path]:
     return sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 
-def room_of(module: Path) -> str | None:
-    """Return the room a module lies in, or None for a module beside the rooms."""
-    return module.parts[0] if len(module.parts) > 1 else None
+def lies_in_a_room(module: Path) -> bool:
+    return len(module.parts) > 1
 
 
 def read_imports(module: Path) -> list[Import]:
@@ -156,19 +164,19 @@ def read_imports(module: Path) -> list[Import]:
 
 def wrong_room_imports(module: Path, imports: list[Import], rooms: Rooms) -> Iterator[str]:
     """Yield a sentence for each import of a room, or of the public face, that the table doesn't grant."""
-    room = room_of(module)
     every_room = frozenset(rooms.may_import)
-    if room is not None:
-        allowed = rooms.may_import.get(room, frozenset())
+    if lies_in_a_room(module):
+        room = rooms.find(module.parts[:-1])
+        allowed = frozenset() if room is None else rooms.may_import[room]
     else:
         allowed = every_room if TOP_MODULES.get(module.stem, False) else frozenset()
     for item in imports:
         root, *rest = item.name.split(".")
-        target = rest[0] if rest else ""
-        if root != "anabranch" or target == "errors" or target in allowed:
+        target = rooms.find(rest)
+        if root != "anabranch" or rest[:1] == ["errors"] or target in allowed:
             continue
         where = f"{module}:{item.line}"
-        if target in every_room:
+        if target is not None:
             granted = ", ".join(sorted(allowed)) or "no room"
             yield f"{where} imports the room {target!r}; it may import: {granted}"
         elif allowed != every_room:
@@ -195,12 +203,14 @@ def rooms() -> Rooms:
 
 
 def test_every_folder_is_a_room_of_the_table(rooms: Rooms) -> None:
-    strangers = sorted({str(room_of(module)) for module in list_modules() if room_of(module)} - set(rooms.may_import))
+    strangers = sorted({m.parts[0] for m in list_modules() if lies_in_a_room(m) and rooms.find(m.parts[:-1]) is None})
     assert not strangers, f"folders without a row in docs/architecture.md: {strangers}"
 
 
 def test_beside_the_rooms_lie_only_the_known_modules() -> None:
-    strangers = [str(module) for module in list_modules() if not room_of(module) and module.stem not in TOP_MODULES]
+    strangers = [
+        str(module) for module in list_modules() if not lies_in_a_room(module) and module.stem not in TOP_MODULES
+    ]
     assert not strangers, f"modules outside every room: {strangers}; move them into one"
 
 
@@ -213,7 +223,7 @@ def test_pure_rooms_import_no_engine_clock_randomness_or_files(rooms: Rooms) -> 
     violations = [
         text
         for module in list_modules()
-        if room_of(module) in rooms.pure
+        if rooms.find(module.parts[:-1]) in rooms.pure
         for text in impure_imports(module, read_imports(module))
     ]
     assert not violations, report(violations)
@@ -223,7 +233,7 @@ def test_pure_rooms_open_no_files(rooms: Rooms) -> None:
     violations = [
         f"{module}:{line} opens a file in a pure room; take its text as an argument"
         for module in list_modules()
-        if room_of(module) in rooms.pure and module.as_posix() not in ALLOWED_IMPURE_IMPORTS
+        if rooms.find(module.parts[:-1]) in rooms.pure and module.as_posix() not in ALLOWED_IMPURE_IMPORTS
         for line in find_opened_files((PACKAGE / module).read_text(encoding="utf-8"))
     ]
     assert not violations, report(violations)
@@ -233,7 +243,7 @@ def test_spark_is_known_in_its_own_room_only() -> None:
     violations = [
         f"{module}:{item.line} imports PySpark outside of {', '.join(sorted(ROOMS_WITH_SPARK))}"
         for module in list_modules()
-        if room_of(module) not in ROOMS_WITH_SPARK and module.as_posix() not in MODULES_THAT_NAME_SPARK
+        if module.parts[0] not in ROOMS_WITH_SPARK and module.as_posix() not in MODULES_THAT_NAME_SPARK
         for item in read_imports(module)
         if item.name.split(".")[0] == "pyspark"
     ]
@@ -285,6 +295,11 @@ def test_every_way_to_import_is_found(source: str, expected: str) -> None:
         ("balancing/greedy.py", "from anabranch import Flow", True),
         ("balancing/deep/greedy.py", "from ...spark import session", True),
         ("model/moves.py", "from anabranch.routing import table", True),
+        ("eventtime/flow/times.py", "from ...query import plan", False),
+        ("eventtime/times.py", "from ..query import plan", True),
+        ("eventtime/times.py", "from .flow import times", True),
+        ("query/plan.py", "from anabranch.eventtime import windows", False),
+        ("query/plan.py", "from anabranch.eventtime.flow import times", True),
         ("spark/driver.py", "from anabranch.connectors import files", False),
         ("spark/driver.py", "from anabranch.cli import main", True),
         ("cli/run/command.py", "from anabranch import Flow", False),

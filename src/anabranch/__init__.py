@@ -51,13 +51,13 @@ if TYPE_CHECKING:
         SourceError,
         StateDamaged,
     )
+    from anabranch.eventtime.timers import Timer, Timers
     from anabranch.model import Aggregate, BatchProgress
     from anabranch.model.balance import Balance, NamedStrategy, Trigger
     from anabranch.operators.aggregates.functions import count, first, last, max, mean, min, stddev, sum, variance
     from anabranch.operators.aggregates.sketches import approx_distinct, median, quantile, quantiles
     from anabranch.operators.processors.declared_state import KeyState, listed, mapped, value
     from anabranch.operators.processors.processor import FrameProcessor, FrameTime, Processor, RowTime
-    from anabranch.operators.processors.timers import Timer, Timers
     from anabranch.query import Stream
     from anabranch.query.merging import LocalMerge
     from anabranch.spark.dataframes import from_spark
@@ -195,7 +195,7 @@ _NAMES_BY_MODULE = {
     "anabranch.operators.processors.declared_state": ("KeyState", "listed", "mapped", "value"),
     "anabranch.operators.processors.processor": ("FrameProcessor", "FrameTime", "Processor", "RowTime"),
     "anabranch.operators.aggregates.sketches": ("approx_distinct", "median", "quantile", "quantiles"),
-    "anabranch.operators.processors.timers": ("Timer", "Timers"),
+    "anabranch.eventtime.timers": ("Timer", "Timers"),
     "anabranch.query": ("Stream",),
     "anabranch.query.merging": ("LocalMerge",),
     "anabranch.spark.dataframes": ("from_spark",),

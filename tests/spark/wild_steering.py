@@ -8,13 +8,14 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.engine.flow_routes import Change, FlowRoutes
+from anabranch.engine.flow_routes import Change
 from anabranch.engine.load_sampling import Watch
 from anabranch.engine.reports import BatchReport
 from anabranch.engine.spec import FlowProgram
 from anabranch.model import spreads_any_key
 from anabranch.query.nodes import Stateful
 from anabranch.routing import hash_keys
+from anabranch.routing.phases import FlowRoutes
 from anabranch.state.manifest import Manifest
 from wild_routes import MOST_SLOTS, make_wild_routes
 

@@ -14,7 +14,39 @@ import polars as pl
 from anabranch.engine.ahead.level import PROMISES, AheadLevel
 from anabranch.engine.batch_progress import describe_batch
 from anabranch.engine.blocks import LEDGER
-from anabranch.engine.clocks import (
+from anabranch.engine.exchange_watch import EXCHANGES, ExchangeWatch, describe_switches
+from anabranch.engine.faults import reach
+from anabranch.engine.first_look import FirstLook
+from anabranch.engine.flow_routes import (
+    Change,
+    Steering,
+    TriesStrategies,
+    check_changes,
+    count_slots,
+    load_routes,
+    store_levels,
+)
+from anabranch.engine.jobs import BatchInput, JobFailed, JobRunner
+from anabranch.engine.publishing import Publisher
+from anabranch.engine.reader_buffers import deal_lanes, holding_level, load_lanes, store_lanes
+from anabranch.engine.reports import BatchReport, merge_ledgers
+from anabranch.engine.set_aside import PassedOver
+from anabranch.engine.settings import RunSettings
+from anabranch.engine.spec import BatchSpec, FlowProgram
+from anabranch.engine.state_repartition import rehome_state
+from anabranch.engine.states import write_initial_state
+from anabranch.engine.task_errors import TaskFailure, TaskTrace, first_failure
+from anabranch.errors import AnabranchError, EngineError, FlowError, SinkError, StateDamaged
+from anabranch.eventtime.flow.flow_time import (
+    FOLLOWED,
+    advance_time,
+    load_time,
+    next_silence_us,
+    store_followed,
+    store_time,
+)
+from anabranch.eventtime.flow.in_batch_watermark import RisingTime, fires_at_once, settle_times
+from anabranch.eventtime.flow.operator_times import (
     FlowClocks,
     advance_clocks,
     follow_split_keys,
@@ -23,43 +55,10 @@ from anabranch.engine.clocks import (
     operator_times,
     store_clocks,
 )
-from anabranch.engine.exchange_watch import EXCHANGES, ExchangeWatch, describe_switches
-from anabranch.engine.faults import reach
-from anabranch.engine.first_look import FirstLook
-from anabranch.engine.flow_routes import (
-    Change,
-    FlowRoutes,
-    Steering,
-    TriesStrategies,
-    check_changes,
-    count_slots,
-    load_routes,
-    name_of,
-    store_levels,
-)
-from anabranch.engine.flow_times import (
-    FOLLOWED,
-    advance_time,
-    load_time,
-    next_silence_us,
-    store_followed,
-    store_time,
-)
-from anabranch.engine.in_batch_watermark import fires_at_once, settle_times
-from anabranch.engine.jobs import BatchInput, JobFailed, JobRunner
-from anabranch.engine.publishing import Publisher
-from anabranch.engine.reader_buffers import deal_lanes, holding_level, load_lanes, store_lanes
-from anabranch.engine.reports import BatchReport, merge_ledgers
-from anabranch.engine.set_aside import PassedOver
-from anabranch.engine.settings import RunSettings
-from anabranch.engine.spec import BatchSpec, FlowProgram, RisingTime
-from anabranch.engine.state_repartition import rehome_state
-from anabranch.engine.states import write_initial_state
-from anabranch.engine.task_errors import TaskFailure, TaskTrace, first_failure
-from anabranch.errors import AnabranchError, EngineError, FlowError, SinkError, StateDamaged
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import BatchProgress, OperatorTime
-from anabranch.query.plan import Plan
+from anabranch.query.plan import Plan, name_of
+from anabranch.routing.phases import FlowRoutes
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.epochs import Lease
 from anabranch.state.manifest import INITIAL_BATCH, LevelState, Manifest
@@ -169,7 +168,8 @@ class BatchRunner:
             drained=given.drain,
             changed=frozenset(changes),
         )
-        clocks = follow_split_keys(self._plan, clocks, report, routes, changes)
+        next_routes = {head: change.routes for head, change in changes.items()}
+        clocks = follow_split_keys(self._plan, clocks, report, routes, next_routes)
         manifest = self._manifest(given, before, report, levels, time_after, clocks, now_us, partitions)
         reach("before-manifest", given.batch)
         # A driver that was replaced may have committed the batch just before: then its manifest stands.

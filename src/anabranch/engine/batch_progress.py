@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from anabranch.engine.flow_times import load_time
 from anabranch.engine.reports import BatchReport
+from anabranch.eventtime.flow.flow_time import load_time
 from anabranch.model import BatchProgress
 from anabranch.query.plan import Plan
 from anabranch.state.manifest import Manifest

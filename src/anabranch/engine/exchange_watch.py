@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 from anabranch.control.exchange_choice import ExchangeChooser
 from anabranch.engine.exchange_meter import Costs
-from anabranch.engine.flow_routes import name_of
 from anabranch.engine.spec import FlowProgram
 from anabranch.model.exchanges import ExchangeCosts, ExchangeFigures, ExchangeTally, ExchangeWay
-from anabranch.query.plan import Plan
+from anabranch.query.plan import Plan, name_of
 from anabranch.state.manifest import Manifest
 
 EXCHANGES = "exchanges"

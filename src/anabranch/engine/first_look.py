@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from anabranch.engine.failing_steps import StepFailed
-from anabranch.engine.flow_routes import FlowRoutes, first_routes, name_of
+from anabranch.engine.flow_routes import first_routes
 from anabranch.engine.jobs import BatchInput, JobFailed
 from anabranch.engine.outer_rows import decode_rows
 from anabranch.engine.pipeline import Pipeline
@@ -22,8 +22,9 @@ from anabranch.errors import AnabranchError
 from anabranch.model import HASH, Split
 from anabranch.model.balance import AUTO
 from anabranch.query.nodes import Spring, Stateful
+from anabranch.query.plan import name_of
 from anabranch.routing.keys import KeySample
-from anabranch.routing.phases import PhasedRoutes
+from anabranch.routing.phases import FlowRoutes, PhasedRoutes
 from anabranch.routing.routes import Routes
 from anabranch.routing.strategies.by_name import is_sticky, looks_at_keys, strategy_over
 from anabranch.routing.strategies.coordinated import MOST_DECIDED_KEYS

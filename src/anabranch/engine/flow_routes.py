@@ -11,17 +11,16 @@ import numpy as np
 import polars as pl
 
 from anabranch.engine.load_sampling import Watch
-from anabranch.engine.phases import can_wait, settle, switch_after, window_of
 from anabranch.engine.reports import BatchReport
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import BEGINNING_OF_TIME, OperatorTime, RouteError, WindowSpec
 from anabranch.model.balance import AUTO
 from anabranch.model.moves import PlanCosts
 from anabranch.query.nodes import Stateful
-from anabranch.query.plan import Plan
+from anabranch.query.plan import Plan, name_of
 from anabranch.routing.bases.base_routes import BucketRoute, deal_by_power
 from anabranch.routing.keys import KeySample
-from anabranch.routing.phases import Earlier, PhasedRoutes
+from anabranch.routing.phases import Earlier, FlowRoutes, PhasedRoutes, can_wait, settle, switch_after, window_of
 from anabranch.routing.routes import Routes
 from anabranch.routing.strategies.by_name import decide_named, looks_at_keys, strategy_over
 from anabranch.state.manifest import LevelState, Manifest
@@ -29,9 +28,6 @@ from anabranch.state.manifest import LevelState, Manifest
 logger = logging.getLogger("anabranch")
 
 ReconfigurationProtocol = Literal["state", "window"]
-
-FlowRoutes = Mapping[int, PhasedRoutes]
-"""Stateful node → its routes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +75,6 @@ class TriesStrategies(Protocol):
     def scores(self) -> dict[str, dict[str, float]]:
         """Return the busiest slot's load over the mean on the last sample, by operator and strategy."""
         ...
-
-
-def name_of(plan: Plan, head: int) -> str:
-    """Return the name of a stateful node, which is stable between starts; empty for others."""
-    operation = plan.nodes[head].operation
-    return operation.name if isinstance(operation, Stateful) else ""
 
 
 def load_routes(plan: Plan, before: Manifest | None, buckets: int) -> dict[int, PhasedRoutes]:

@@ -17,7 +17,6 @@ from anabranch.connectors import json_lines
 from anabranch.connectors.sink_ownership import claim_places, close_sinks, name_sinks, refuse_shared_places
 from anabranch.engine.ahead.level import AheadLevel, check_ahead, heads_ahead, pack_by_partition
 from anabranch.engine.batch import BatchRunner, FlowIdentity
-from anabranch.engine.clocks import is_due
 from anabranch.engine.dead_letters import DEAD_LETTER_SCHEMA
 from anabranch.engine.endpoints import find_endpoints
 from anabranch.engine.flow_routes import Steering
@@ -33,6 +32,7 @@ from anabranch.engine.spec import DEAD_LETTER, FlowProgram
 from anabranch.engine.split_steps import pack
 from anabranch.engine.structure import describe_flow, refuse_changed_flow
 from anabranch.errors import CheckpointError
+from anabranch.eventtime.flow.operator_times import is_due
 from anabranch.model import BatchProgress, Sink
 from anabranch.model.waits import PastWait
 from anabranch.query.graph import FlowGraph

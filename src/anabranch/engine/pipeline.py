@@ -15,16 +15,15 @@ from anabranch.connectors.lookups.cache import FOUND
 from anabranch.engine.blocks import Block, cut, encode, held_of, ledger, meeting_of, times_of, write_json
 from anabranch.engine.content_order import order_by_content
 from anabranch.engine.dead_letters import bury_rows, bury_texts
-from anabranch.engine.event_time_observations import TimeSightings
 from anabranch.engine.exchange_meter import ExchangeMeter
 from anabranch.engine.failing_steps import failing_step
-from anabranch.engine.in_batch_watermark import last_level_told
-from anabranch.engine.phases import divide_by_phase, keys_of, window_of
 from anabranch.engine.reader_buffers import Lane
-from anabranch.engine.slot_lateness import SlotTimes, count_slot_late
 from anabranch.engine.spec import DEAD_LETTER, BatchSpec, FlowProgram
-from anabranch.engine.time_guard import columns_with_new_times, find_rows_out_of_time
 from anabranch.eventtime.bad_times import find_bad_times
+from anabranch.eventtime.flow.in_batch_watermark import last_level_told
+from anabranch.eventtime.flow.slot_lateness import SlotTimes, count_slot_late
+from anabranch.eventtime.flow.time_guard import columns_with_new_times, find_rows_out_of_time
+from anabranch.eventtime.observations import TimeSightings
 from anabranch.model import HASH, ORDER, TIME, WINDOW
 from anabranch.model.columns import PARTITION
 from anabranch.model.exchanges import StoreKernel
@@ -33,6 +32,7 @@ from anabranch.operators.windows.buffered_premerge import Sending
 from anabranch.query.lookups import Lookup
 from anabranch.query.nodes import LateRows, Node, Output, Spring, Stateful, Watermark
 from anabranch.routing import hash_keys
+from anabranch.routing.phases import divide_by_phase, keys_of, window_of
 from anabranch.routing.routes import Routes
 from anabranch.state.runs import WriteName
 
@@ -204,7 +204,7 @@ class Pipeline:
             self._dead(bury_rows(frame.filter(bad.rows), node.label, bad.reason))
         if bad_times:
             frame = frame.filter(~pl.any_horizontal(bad.rows for bad in bad_times))
-        self._times.see(node.id, operation, frame.get_column(operation.column), partition)
+        self._times.see(node.id, operation.clock, frame.get_column(operation.column), partition)
         return frame
 
     def _route(self, node: Node, frame: pl.DataFrame, ordinal: int) -> None:

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import polars as pl
 
-from anabranch.engine.phases import window_of
 from anabranch.engine.spec import BatchSpec, FlowProgram
 from anabranch.errors import FlowError
 from anabranch.model.exchanges import HeldLane, HoldingKernel, HoldSpec, TellsGroups
 from anabranch.operators.windows.buffered_premerge import LaneTally, Sending, merge_in_lane
 from anabranch.query.nodes import Stateful
 from anabranch.query.plan import Plan
+from anabranch.routing.phases import window_of
 from anabranch.state.manifest import Manifest
 from anabranch.state.repair import advance_on_intact_runs
 from anabranch.state.runs import RunFiles, WriteName

@@ -15,22 +15,22 @@ import polars as pl
 from anabranch.control.balancer import Balancer, OperatorLoads, Proposal
 from anabranch.control.commands import Command, Reply
 from anabranch.control.manual_overrides import WishRefused, change_setting, place_key
-from anabranch.engine.flow_routes import Change, FlowRoutes, ReconfigurationProtocol, name_of
-from anabranch.engine.flow_times import load_time
+from anabranch.engine.flow_routes import Change, ReconfigurationProtocol
 from anabranch.engine.load_sampling import ROWS, Watch, merge_sightings
 from anabranch.engine.operator_status import WatchedOperator, describe_operator, label_keys
-from anabranch.engine.phases import can_wait, window_of
 from anabranch.engine.reports import BatchReport, OperatorReport
 from anabranch.engine.settings import MOST_SLOTS
 from anabranch.engine.spec import FlowProgram
 from anabranch.engine.state_sizes import merge_sizes
 from anabranch.errors import AnabranchError
+from anabranch.eventtime.flow.flow_time import load_time
 from anabranch.model import HASH, spreads_any_key
 from anabranch.model.balance import AUTO, Balance, NamedStrategy, Routing
 from anabranch.query.nodes import Stateful
+from anabranch.query.plan import name_of
 from anabranch.routing import hash_keys
 from anabranch.routing.keys import KeySample
-from anabranch.routing.phases import PhasedRoutes
+from anabranch.routing.phases import FlowRoutes, PhasedRoutes, can_wait, window_of
 from anabranch.routing.routes import Routes
 from anabranch.routing.strategies.by_name import check_named, count_buckets, make_strategy
 from anabranch.state.inspect import read_text

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from anabranch.engine.event_time_observations import merge_sightings
 from anabranch.engine.reader_buffers import HeldLanes, LaneReport, merge_lane_reports
 from anabranch.eventtime.medians import TimeTally
+from anabranch.eventtime.observations import merge_sightings
 from anabranch.model import BEGINNING_OF_TIME, PartedClocks, RunRef, StagedFile
 from anabranch.model.exchanges import ExchangeFigures, ExchangeTally
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from anabranch.connectors.lookups import TableCache
 from anabranch.engine.exchange_meter import TellsCosts
 from anabranch.engine.load_sampling import Watch
-from anabranch.eventtime.watermarks import FlowTime
+from anabranch.eventtime.flow.in_batch_watermark import RisingTime
 from anabranch.model import Kernel, OperatorTime, RunRef, Sink
 from anabranch.model.exchanges import ExchangeWay, HeldLane
 from anabranch.operators.kernels import make_kernel
@@ -118,17 +118,6 @@ class LoadsProgram(Protocol):
     """What a task is given of its flow: the program itself, or whatever becomes it where the task runs."""
 
     def load(self) -> FlowProgram: ...
-
-
-@dataclass(frozen=True, slots=True)
-class RisingTime:
-    """What slots must know, besides what the batch's tasks saw, to tell the flow's time at the end of the batch."""
-
-    before: FlowTime
-    now_us: int
-    """The wall clock at the start of the batch."""
-    since_us: int
-    """Since when the flow listens, by the wall clock."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.engine.blocks import cut
-from anabranch.engine.clocks import load_clocks
 from anabranch.engine.flow_routes import first_routes
-from anabranch.engine.flow_times import load_time
-from anabranch.engine.phases import drop_copies, keys_of, window_of
 from anabranch.engine.spec import FlowProgram
 from anabranch.errors import CheckpointError, FlowError
+from anabranch.eventtime.flow.flow_time import load_time
+from anabranch.eventtime.flow.operator_times import load_clocks
 from anabranch.model import (
     EMISSION,
     HASH,
@@ -30,7 +29,7 @@ from anabranch.operators.processors.processor import FrameProcessor, Processor
 from anabranch.query.nodes import Node, Stateful
 from anabranch.routing import hash_keys
 from anabranch.routing.keys import KeyBatch, KeySample
-from anabranch.routing.phases import PhasedRoutes
+from anabranch.routing.phases import PhasedRoutes, drop_copies, keys_of, window_of
 from anabranch.routing.routes import Routes
 from anabranch.state.inspect import find_level, list_holders
 from anabranch.state.manifest import INITIAL_BATCH, LevelState, Manifest

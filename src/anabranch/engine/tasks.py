@@ -21,14 +21,13 @@ from anabranch.engine.blocks import (
 )
 from anabranch.engine.failing_steps import failing_step
 from anabranch.engine.faults import reach
-from anabranch.engine.in_batch_watermark import heads_told, last_level_told, times_in_slot
 from anabranch.engine.load_sampling import named_keys, watch_rows
 from anabranch.engine.outer_rows import decode_rows
-from anabranch.engine.phases import moving_to
 from anabranch.engine.pipeline import BEHIND_A_HOP, Pipeline
 from anabranch.engine.spec import BatchSpec, FlowProgram, LoadsProgram
 from anabranch.engine.state_sizes import measure_state
 from anabranch.engine.task_errors import pass_on, told_as_rows
+from anabranch.eventtime.flow.in_batch_watermark import heads_told, last_level_told, times_in_slot
 from anabranch.model import (
     ORDER,
     WINDOW_END,
@@ -48,7 +47,7 @@ from anabranch.model import (
 from anabranch.model.columns import PARTITION
 from anabranch.model.exchanges import HoldingKernel
 from anabranch.query.nodes import Spring, Stateful
-from anabranch.routing.phases import SlotStanding
+from anabranch.routing.phases import SlotStanding, moving_to
 from anabranch.state.repair import advance_on_intact_runs
 from anabranch.state.runs import RunFiles, WriteName
 from anabranch.state.slots import RunsOfSlot
@@ -128,7 +127,7 @@ class SlotTask:
         pipeline = Pipeline(program, self.spec, self.level, slot)
         operators: dict[str, Any] = {}
         told = [block for block in received if block.head == times_of(self.level)]
-        times = times_in_slot(program.plan, self.spec, (block.payload for block in told))
+        times = times_in_slot(program.plan, self.spec.times, self.spec.rising, (block.payload for block in told))
         for head in program.plan.levels[self.level - 1]:
             blocks = [block for block in received if block.head in (head, held_of(head))]
             if isinstance(program.plan.nodes[head].operation, Stateful):
@@ -297,7 +296,7 @@ class MeetTask:
         meetings = {meeting_of(head): head for head in program.plan.levels[self.level - 1]}
         met: dict[str, Any] = {}
         told = (block.payload for block in received if block.head == times_of(self.level))
-        times = times_in_slot(program.plan, self.spec, told)
+        times = times_in_slot(program.plan, self.spec.times, self.spec.rising, told)
         for meeting, head in meetings.items():
             shared = [decode(block.payload) for block in received if block.head == meeting]
             if shared:

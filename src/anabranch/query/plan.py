@@ -140,6 +140,12 @@ class Plan:
         return tuple(sorted(members))
 
 
+def name_of(plan: Plan, head: int) -> str:
+    """Return the name of a stateful node, which is stable between starts; empty for others."""
+    operation = plan.nodes[head].operation
+    return operation.name if isinstance(operation, Stateful) else ""
+
+
 def make_plan(graph: FlowGraph, slots: int, strategy: Strategy = "operator-set") -> Plan:
     """Return the plan of a flow.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from anabranch.eventtime.shared_clocks import OperatorClocks
+from anabranch.eventtime.operator_clocks import OperatorClocks
 from anabranch.model import HASH, PartedClocks
 from anabranch.model.split_key_clocks import follow_parts
 

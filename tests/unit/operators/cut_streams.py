@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 from hypothesis import strategies as st
 
-from anabranch.eventtime.shared_clocks import OperatorClocks
+from anabranch.eventtime.operator_clocks import OperatorClocks
 from anabranch.eventtime.window_close_times import last_end_of
 from anabranch.model import (
     BEGINNING_OF_TIME,

@@ -11,19 +11,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from anabranch.engine.clocks import lateness_of
 from anabranch.engine.flow_routes import Change
-from anabranch.engine.phases import (
-    can_wait,
-    divide_by_phase,
-    drop_copies,
-    keys_of,
-    moving_to,
-    settle,
-    switch_after,
-    window_of,
-)
-from anabranch.eventtime.shared_clocks import OperatorClocks
+from anabranch.eventtime.flow.operator_times import lateness_of
+from anabranch.eventtime.operator_clocks import OperatorClocks
 from anabranch.model import (
     BEGINNING_OF_TIME,
     HASH,
@@ -39,7 +29,19 @@ from anabranch.model import (
 from anabranch.model.split_key_clocks import follow_parts
 from anabranch.operators.kernels import make_kernel
 from anabranch.routing import Routes
-from anabranch.routing.phases import Earlier, PhasedRoutes, SlotStanding
+from anabranch.routing.phases import (
+    Earlier,
+    PhasedRoutes,
+    SlotStanding,
+    can_wait,
+    divide_by_phase,
+    drop_copies,
+    keys_of,
+    moving_to,
+    settle,
+    switch_after,
+    window_of,
+)
 from anabranch.state.repair import advance_on_intact_runs
 from anabranch.state.runs import RunDamaged, check_sorted, without_gone
 from anabranch.state.slots import RunsOfSlot

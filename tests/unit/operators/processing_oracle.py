@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from anabranch.eventtime.timers import Timer
 from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, Clock, OperatorTime
 from anabranch.operators.processors.processor import Processor
-from anabranch.operators.processors.timers import Timer
 from unit.operators.oracle import Placed
 from unit.operators.streams import EPOCH
 

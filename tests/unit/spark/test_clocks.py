@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 import anabranch as ab
-from anabranch.engine.clocks import is_due
-from anabranch.engine.flow_times import store_time
+from anabranch.eventtime.flow.flow_time import store_time
+from anabranch.eventtime.flow.operator_times import is_due
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.query.plan import Plan, make_plan
 from anabranch.state.manifest import Manifest

@@ -13,10 +13,10 @@ import pytest
 
 import anabranch as ab
 from anabranch.engine.blocks import LEDGER, Block
-from anabranch.engine.flow_times import advance_time, load_time, next_silence_us, rules_of, store_time
 from anabranch.engine.reports import BatchReport, merge_ledgers
 from anabranch.engine.spec import DEAD_LETTER, BatchSpec, FlowProgram
 from anabranch.engine.tasks import ReadTask, SlotTask
+from anabranch.eventtime.flow.flow_time import advance_time, load_time, next_silence_us, rules_of, store_time
 from anabranch.eventtime.watermarks import FlowTime, PartitionTime
 from anabranch.model import OperatorTime, Split
 from anabranch.query.plan import Plan, Strategy, make_plan

@@ -13,15 +13,15 @@ import pytest
 
 import anabranch as ab
 from anabranch.engine import first_look
-from anabranch.engine.clocks import operator_times
 from anabranch.engine.first_look import FirstLook, choose_splits, look_file
-from anabranch.engine.flow_routes import FlowRoutes, count_slots, load_routes
+from anabranch.engine.flow_routes import count_slots, load_routes
 from anabranch.engine.spec import BatchSpec, FlowProgram
+from anabranch.eventtime.flow.operator_times import operator_times
 from anabranch.model import RunRef
 from anabranch.query.plan import make_plan
 from anabranch.query.streams import Stream
 from anabranch.routing import KeyBatch, RangeRoute
-from anabranch.routing.phases import PhasedRoutes
+from anabranch.routing.phases import FlowRoutes, PhasedRoutes
 from anabranch.state.manifest import LevelState, Manifest
 
 SLOTS = 4

@@ -11,11 +11,17 @@ import pytest
 
 import anabranch as ab
 from anabranch.engine.blocks import LEDGER
-from anabranch.engine.clocks import advance_clocks, follow_split_keys, load_clocks, operator_times, store_clocks
-from anabranch.engine.flow_times import advance_time, load_time, store_time
 from anabranch.engine.reports import BatchReport, merge_ledgers
 from anabranch.engine.spec import BatchSpec
 from anabranch.engine.tasks import ReadTask, SlotTask
+from anabranch.eventtime.flow.flow_time import advance_time, load_time, store_time
+from anabranch.eventtime.flow.operator_times import (
+    advance_clocks,
+    follow_split_keys,
+    load_clocks,
+    operator_times,
+    store_clocks,
+)
 from anabranch.model import ForgottenClocks, RunRef
 from anabranch.routing import Routes, hash_keys
 from anabranch.routing.phases import PhasedRoutes

@@ -10,12 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.engine.phases import can_wait, divide_by_phase, keys_of, moving_to, settle, switch_after, window_of
 from anabranch.eventtime import pane_us
 from anabranch.model import HASH, WINDOW, AggregateSpec, BucketMap, DistinctSpec, RoutingTable, WindowSpec
 from anabranch.operators.aggregates import functions as ab
 from anabranch.routing import BucketRoute, ChoiceSplitter, KeyBatch, ModuloRoute, Routes
-from anabranch.routing.phases import Earlier, PhasedRoutes
+from anabranch.routing.phases import (
+    Earlier,
+    PhasedRoutes,
+    can_wait,
+    divide_by_phase,
+    keys_of,
+    moving_to,
+    settle,
+    switch_after,
+    window_of,
+)
 from wild_routes import make_wild_routes
 
 TUMBLING = WindowSpec("tumbling", 10, 10)

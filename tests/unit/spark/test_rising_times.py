@@ -13,12 +13,12 @@ import pytest
 
 import anabranch as ab
 from anabranch.engine.blocks import LEDGER, Block
-from anabranch.engine.flow_times import advance_time
-from anabranch.engine.in_batch_watermark import fires_at_once, last_level_told, settle_times
 from anabranch.engine.reports import BatchReport, merge_ledgers
-from anabranch.engine.spec import BatchSpec, FlowProgram, RisingTime
+from anabranch.engine.spec import BatchSpec, FlowProgram
 from anabranch.engine.tasks import MeetTask, ReadTask, SlotTask
 from anabranch.errors import EngineError
+from anabranch.eventtime.flow.flow_time import advance_time
+from anabranch.eventtime.flow.in_batch_watermark import RisingTime, fires_at_once, last_level_told, settle_times
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import END_OF_TIME, OperatorTime, RoutingTable, Split
 from anabranch.query.plan import Plan, Strategy, make_plan

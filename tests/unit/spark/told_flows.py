@@ -9,10 +9,10 @@ import polars as pl
 
 from anabranch.control.commands import Command, Reply
 from anabranch.engine.flow_routes import Change, check_changes, load_routes, store_levels
-from anabranch.engine.flow_times import load_time, rules_of, store_time
 from anabranch.engine.load_sampling import Watch, watch_rows
 from anabranch.engine.rebalancer import BalancingSteering
 from anabranch.engine.reports import BatchReport, OperatorReport
+from anabranch.eventtime.flow.flow_time import load_time, rules_of, store_time
 from anabranch.eventtime.watermarks import SeenTimes
 from anabranch.model import HASH, RunRef
 from anabranch.routing import KeyBatch, hash_keys

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from anabranch.engine.flow_routes import Change, FlowRoutes, ReconfigurationProtocol, name_of
+from anabranch.engine.flow_routes import Change, ReconfigurationProtocol
 from anabranch.engine.load_sampling import Watch
 from anabranch.engine.rebalancer import BalancingSteering
 from anabranch.engine.reports import BatchReport
 from anabranch.engine.spec import FlowProgram
 from anabranch.model import BucketMap
+from anabranch.query.plan import name_of
 from anabranch.routing.bases.base_routes import BucketRoute
+from anabranch.routing.phases import FlowRoutes
 from anabranch.routing.routes import Routes
 from anabranch.state.manifest import Manifest
 

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from anabranch.engine.phases import drop_copies
-from anabranch.eventtime.shared_clocks import OperatorClocks
+from anabranch.eventtime.operator_clocks import OperatorClocks
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import BEGINNING_OF_TIME, MeetsInTime, RunRef
 from anabranch.operators.recovery import recover_kernel, recover_window
-from anabranch.routing.phases import PhasedRoutes
+from anabranch.routing.phases import PhasedRoutes, drop_copies
 from anabranch.spark.flow import Flow
 from anabranch.state.inspect import find_key, list_holders, read_rows
 from anabranch.state.manifest import LevelState, Manifest

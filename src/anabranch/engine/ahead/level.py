@@ -12,10 +12,8 @@ import polars as pl
 from anabranch.connectors.partitioner import Partitioner
 from anabranch.engine.ahead.partition_key_audit import EVERY_KEY, KeySightings, PromiseMemory, describe_breaches
 from anabranch.engine.blocks import Block, in_order
-from anabranch.engine.flow_routes import FlowRoutes, name_of
 from anabranch.engine.jobs import Packs
 from anabranch.engine.outer_rows import OuterSource
-from anabranch.engine.phases import window_of
 from anabranch.engine.pipeline import Pipeline
 from anabranch.engine.reports import BatchReport
 from anabranch.engine.settings import MOST_SLOTS
@@ -25,9 +23,9 @@ from anabranch.engine.tasks import ReadTask, SlotTask, Stayed
 from anabranch.errors import CheckpointError, FlowError, SourceError
 from anabranch.model import OperatorTime, Split, WindowSpec
 from anabranch.query.nodes import Stateful
-from anabranch.query.plan import Plan
+from anabranch.query.plan import Plan, name_of
 from anabranch.routing.bases.partitions import PartitionRoute
-from anabranch.routing.phases import PhasedRoutes
+from anabranch.routing.phases import FlowRoutes, PhasedRoutes, window_of
 from anabranch.routing.routes import Routes
 from anabranch.state.manifest import Manifest
 from anabranch.state.split_log import LogEntry

@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.errors import FlowError
+from anabranch.eventtime.timers import from_us, watermark_from_us
 from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME
 from anabranch.model.frame_texts import describe_row
 from anabranch.operators.keyed.key_clocks import Times, places_of
@@ -21,7 +22,6 @@ from anabranch.operators.processors.frame_timers import FrameTimers
 from anabranch.operators.processors.processor import FrameProcessor, FrameTime
 from anabranch.operators.processors.processor_batch import FAILURES, IS_LATE, STAGE, Outcome, Turns
 from anabranch.operators.processors.returned_frames import FrameError, conform, find_places
-from anabranch.operators.processors.timers import from_us, watermark_from_us
 
 LATE, WATERMARK = "late", "watermark"
 """What rows have besides their own columns."""

@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from anabranch.eventtime.timers import NO_EVENT_TIME, TIMER_COLUMNS, TIMER_LIST
 from anabranch.operators.keyed.key_clocks import PLACE, Times, places_of
 from anabranch.operators.keyed.keyed_state import align_by_key
 from anabranch.operators.keyed.single_rows import KeyBatch
 from anabranch.operators.processors.returned_frames import FrameError, find_places
-from anabranch.operators.processors.timers import NO_EVENT_TIME, TIMER_COLUMNS, TIMER_LIST
 
 _AT, _TAG, _DOMAIN, _CANCEL = "at", "tag", "domain", "cancel"
 _SCHEMA: dict[str, pl.DataType] = {PLACE: pl.Int64(), _AT: pl.Int64(), _TAG: pl.String(), _DOMAIN: pl.String()}

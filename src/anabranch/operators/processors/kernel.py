@@ -9,6 +9,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.errors import FlowError
+from anabranch.eventtime.timers import (
+    EVENT_TIMERS,
+    PROCESSING_TIMERS,
+    TIMER_COLUMNS,
+    TIMER_LIST,
+    first_timer_us,
+)
 from anabranch.model import ProcessSpec
 from anabranch.operators.keyed.key_clocks import LATEST, places_of
 from anabranch.operators.keyed.single_rows import ENGINE_COLUMNS, KeyBatch, SingleRowsKernel, Work
@@ -26,13 +33,6 @@ from anabranch.operators.processors.reorder_buffer import (
     release_rows,
 )
 from anabranch.operators.processors.row_processor import RowRunner
-from anabranch.operators.processors.timers import (
-    EVENT_TIMERS,
-    PROCESSING_TIMERS,
-    TIMER_COLUMNS,
-    TIMER_LIST,
-    first_timer_us,
-)
 
 
 class Processing(SingleRowsKernel):

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import polars as pl
 
+from anabranch.eventtime.timers import Timer, Timers
 from anabranch.operators.processors.declared_state import KeyState, StateField, collect_fields
-from anabranch.operators.processors.timers import Timer, Timers
 
 Row = Mapping[str, Any]
 Emitted = Iterable[Row] | None

@@ -15,6 +15,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from anabranch.eventtime.timers import (
+    TIMER_COLUMNS,
+    TIMER_LIST,
+    Timer,
+    TimerDomain,
+    Timers,
+    from_us,
+    watermark_from_us,
+)
 from anabranch.model import END_OF_TIME
 from anabranch.model.frame_texts import describe_row
 from anabranch.operators.keyed.key_clocks import LATEST, PLACE, places_of
@@ -37,15 +46,6 @@ from anabranch.operators.processors.processor_batch import (
     describe_key,
 )
 from anabranch.operators.processors.stored_keys import StoredKeys
-from anabranch.operators.processors.timers import (
-    TIMER_COLUMNS,
-    TIMER_LIST,
-    Timer,
-    TimerDomain,
-    Timers,
-    from_us,
-    watermark_from_us,
-)
 
 MOST_TIMERS_WITHOUT_PROGRESS = 1_000_000
 """Timers of a key that go off one after the other, none later than those before: beyond it, it is a circle."""

@@ -9,11 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from anabranch.model import HASH
-from anabranch.operators.keyed.key_clocks import Times
-from anabranch.operators.keyed.single_rows import KeyBatch
-from anabranch.operators.processors.declared_state import KeyState, StateField
-from anabranch.operators.processors.timers import (
+from anabranch.eventtime.timers import (
     NO_TIMER_US,
     TIMER_COLUMNS,
     TIMER_LIST,
@@ -23,6 +19,10 @@ from anabranch.operators.processors.timers import (
     from_us,
     watermark_from_us,
 )
+from anabranch.model import HASH
+from anabranch.operators.keyed.key_clocks import Times
+from anabranch.operators.keyed.single_rows import KeyBatch
+from anabranch.operators.processors.declared_state import KeyState, StateField
 
 _MOST_ITEMS_A_KEY = 8
 """Lists that have no more on average are turned into Python values all at once, which is many times faster."""

@@ -7,11 +7,11 @@ from typing import Any
 
 import polars as pl
 
+from anabranch.eventtime.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from anabranch.model import Clock
 from anabranch.operators.keyed.keyed_state import ClockedKeys
 from anabranch.operators.keyed.single_rows import drop_engine_columns
 from anabranch.operators.processors.reorder_buffer import HELD
-from anabranch.operators.processors.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
 _TIMERS = {EVENT_TIMERS: "event_timers", PROCESSING_TIMERS: "processing_timers"}
 

@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from anabranch.engine.flow_routes import Change, FlowRoutes, name_of
-from anabranch.engine.flow_times import load_time
-from anabranch.engine.reports import BatchReport
-from anabranch.eventtime.shared_clocks import OperatorClocks
+from anabranch.eventtime.flow.flow_time import load_time
+from anabranch.eventtime.flow.reported import TimeReport
+from anabranch.eventtime.operator_clocks import OperatorClocks
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.eventtime.window_close_times import last_end_of
 from anabranch.model import BEGINNING_OF_TIME, AggregateSpec, OperatorSpec, OperatorTime, TopKSpec
 from anabranch.model.split_key_clocks import follow_parts
 from anabranch.query.nodes import Stateful
-from anabranch.query.plan import Plan
+from anabranch.query.plan import Plan, name_of
+from anabranch.routing.phases import FlowRoutes
+from anabranch.routing.routes import Routes
 from anabranch.state.manifest import Manifest
 
 FlowClocks = Mapping[int, OperatorClocks]
@@ -98,7 +99,7 @@ def is_due(plan: Plan, manifest: Manifest) -> bool:
 def advance_clocks(
     plan: Plan,
     clocks: FlowClocks,
-    report: BatchReport,
+    report: TimeReport,
     times: Mapping[int, OperatorTime],
     time_after: FlowTime,
     *,
@@ -131,13 +132,13 @@ def advance_clocks(
 
 
 def follow_split_keys(
-    plan: Plan, clocks: FlowClocks, report: BatchReport, routes: FlowRoutes, changes: Mapping[int, Change]
+    plan: Plan, clocks: FlowClocks, report: TimeReport, routes: FlowRoutes, next_routes: Mapping[int, Routes]
 ) -> dict[int, OperatorClocks]:
     """Return the clocks with those of the keys that slots shared in a batch, or will share in the next one."""
     followed = {}
     for head, own in clocks.items():
         now = routes[head].routes
-        following = changes[head].routes if head in changes else now
+        following = next_routes.get(head, now)
         split = [now.table.split_keys(), following.table.split_keys()]
         parted = follow_parts(own.parted, report.operators[head].parted, split)
         followed[head] = replace(own, parted=parted).forgetting_parts(lateness_of(_spec(plan, head)))
@@ -145,7 +146,7 @@ def follow_split_keys(
 
 
 def next_wake_us(
-    plan: Plan, clocks: FlowClocks, report: BatchReport, silent_us: int | None, since_us: int
+    plan: Plan, clocks: FlowClocks, report: TimeReport, silent_us: int | None, since_us: int
 ) -> int | None:
     """Return when, by the wall clock, a batch must run even if no data comes; ``silent_us`` is that of the flow."""
     wakes = [silent_us, *(operator.wake_us for operator in report.operators.values())]

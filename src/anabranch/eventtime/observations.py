@@ -10,7 +10,7 @@ import polars as pl
 
 from anabranch.eventtime.medians import TimeTally, step_for
 from anabranch.eventtime.watermarks import SeenTimes
-from anabranch.query.nodes import Watermark
+from anabranch.model import Clock
 
 
 class TimeSightings:
@@ -21,13 +21,12 @@ class TimeSightings:
         self._partitions_us: dict[int, dict[str, int]] = defaultdict(dict)
         self._tallies: dict[int, TimeTally] = {}
 
-    def see(self, node: int, watermark: Watermark, times: pl.Series, partition: str) -> None:
+    def see(self, node: int, clock: Clock, times: pl.Series, partition: str) -> None:
         """Look at the event times, none of them null, of some rows of a partition."""
         if times.is_empty():
             return
         latest_us = int(times.dt.timestamp("us").max())  # type: ignore[arg-type]
         self._latest_us[node] = max(latest_us, self._latest_us.get(node, latest_us))
-        clock = watermark.clock
         if clock.per == "partition":
             known = self._partitions_us[node]
             known[partition] = max(latest_us, known.get(partition, latest_us))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from anabranch.engine.reports import BatchReport
+from anabranch.eventtime.flow.reported import TimeReport
 from anabranch.eventtime.watermarks import WHOLE_FLOW, FlowTime, SeenTimes, WatermarkRules
 from anabranch.eventtime.window_close_times import last_end_of
 from anabranch.model import BEGINNING_OF_TIME
@@ -106,7 +106,7 @@ def _join_in(plan: Plan, time: FlowTime, new: Collection[int]) -> FlowTime:
 def advance_time(
     plan: Plan,
     before: FlowTime,
-    report: BatchReport,
+    report: TimeReport,
     *,
     now_us: int,
     since_us: int,
@@ -126,7 +126,7 @@ def advance_time(
     )
 
 
-def next_silence_us(plan: Plan, time: FlowTime, report: BatchReport, *, now_us: int, since_us: int) -> int | None:
+def next_silence_us(plan: Plan, time: FlowTime, report: TimeReport, *, now_us: int, since_us: int) -> int | None:
     """Return when, by the wall clock, somebody counts as silent whom open windows wait for."""
     if all(report.next_due_us(head) is None for head in report.heads):
         return None

@@ -7,17 +7,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from anabranch.engine.event_time_observations import merge_sightings
-from anabranch.engine.flow_times import rules_of
-from anabranch.engine.reports import BatchReport
-from anabranch.engine.spec import BatchSpec
 from anabranch.errors import EngineError
+from anabranch.eventtime.flow.flow_time import rules_of
+from anabranch.eventtime.flow.reported import TimeReport
+from anabranch.eventtime.observations import merge_sightings
 from anabranch.eventtime.watermarks import FlowTime, keeps_partitions
 from anabranch.model import AggregateSpec, OperatorTime, OrderSpec, ProcessSpec, TopKSpec
 from anabranch.query.nodes import Stateful
 from anabranch.query.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class RisingTime:
+    """What slots must know, besides what the batch's tasks saw, to tell the flow's time at the end of the batch."""
+
+    before: FlowTime
+    now_us: int
+    """The wall clock at the start of the batch."""
+    since_us: int
+    """Since when the flow listens, by the wall clock."""
 
 
 def fires_at_once(plan: Plan) -> bool:
@@ -52,18 +62,19 @@ def last_level_told(plan: Plan) -> int:
     return max((plan.level_of(head) for head in heads_told(plan)), default=0)
 
 
-def times_in_slot(plan: Plan, spec: BatchSpec, told: Iterable[bytes]) -> Mapping[int, OperatorTime]:
+def times_in_slot(
+    plan: Plan, times: Mapping[int, OperatorTime], rising: RisingTime | None, told: Iterable[bytes]
+) -> Mapping[int, OperatorTime]:
     """Return the time of all operators as a slot knows it that was told what all tasks before it saw."""
-    rising = spec.rising
     if rising is None:
-        return spec.times
+        return times
     seen = merge_sightings(json.loads(payload) for payload in told)
     after = rising.before.advanced(seen, rules_of(plan), now_us=rising.now_us, since_us=rising.since_us)
-    return _raise_times(plan, spec.times, after)
+    return _raise_times(plan, times, after)
 
 
 def settle_times(
-    plan: Plan, times: Mapping[int, OperatorTime], after: FlowTime, report: BatchReport
+    plan: Plan, times: Mapping[int, OperatorTime], after: FlowTime, report: TimeReport
 ) -> dict[int, OperatorTime]:
     """Return the times that a batch ran under, by the flow's time after it.
 

@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.engine.phases import keys_of
 from anabranch.model import BEGINNING_OF_TIME, HASH, TIME, Kernel, OperatorTime
 from anabranch.routing import hash_keys
+from anabranch.routing.phases import keys_of
 from anabranch.routing.routes import Routes
 
 _SAMPLED_ROWS = 8192
