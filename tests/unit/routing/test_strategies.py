@@ -121,7 +121,7 @@ def test_own_strategy_is_one_among_the_others() -> None:
 
 
 def test_name_that_is_taken_is_refused() -> None:
-    with pytest.raises(RouteError, match=r"'hash' is taken by anabranch\.routing\.strategies\.Hash"):
+    with pytest.raises(RouteError, match=r"'hash' is taken by anabranch\.routing\.strategies\.by_name\.Hash"):
 
         @routing.strategy("hash")
         class Another:

@@ -9,12 +9,12 @@ import polars as pl
 import pytest
 
 from anabranch.engine.exchange_meter import FEWEST_TRIED_ROWS, ExchangeMeter
-from anabranch.engine.exchange_meter import _Adding as Adding
 from anabranch.model import HASH, ORDER, TIME, AggregateSpec, OperatorTime, WindowSpec
 from anabranch.model.exchanges import ExchangeCosts, ExchangeTally
 from anabranch.operators.aggregates.functions import count
 from anabranch.operators.kernels import make_kernel
 from anabranch.routing import hash_keys
+from anabranch.spark.task_figures import _Adding as Adding
 
 SECOND_US = 1_000_000
 KERNEL = make_kernel(

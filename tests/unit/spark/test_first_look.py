@@ -52,7 +52,7 @@ class Looked:
         self.look = FirstLook(self.program, 64)
 
     def route(self, before: Manifest | None = None) -> FlowRoutes:
-        given: Any = SimpleNamespace(batch=0, packs=self.packs, frame=None, waits=SimpleNamespace(told=nullcontext))
+        given: Any = SimpleNamespace(batch=0, packs=self.packs, outer=None, waits=SimpleNamespace(told=nullcontext))
         routes = load_routes(self.program.plan, before, 64)
         return self.look.route(given, before, routes, self.spec)
 
