@@ -76,7 +76,7 @@ lock: $(INSTALLED) ## Write requirements.lock anew (LOCK_ARGS=--upgrade for newe
 clean: ## Remove .venv, caches and what the demo and the benchmarks wrote
 	rm -rf $(VENV) build dist demo-output bench-output spark-warehouse metastore_db derby.log artifacts
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
+	find src benchmarks tests -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # Spark binds to loopback: a host name that resolves to nothing, or to another network, must not stop a local run.
 # Workers use this Python: one from outside the virtual environment lacks PyArrow.

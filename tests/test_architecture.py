@@ -52,8 +52,10 @@ ALLOWED_IMPURE_IMPORTS: dict[str, frozenset[str]] = {
 }
 
 
-# The engine is the same without Spark; a command opens sessions, a bench runs peers.
-ROOMS_WITH_SPARK = frozenset({"spark", "cli", "bench"})
+# The engine is the same without Spark; a command opens sessions, the lab starts Spark's own programs.
+ROOMS_WITH_SPARK = frozenset({"spark", "cli", "lab"})
+# Benches are not in the wheel: one module looks for them, and says where they are if it finds none.
+MODULES_THAT_KNOW_BENCHES = frozenset({"cli/bench.py"})
 # Only for the types of what users are handed.
 MODULES_THAT_NAME_SPARK = frozenset({"connectors/foreach.py"})
 
@@ -246,6 +248,17 @@ def test_spark_is_known_in_its_own_room_only() -> None:
         if module.parts[0] not in ROOMS_WITH_SPARK and module.as_posix() not in MODULES_THAT_NAME_SPARK
         for item in read_imports(module)
         if item.name.split(".")[0] == "pyspark"
+    ]
+    assert not violations, report(violations)
+
+
+def test_what_is_not_in_the_wheel_is_imported_by_the_command_for_benches_only() -> None:
+    violations = [
+        f"{module}:{item.line} imports {item.name}, which is not in the wheel"
+        for module in list_modules()
+        if module.as_posix() not in MODULES_THAT_KNOW_BENCHES
+        for item in read_imports(module)
+        if item.name.split(".")[0] in ("benchmarks", "examples", "tests")
     ]
     assert not violations, report(violations)
 

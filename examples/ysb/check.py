@@ -1,6 +1,6 @@
 """Compare the counts in Redis with the right ones, and say how late windows were, as the original's check does.
 
-python examples/ysb/check.py
+python -m examples.ysb.check
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import sys
 
 import polars as pl
-from flow import REDIS
-from generate import ANSWER
 
-from anabranch.bench.ysb_answers import check_windows, measure_latency
-from anabranch.bench.ysb_events import WINDOW_MS
-from anabranch.bench.ysb_redis import read_windows
+from benchmarks.ysb.answers import check_windows, measure_latency
+from benchmarks.ysb.events import WINDOW_MS
+from benchmarks.ysb.redis import read_windows
+from examples.ysb.flow import REDIS
+from examples.ysb.generate import ANSWER
 
 
 def main() -> int:

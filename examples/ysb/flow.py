@@ -10,7 +10,7 @@ import os
 import polars as pl
 
 import anabranch as ab
-from anabranch.bench.ysb_redis import CampaignWindows
+from benchmarks.ysb.redis import CampaignWindows
 
 SERVERS = os.environ.get("YSB_KAFKA", "localhost:9092")
 TOPIC = os.environ.get("YSB_TOPIC", "ad-events")

@@ -1,6 +1,6 @@
 """Make campaigns and ads in Redis, and events in Kafka at a rate, as the original's generator does.
 
-python examples/ysb/generate.py --rate 10000 --seconds 120
+python -m examples.ysb.generate --rate 10000 --seconds 120
 """
 
 from __future__ import annotations
@@ -8,11 +8,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from flow import REDIS, SERVERS, TOPIC
-
-from anabranch.bench.ysb_events import PARTITIONS, Ads
-from anabranch.bench.ysb_redis import fill_redis
-from anabranch.bench.ysb_topic import create_topic_if_absent, produce_at_rate
+from benchmarks.ysb.events import PARTITIONS, Ads
+from benchmarks.ysb.redis import fill_redis
+from benchmarks.ysb.topic import create_topic_if_absent, produce_at_rate
+from examples.ysb.flow import REDIS, SERVERS, TOPIC
 
 ANSWER = Path(__file__).parent / "output" / "answer.parquet"
 

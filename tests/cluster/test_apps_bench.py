@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from anabranch.bench import BenchOptions
-from anabranch.bench.apps import run
-from anabranch.bench.apps_figures import READ
-from anabranch.bench.apps_rules import VAULT
-from anabranch.bench.figures import OURS
+from benchmarks.apps.bench import run
+from benchmarks.apps.figures import READ
+from benchmarks.apps.rules import VAULT
+from benchmarks.shared.figures import OURS
+from benchmarks.shared.registry import BenchOptions
 from quick_jvm import SPARK_ENVIRONMENT
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from anabranch.bench import BenchOptions
-from anabranch.bench.exchange import LIMIT_MBIT, Extent, run
-from anabranch.bench.exchange_figures import AHEAD, GLOBAL, HELD, LOCAL, PLAIN, WAYS
-from anabranch.bench.namespaces import find_hindrance, host_network
-from anabranch.bench.registry import BenchError
+from anabranch.lab.errors import LabError
+from anabranch.lab.namespaces import find_hindrance, host_network
+from benchmarks.exchange.bench import LIMIT_MBIT, Extent, run
+from benchmarks.exchange.figures import AHEAD, GLOBAL, HELD, LOCAL, PLAIN, WAYS
+from benchmarks.shared.registry import BenchOptions
 from quick_jvm import SPARK_ENVIRONMENT
 
 
@@ -24,7 +24,7 @@ def find_what_is_missing() -> str | None:
     try:
         with host_network(1) as network:
             network.limit(LIMIT_MBIT)
-    except BenchError as error:
+    except LabError as error:
         return str(error)
     return None
 

@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from anabranch.bench.standalone import list_loopback_hosts, standalone_cluster
+from anabranch.lab.standalone import list_loopback_hosts, standalone_cluster
 from cluster.drivers import assert_same_results, driver, results
 from cluster.executors import IMPATIENT, LOCAL_CLUSTER, Traps, cluster_arguments, executor_of
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from anabranch.bench import BenchOptions, ysb
-from anabranch.bench.servers.jars import ServerMissing
-from anabranch.bench.ysb_events import CHUNK_ROWS
-from anabranch.bench.ysb_figures import SECURED, SUSTAINED
+from benchmarks.servers.jars import ServerMissing
+from benchmarks.shared.registry import BenchOptions
+from benchmarks.ysb import bench as ysb
+from benchmarks.ysb.events import CHUNK_ROWS
+from benchmarks.ysb.figures import SECURED, SUSTAINED
 from quick_jvm import SPARK_ENVIRONMENT
 from servers.programs import skip_or_fail
 

@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 
 import anabranch as ab
-from anabranch.bench.servers.certificates import Authority
 from anabranch.connectors.control_channels.redis_messages import RedisChannel, send
 from anabranch.connectors.global_stores.sink import _open
 from anabranch.control.commands import Command, Reply
 from anabranch.errors import AnabranchError
+from benchmarks.servers.certificates import Authority
 from contracts.database_sinks import SCHEMA, Stage, context, make_rows
 from contracts.test_global_stores import FLOW, Opened
 from contracts.test_tls import TlsRedis

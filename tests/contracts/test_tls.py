@@ -12,7 +12,6 @@ from typing import Any
 import polars as pl
 import pytest
 
-from anabranch.bench.servers.certificates import Authority, SignedKey
 from anabranch.connectors import kafka as read_kafka
 from anabranch.connectors import kafka_topic, mariadb, postgres, redis_hashes
 from anabranch.connectors.formats.messages.messages import Messages
@@ -23,6 +22,7 @@ from anabranch.connectors.kafka.fetching import FetchReader
 from anabranch.connectors.kafka.securing import find_security
 from anabranch.errors import SinkError, SourceError
 from anabranch.model import Split
+from benchmarks.servers.certificates import Authority, SignedKey
 from contracts.database_sinks import SCHEMA, Stage, context, make_rows, read_committed
 from servers.kafka import SASL_PASSWORD
 from servers.mariadb import MariadbServer

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from anabranch.bench.servers.jars import SPARK_CONNECTOR, ServerMissing
-from anabranch.bench.servers.kafka import SASL_PASSWORD, SASL_USER, SMALL_HEAP_MB, KafkaServer, wait_for
+from benchmarks.servers.jars import SPARK_CONNECTOR, ServerMissing
+from benchmarks.servers.kafka import SASL_PASSWORD, SASL_USER, SMALL_HEAP_MB, KafkaServer, wait_for
 from servers.programs import SkippedWhereMissing
 
 __all__ = [

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from anabranch.bench.servers.processes import find_program
+from benchmarks.servers.processes import find_program
 from servers.programs import UnprivilegedServer
 
 FOLDERS = ("/usr/sbin", "/usr/libexec", "/opt/homebrew/opt/mariadb/bin")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Any, ClassVar
 
-from anabranch.bench.servers.processes import find_program
+from benchmarks.servers.processes import find_program
 from servers.programs import UnprivilegedServer
 
 FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin")

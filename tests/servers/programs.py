@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from anabranch.bench.servers.jars import ServerMissing
-from anabranch.bench.servers.processes import ServerProcess
+from benchmarks.servers.jars import ServerMissing
+from benchmarks.servers.processes import ServerProcess
 
 UNPRIVILEGED_USER, UNPRIVILEGED_GROUP = "nobody", "nogroup"
 

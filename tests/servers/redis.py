@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.bench.servers.redis import RedisServer as BenchedRedisServer
+from benchmarks.servers.redis import RedisServer as BenchedRedisServer
 from servers.programs import SkippedWhereMissing
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anabranch.bench.servers.secured_kafka import SHORT_LOGIN_SECONDS, SecuredKafkaServer
+from benchmarks.servers.secured_kafka import SHORT_LOGIN_SECONDS, SecuredKafkaServer
 from servers.kafka import SASL_PASSWORD, SASL_USER, KafkaBroker
 
 __all__ = ["SHORT_LOGIN_SECONDS", "TlsKafkaBroker"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.bench.switching import ChangingData, make_lab, run_fixed, run_trigger
 from anabranch.routing import strategy_names
+from benchmarks.skew.switching.table import ChangingData, make_lab, run_fixed, run_trigger
 from soak.amounts import CHANGING_STREAMS, SEED, STEADY_STREAMS
 from unit.control.steady_flows import SteadyFlow, count_switches
 

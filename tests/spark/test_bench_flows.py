@@ -10,19 +10,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 import anabranch as ab
-from anabranch.bench.answers import ANSWER_READERS
-from anabranch.bench.apps_answers import ask_oracle, check_app_answer, read_answer
-from anabranch.bench.apps_inputs import AppInput, write_app_input
-from anabranch.bench.apps_rules import APPS, DELAY_MS, WINDOW_MS
-from anabranch.bench.competitors import Competitor
-from anabranch.bench.disorder_inputs import LATENESS_MS, DisorderInput
-from anabranch.bench.figures import OURS
-from anabranch.bench.peers.ours_apps import STREAMS
-from anabranch.bench.peers.ours_runs import run_flow
-from anabranch.bench.skew_answers import ask_busy_oracle, check_top_answer
-from anabranch.bench.skew_launch import describe_run
-from anabranch.bench.skew_streams import make_topic_stream, write_stream
-from anabranch.bench.workload import SCHEMA
+from benchmarks.apps.answers import ask_oracle, check_app_answer, read_answer
+from benchmarks.apps.inputs import AppInput, write_app_input
+from benchmarks.apps.peers.ours import STREAMS
+from benchmarks.apps.rules import APPS, DELAY_MS, WINDOW_MS
+from benchmarks.disorder.inputs import LATENESS_MS, DisorderInput
+from benchmarks.shared.answers import ANSWER_READERS
+from benchmarks.shared.figures import OURS
+from benchmarks.shared.workload import SCHEMA
+from benchmarks.skew.answers import ask_busy_oracle, check_top_answer
+from benchmarks.skew.competitors import Competitor
+from benchmarks.skew.launch import describe_run
+from benchmarks.skew.peers.ours_runs import run_flow
+from benchmarks.skew.streams import make_topic_stream, write_stream
 
 SLOTS = 4
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
-from anabranch.bench.ysb_answers import check_windows
-from anabranch.bench.ysb_events import DELAY_MS, PARTITIONS, Ads, EventMaker, chunk_times_ms, to_messages
-from anabranch.bench.ysb_redis import fill_redis, read_windows
-from anabranch.bench.ysb_topic import EventProducer
 from anabranch.query import load_flow
+from benchmarks.ysb.answers import check_windows
+from benchmarks.ysb.events import DELAY_MS, PARTITIONS, Ads, EventMaker, chunk_times_ms, to_messages
+from benchmarks.ysb.redis import fill_redis, read_windows
+from benchmarks.ysb.topic import EventProducer
 from servers.kafka import KafkaBroker
 from servers.redis import RedisServer
 from spark.running import FlowBench

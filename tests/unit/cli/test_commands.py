@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from anabranch.bench import BENCHES, Bench, BenchOptions
 from anabranch.cli.app import app
 from anabranch.cli.run import command as run_command
 from anabranch.cli.sessions import SessionOptions
@@ -19,6 +18,7 @@ from anabranch.errors import EngineError
 from anabranch.model import BatchProgress
 from anabranch.model.waits import Wait
 from anabranch.spark.flow import Flow
+from benchmarks.shared.registry import BENCHES, Bench, BenchOptions
 from unit.cli.builders import batch
 from unit.cli.flows import write_flow
 

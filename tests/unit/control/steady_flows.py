@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.bench.switching_lab import Lab, LabBatch
 from anabranch.control.balancer import Balancer
 from anabranch.model.balance import Balance, Routing, Trigger
 from anabranch.routing import ModuloRoute, Routes
+from benchmarks.skew.switching.lab import Lab, LabBatch
 
 EVERY_BATCH = Balance(trigger=Trigger(every_rows=1))
 """Asks for a sample of every batch, and for a decision after every second one."""

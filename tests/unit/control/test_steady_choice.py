@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from anabranch.bench.switching_lab import Lab
 from anabranch.control.balancer import Balancer
 from anabranch.model.balance import Balance, Routing
 from anabranch.routing import ModuloRoute, RangeRoute, Routes
+from benchmarks.skew.switching.lab import Lab
 from unit.control.steady_flows import SteadyFlow, count_switches
 from unit.control.test_balancer import EVEN, HOT, balancer, measure
 

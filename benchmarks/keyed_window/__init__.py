@@ -1,0 +1,1 @@
+"""The keyed-window bench: one query, all systems, several file formats."""

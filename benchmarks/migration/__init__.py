@@ -1,0 +1,1 @@
+"""The migration bench: state that moves while a stream runs."""

@@ -1,0 +1,1 @@
+"""The operators bench: operators on text keys, beside those of native Spark."""

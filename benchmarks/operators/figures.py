@@ -1,0 +1,87 @@
+"""From what the systems did with each operator to the figures that are claimed; pure, so that each can be tested."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from benchmarks.operators.plan import OPERATORS
+from benchmarks.shared.answers import AnswerCheck
+
+OURS = "anabranch"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRun:
+    """One system with one operator, once."""
+
+    operator: str
+    system: str
+    """Ours, or native Spark by its state store: ``spark-memory``, ``spark-rocksdb``."""
+    rows: int
+    rows_per_second: float | None
+    """In the steady state; none when the run was too short to have one."""
+    batch_seconds: float | None
+    """The longest batch after the warm-up."""
+    run_seconds: float
+    answer: AnswerCheck
+    state_bytes: int | None = None
+    peak_memory_bytes: int = 0
+    peak_memory_bytes_by_role: Mapping[str, int] = field(default_factory=dict)
+    other_cpu_share: float = 0.0
+    """What other programs took of the machine's cores meanwhile; a rate beside a busy neighbour says little."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Rows a second of a system with an operator: the median of its runs, and the slowest and fastest of them."""
+
+    median: float
+    slowest: float
+    fastest: float
+
+
+def find_rates(runs: Sequence[OperatorRun]) -> dict[tuple[str, str], Rate]:
+    """Return rates by operator and system; a system one of whose runs was too short has none."""
+    found: dict[tuple[str, str], list[float | None]] = {}
+    for run in runs:
+        found.setdefault((run.operator, run.system), []).append(run.rows_per_second)
+    return {
+        place: Rate(median(known), min(known), max(known))
+        for place, rates in found.items()
+        if len(known := [rate for rate in rates if rate is not None]) == len(rates)
+    }
+
+
+def find_fastest_native(rates: Mapping[tuple[str, str], Rate], operator: str) -> str | None:
+    """Return the state store with which native Spark was fastest, as a system."""
+    stores = {system: rate for (name, system), rate in rates.items() if name == operator and system != OURS}
+    return max(stores, key=lambda system: stores[system].median, default=None)
+
+
+def compute_figures(runs: Sequence[OperatorRun], rows: int) -> dict[str, float]:
+    """Return the figures by name; those of absent peers are absent.
+
+    Unequal answers leave no claim about speed: only ``answers_equal``, ``rows`` and ``batch_seconds`` remain.
+    """
+    figures: dict[str, float] = {
+        "answers_equal": int(bool(runs) and all(run.answer.equal for run in runs)),
+        "rows": rows,
+    }
+    batches = [run.batch_seconds for run in runs if run.system == OURS and run.batch_seconds is not None]
+    if batches:
+        figures["batch_seconds"] = max(batches)
+    if not figures["answers_equal"]:
+        return figures
+    rates = find_rates(runs)
+    for case in OPERATORS.values():
+        ours, store = rates.get((case.name, OURS)), find_fastest_native(rates, case.name)
+        if ours is None:
+            continue
+        if store is not None:
+            figures[case.figure] = ours.median / rates[case.name, store].median
+        figures[f"{case.name.replace('-', '_')}_rows_per_second"] = ours.median
+    return figures

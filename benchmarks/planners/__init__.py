@@ -1,0 +1,1 @@
+"""The planners bench: plans for millions of skewed keys."""

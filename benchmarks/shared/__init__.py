@@ -1,0 +1,1 @@
+"""What several benches use: inputs, answers, figures, reports, and how peers are started."""

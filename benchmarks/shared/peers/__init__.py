@@ -1,0 +1,1 @@
+"""What peers of several benches share."""

@@ -1,0 +1,1 @@
+"""Parts of the skew bench after tables and figures of the papers."""

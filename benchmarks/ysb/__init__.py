@@ -1,0 +1,1 @@
+"""The Yahoo Streaming Benchmark, from a Kafka topic, with a lookup in Redis, to Redis."""

@@ -1,0 +1,1 @@
+"""Hosts, wires and a standalone cluster on one machine."""
