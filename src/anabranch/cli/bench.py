@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -121,6 +122,9 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
         "data_dir": data,
     }
     with explained_errors(debug):
+        if out is not None and find_spec("matplotlib") is None:
+            print_error("--out draws pictures with matplotlib, which is missing: pip install 'anabranch[pictures]'")
+            raise typer.Exit(FAILED)
         options = BenchOptions(**{option: value for option, value in given.items() if value is not None})
         report = BENCHES[name].run(options)
         if not report.answers_equal:
@@ -137,7 +141,7 @@ def _find_benches() -> None:
             "clone that, `make setup` there, and run .venv/bin/anabranch bench"
         )
         raise typer.Exit(FAILED)
-    if str(clone) not in sys.path:
+    if sys.path[0] != str(clone):
         sys.path.insert(0, str(clone))
 
 

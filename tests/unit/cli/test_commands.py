@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from anabranch.cli import bench as bench_command
 from anabranch.cli.app import app
 from anabranch.cli.run import command as run_command
 from anabranch.cli.sessions import SessionOptions
@@ -384,6 +386,20 @@ def test_different_answers_fail_a_bench(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(BENCHES, "fake", Bench("fake", "a bench", lambda options: FakeReport(False)))  # type: ignore[arg-type,return-value]
     outcome = invoke("bench", "fake")
     assert outcome.exit_code == 1 and "different answers" in outcome.stderr
+
+
+def test_pictures_of_a_bench_are_refused_before_it_runs_where_nothing_can_draw_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    outcome = invoke("bench", "planners", "--out", tmp_path)
+    assert outcome.exit_code == 1 and "pip install 'anabranch[pictures]'" in plain(outcome.stderr)
+
+
+def test_a_package_outside_of_a_clone_says_where_benches_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(bench_command, "__file__", str(tmp_path / "site-packages" / "anabranch" / "cli" / "bench.py"))
+    outcome = invoke("bench", "planners")
+    assert outcome.exit_code == 1 and "benchmarks/ of its repository: clone that" in plain(outcome.stderr)
 
 
 def test_a_run_without_a_batch_has_its_closing_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

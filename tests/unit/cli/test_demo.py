@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import io
+import sys
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import polars as pl
 import pytest
 from rich.console import Console
 
 from anabranch.cli.demo.answers import compare_answers, compute_answers, read_alerts, rows_by_home_slot
+from anabranch.cli.demo.command import show_picture
 from anabranch.cli.demo.flow import make_flow, make_source
 from anabranch.cli.demo.picture import draw_picture
 from anabranch.cli.demo.scale import LOW_VOLTS, DemoScale
@@ -118,6 +122,22 @@ def test_the_picture_is_drawn(tmp_path: Path) -> None:
     history = history_of(*(batch(number, slot_rows=(5, 6, 7)) for number in range(12)), batch(12, rows_in=0))
     draw_picture(history, (500, 100, 20), 100_000, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_the_demo_says_where_its_picture_is_or_what_is_missing_for_it(
+    installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not installed:
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+    history = history_of(*(batch(number, slot_rows=(5, 6, 7)) for number in range(3)))
+    readings = pl.DataFrame({"sensor": [1, 2], "readings": [3, 4]})
+    stream: Any = SimpleNamespace(display=SimpleNamespace(history=history), scale=SCALE, out=tmp_path)
+    screen = io.StringIO()
+    show_picture(stream, readings, Console(file=screen, width=200))
+    assert (tmp_path / "throughput.png").exists() is installed
+    assert ("throughput.png" in screen.getvalue()) is installed
+    assert ("pip install 'anabranch[pictures]'" in " ".join(capsys.readouterr().err.split())) is not installed
 
 
 def shape_of(flow: FlowGraph) -> list[str]:

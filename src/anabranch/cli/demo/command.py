@@ -24,6 +24,7 @@ from anabranch.cli.reporting import (
 from anabranch.cli.sessions import SessionOptions
 
 if TYPE_CHECKING:
+    import polars as pl
     from rich.console import Console
 
     from anabranch.cli.demo.stream import DemoStream
@@ -78,11 +79,9 @@ def _introduce(scale: DemoScale, console: Console) -> None:
 
 def _conclude(stream: DemoStream, console: Console) -> None:
     """Show the worst sensors, check the answers, draw the picture and say where everything lies."""
-    from anabranch.cli.demo.answers import compare_answers, compute_answers, read_alerts, rows_by_home_slot
-    from anabranch.cli.demo.picture import draw_picture
-    from anabranch.model.routes import DEFAULT_BUCKETS
+    from anabranch.cli.demo.answers import compare_answers, compute_answers, read_alerts
 
-    history, scale, out = stream.display.history, stream.scale, stream.out
+    history, out = stream.display.history, stream.out
     if not stream.display.live:
         console.print(stream.worst)
     began = time.monotonic()
@@ -100,11 +99,8 @@ def _conclude(stream: DemoStream, console: Console) -> None:
         )
     else:
         console.print("answers equal: [bold red]no[/bold red]")
-    picture = out / "throughput.png"
-    home_rows = rows_by_home_slot(expected.readings, scale.slots, DEFAULT_BUCKETS)
-    draw_picture(history, home_rows, scale.rows_per_second, picture)
     say(console, f"results  {out / 'alerts'}/part-*.parquet")
-    say(console, f"picture  {picture}")
+    show_picture(stream, expected.readings, console)
     say(console, f"state    {out / 'state'}  (look into it: anabranch state ls {out / 'state'})")
     if not check.equal:
         print_error(str(check.difference))
@@ -114,6 +110,21 @@ def _conclude(stream: DemoStream, console: Console) -> None:
             f"{history.totals.late_rows} readings were late and {history.totals.dead_rows} dead, but none should be"
         )
         raise typer.Exit(FAILED)
+
+
+def show_picture(stream: DemoStream, readings: pl.DataFrame, console: Console) -> None:
+    """Draw the run and say where the picture lies, or what is missing for it; ``readings`` are those of each sensor."""
+    from anabranch.cli.demo.answers import rows_by_home_slot
+    from anabranch.cli.demo.picture import can_draw, draw_picture
+    from anabranch.model.routes import DEFAULT_BUCKETS
+
+    if not can_draw():
+        print_note("there is no picture: matplotlib draws it, which comes by pip install 'anabranch[pictures]'")
+        return
+    picture = stream.out / "throughput.png"
+    home_rows = rows_by_home_slot(readings, stream.scale.slots, DEFAULT_BUCKETS)
+    draw_picture(stream.display.history, home_rows, stream.scale.rows_per_second, picture)
+    say(console, f"picture  {picture}")
 
 
 def _clear(out: Path) -> None:

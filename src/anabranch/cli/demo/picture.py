@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,11 @@ if TYPE_CHECKING:
 
 INK = "#33414e"
 SLOT_COLOURS = ("#2a6f97", "#e09f3e", "#52796f", "#9e2a2b", "#6d597a", "#61a5c2", "#bc6c25", "#84a98c")
+
+
+def can_draw() -> bool:
+    """Say whether what draws pictures is installed: the extra ``pictures``."""
+    return find_spec("matplotlib") is not None
 
 
 def draw_picture(history: RunHistory, home_rows: tuple[int, ...], rows_per_second: int, path: Path) -> None:
