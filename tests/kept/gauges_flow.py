@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 
 import anabranch as ab
-from anabranch.engine.flow_routes import Change, FlowRoutes
+from anabranch.control.apply import Change, FlowRoutes
 from anabranch.engine.local_run import LocalRun
 from anabranch.engine.settings import make_settings
 from anabranch.engine.spec import FlowProgram

@@ -15,7 +15,7 @@ import polars as pl
 from pyspark.sql import SparkSession
 
 import anabranch as ab
-from anabranch.engine.flow_routes import Steering
+from anabranch.control.apply import Steering
 from anabranch.engine.local_run import LocalRun
 from anabranch.engine.settings import make_settings
 from anabranch.engine.spec import FlowProgram

@@ -8,9 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.engine.flow_routes import Change
-from anabranch.engine.load_sampling import Watch
-from anabranch.engine.reports import BatchReport
+from anabranch.control.apply import Change
+from anabranch.control.observe.load_sampling import Watch
+from anabranch.control.reported import BatchReport
 from anabranch.engine.spec import FlowProgram
 from anabranch.model import spreads_any_key
 from anabranch.query.nodes import Stateful

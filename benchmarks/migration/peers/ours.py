@@ -14,7 +14,7 @@ import polars as pl
 from pyspark.sql import SparkSession
 
 import anabranch as ab
-from anabranch.engine.rebalancer import BalancingSteering
+from anabranch.control.rebalancer import Rebalancer
 from anabranch.engine.settings import make_settings
 from anabranch.engine.spec import FlowProgram
 from anabranch.model import BatchProgress
@@ -124,7 +124,7 @@ def _start(spark: SparkSession, arguments: argparse.Namespace, watched: Path, sl
         settings,
         lambda: spark,
         on_progress=log.note,
-        make_steering=lambda program: BalancingSteering(program, resizes=True),
+        make_steering=lambda program: Rebalancer(program, time.monotonic, resizes=True),
     )
     driver.start()
     return driver

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from anabranch.engine.flow_routes import Change, ReconfigurationProtocol
-from anabranch.engine.load_sampling import Watch
-from anabranch.engine.rebalancer import BalancingSteering
-from anabranch.engine.reports import BatchReport
+from anabranch.control.apply import Change, ReconfigurationProtocol
+from anabranch.control.observe.load_sampling import Watch
+from anabranch.control.rebalancer import Rebalancer
+from anabranch.control.reported import BatchReport
 from anabranch.engine.spec import FlowProgram
 from anabranch.model import BucketMap
 from anabranch.query.plan import name_of
@@ -21,11 +22,11 @@ from anabranch.routing.routes import Routes
 from anabranch.state.manifest import Manifest
 
 
-class RecordingSteering(BalancingSteering):
+class RecordingSteering(Rebalancer):
     """Balances as usual, and notes by operator and batch what slots received and what changed."""
 
     def __init__(self, program: FlowProgram) -> None:
-        super().__init__(program)
+        super().__init__(program, time.monotonic)
         self._plan = program.plan
         self._changes: dict[int, str] = {}
         self.batches: list[dict[str, dict[str, Any]]] = []

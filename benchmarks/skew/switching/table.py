@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.control.balancer import Balancer
+from anabranch.control.decide.balancer import Balancer
 from anabranch.model import RouteError
 from anabranch.model.balance import Balance, Routing, Trigger
 from anabranch.routing.bases.base_routes import ModuloRoute

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from anabranch.balancing.level import check_planner
-from anabranch.control.balancer import OperatorLoads, Proposal
-from anabranch.control.moved_state import estimate_moved_bytes
+from anabranch.control.decide.balancer import OperatorLoads, Proposal
+from anabranch.control.decide.moved_state import estimate_moved_bytes
 from anabranch.errors import FlowError, name_alternatives
 from anabranch.model import RoutingTable
 from anabranch.model.balance import AUTO, CONDITIONS, Balance, Routing, Trigger

@@ -11,13 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.engine.ahead.level import PROMISES, AheadLevel
-from anabranch.engine.batch_progress import describe_batch
-from anabranch.engine.blocks import LEDGER
-from anabranch.engine.exchange_watch import EXCHANGES, ExchangeWatch, describe_switches
-from anabranch.engine.faults import reach
-from anabranch.engine.first_look import FirstLook
-from anabranch.engine.flow_routes import (
+from anabranch.control.apply import (
     Change,
     Steering,
     TriesStrategies,
@@ -26,6 +20,12 @@ from anabranch.engine.flow_routes import (
     load_routes,
     store_levels,
 )
+from anabranch.engine.ahead.level import PROMISES, AheadLevel
+from anabranch.engine.batch_progress import describe_batch
+from anabranch.engine.blocks import LEDGER
+from anabranch.engine.exchange_watch import EXCHANGES, ExchangeWatch, describe_switches
+from anabranch.engine.faults import reach
+from anabranch.engine.first_look import FirstLook
 from anabranch.engine.jobs import BatchInput, JobFailed, JobRunner
 from anabranch.engine.publishing import Publisher
 from anabranch.engine.reader_buffers import deal_lanes, holding_level, load_lanes, store_lanes

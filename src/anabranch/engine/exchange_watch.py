@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from anabranch.control.exchange_choice import ExchangeChooser
+from anabranch.control.decide.exchange_choice import ExchangeChooser
 from anabranch.engine.exchange_meter import Costs
 from anabranch.engine.spec import FlowProgram
 from anabranch.model.exchanges import ExchangeCosts, ExchangeFigures, ExchangeTally, ExchangeWay

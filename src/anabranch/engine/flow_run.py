@@ -15,16 +15,16 @@ import polars as pl
 
 from anabranch.connectors import json_lines
 from anabranch.connectors.sink_ownership import claim_places, close_sinks, name_sinks, refuse_shared_places
+from anabranch.control.apply import Steering
+from anabranch.control.rebalancer import Rebalancer
 from anabranch.engine.ahead.level import AheadLevel, check_ahead, heads_ahead, pack_by_partition
 from anabranch.engine.batch import BatchRunner, FlowIdentity
 from anabranch.engine.dead_letters import DEAD_LETTER_SCHEMA
 from anabranch.engine.endpoints import find_endpoints
-from anabranch.engine.flow_routes import Steering
 from anabranch.engine.jobs import BatchInput, JobRunner, Packs, TellsWaits
 from anabranch.engine.outer_rows import OuterRows
 from anabranch.engine.publishing import Publisher
 from anabranch.engine.reader_buffers import check_lanes
-from anabranch.engine.rebalancer import BalancingSteering
 from anabranch.engine.run_progress import RunProgress
 from anabranch.engine.set_aside import tell_sources
 from anabranch.engine.settings import RunSettings
@@ -130,7 +130,7 @@ class FlowRun:
         self._read_tasks = self.settings.read_tasks or cores
         self._on_progress = on_progress
         self.steering: Steering = (
-            BalancingSteering(self.program, resizes=self.settings.slots is not None)
+            Rebalancer(self.program, time.monotonic, resizes=self.settings.slots is not None)
             if make_steering is None
             else make_steering(self.program)
         )

@@ -10,14 +10,13 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from anabranch.errors import FlowError, name_alternatives
-from anabranch.model.routes import DEFAULT_BUCKETS
+from anabranch.model.routes import DEFAULT_BUCKETS, MOST_SLOTS
 from anabranch.query.plan import STRATEGIES, Strategy
 from anabranch.state.batch_records import DEFAULT_KEPT_RECORDS
 
 AVAILABLE_NOW = "available-now"
 ONCE = "once"
 CONTINUOUS = "continuous"
-MOST_SLOTS = 10_000
 REDIS_SCHEMES = ("redis", "rediss", "unix")
 _INTERVAL = re.compile(r"\d+(\.\d+)?\s*(ms|s|m|h|milliseconds?|seconds?|minutes?|hours?)")
 

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Protocol
 
 from anabranch.connectors.lookups import TableCache
+from anabranch.control.observe.load_sampling import Watch
 from anabranch.engine.exchange_meter import TellsCosts
-from anabranch.engine.load_sampling import Watch
 from anabranch.eventtime.flow.in_batch_watermark import RisingTime
 from anabranch.model import Kernel, OperatorTime, RunRef, Sink
 from anabranch.model.exchanges import ExchangeWay, HeldLane

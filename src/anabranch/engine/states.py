@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from anabranch.control.apply import first_routes
 from anabranch.engine.blocks import cut
-from anabranch.engine.flow_routes import first_routes
 from anabranch.engine.spec import FlowProgram
 from anabranch.errors import CheckpointError, FlowError
 from anabranch.eventtime.flow.flow_time import load_time

@@ -10,6 +10,8 @@ from typing import Any, cast
 import numpy as np
 import polars as pl
 
+from anabranch.control.observe.load_sampling import named_keys, watch_rows
+from anabranch.control.observe.state_sizes import measure_state
 from anabranch.engine.blocks import (
     LEDGER,
     Block,
@@ -21,11 +23,9 @@ from anabranch.engine.blocks import (
 )
 from anabranch.engine.failing_steps import failing_step
 from anabranch.engine.faults import reach
-from anabranch.engine.load_sampling import named_keys, watch_rows
 from anabranch.engine.outer_rows import decode_rows
 from anabranch.engine.pipeline import BEHIND_A_HOP, Pipeline
 from anabranch.engine.spec import BatchSpec, FlowProgram, LoadsProgram
-from anabranch.engine.state_sizes import measure_state
 from anabranch.engine.task_errors import pass_on, told_as_rows
 from anabranch.eventtime.flow.in_batch_watermark import heads_told, last_level_told, times_in_slot
 from anabranch.model import (

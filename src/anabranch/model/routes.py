@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from anabranch.errors import FlowError
 
 DEFAULT_BUCKETS = 512
+MOST_SLOTS = 10_000
+"""Of a stateful subquery."""
 
 SHARE_TOLERANCE = 1e-9
 """How far the shares of one key may be from 1 in sum."""

@@ -13,11 +13,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from anabranch.connectors.control_channels.opening import open_channels
 from anabranch.connectors.private_folders import PrivateFolder
+from anabranch.control.apply import Steering
 from anabranch.control.commands import Submits
+from anabranch.control.listening import CommandListener
 from anabranch.engine.ahead.level import AheadLevel
-from anabranch.engine.command_listening import CommandListener, open_channels
-from anabranch.engine.flow_routes import Steering
 from anabranch.engine.flow_run import FlowRun
 from anabranch.engine.settings import AVAILABLE_NOW, ONCE, RunSettings
 from anabranch.engine.spec import FlowProgram

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.control.balancer import Balancer
+from anabranch.control.decide.balancer import Balancer
 from anabranch.model.balance import Balance, Routing, Trigger
 from anabranch.routing import ModuloRoute, Routes
 from benchmarks.skew.switching.lab import Lab, LabBatch

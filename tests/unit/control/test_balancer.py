@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.control.balancer import Balancer, OperatorLoads, Proposal
+from anabranch.control.decide.balancer import Balancer, OperatorLoads, Proposal
 from anabranch.model import RouteError, RoutingTable
 from anabranch.model.balance import Balance, NamedStrategy, Routing, Trigger
 from anabranch.model.loads import StateSizes

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
-from anabranch.control.choosing import HYSTERESIS, PLAN, Choice, Round
+from anabranch.control.decide.choosing import HYSTERESIS, PLAN, Choice, Round
 
 SLOT_ROWS = 10_000.0
 

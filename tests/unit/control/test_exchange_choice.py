@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.control.exchange_choice import (
+from anabranch.control.decide.exchange_choice import (
     BATCHES_HELD,
     BATCHES_OF_ONE_MIND,
     FEWEST_ROWS,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from anabranch.control.commands import Command, Reply
-from anabranch.engine.command_listening import CommandListener
+from anabranch.control.listening import CommandListener
 
 WAIT_SECONDS = 120.0
 

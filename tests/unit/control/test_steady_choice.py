@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from anabranch.control.balancer import Balancer
+from anabranch.control.decide.balancer import Balancer
 from anabranch.model.balance import Balance, Routing
 from anabranch.routing import ModuloRoute, RangeRoute, Routes
 from benchmarks.skew.switching.lab import Lab

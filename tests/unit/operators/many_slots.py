@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from anabranch.engine.flow_routes import Change
+from anabranch.control.apply import Change
 from anabranch.eventtime.flow.operator_times import lateness_of
 from anabranch.eventtime.operator_clocks import OperatorClocks
 from anabranch.model import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.engine.flow_routes import Change
+from anabranch.control.apply import Change
 from anabranch.model import (
     AggregateSpec,
     Clock,

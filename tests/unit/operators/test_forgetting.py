@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from anabranch.engine.flow_routes import Change
+from anabranch.control.apply import Change
 from anabranch.model import (
     AggregateSpec,
     Clock,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.engine.flow_routes import Change
+from anabranch.control.apply import Change
 from anabranch.model import OperatorSpec, OperatorTime, RoutingTable
 from anabranch.operators.kernels import make_kernel
 from anabranch.routing import ChoiceSplitter, Routes

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.engine.flow_routes import Change
+from anabranch.control.apply import Change
 from anabranch.model import AggregateSpec, Clock, OperatorTime, RoutingTable, WindowSpec
 from anabranch.routing import Routes
 from unit.operators.clocked_streams import (

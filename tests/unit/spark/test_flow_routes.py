@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
-from anabranch.engine.flow_routes import Change, count_slots, load_routes, store_levels
+from anabranch.control.apply import Change, count_slots, load_routes, store_levels
 from anabranch.engine.reports import BatchReport, OperatorReport
 from anabranch.engine.spec import FlowProgram
 from anabranch.eventtime.watermarks import FlowTime

@@ -12,12 +12,12 @@ import polars as pl
 import pytest
 
 import anabranch as ab
-from anabranch.control.balancer import OperatorLoads, Proposal
+from anabranch.control.apply import Change, check_changes
 from anabranch.control.commands import Command
-from anabranch.engine.flow_routes import Change, check_changes
-from anabranch.engine.load_sampling import ROWS
-from anabranch.engine.operator_status import label_keys
-from anabranch.engine.rebalancer import MOVED_AT_ONCE_BYTES
+from anabranch.control.decide.balancer import OperatorLoads, Proposal
+from anabranch.control.observe.load_sampling import ROWS
+from anabranch.control.operator_status import label_keys
+from anabranch.control.rebalancer import MOVED_AT_ONCE_BYTES
 from anabranch.model import HASH
 from anabranch.model.balance import Balance
 from anabranch.query.plan import name_of

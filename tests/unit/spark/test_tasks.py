@@ -14,11 +14,11 @@ import polars as pl
 import pytest
 
 import anabranch as ab
+from anabranch.control.observe.load_sampling import Watch
+from anabranch.control.observe.state_sizes import merge_sizes
 from anabranch.engine.blocks import LEDGER, Block, decode, encode, meeting_of
-from anabranch.engine.load_sampling import Watch
 from anabranch.engine.reports import BatchReport, merge_ledgers
 from anabranch.engine.spec import BatchSpec, FlowProgram
-from anabranch.engine.state_sizes import merge_sizes
 from anabranch.engine.task_errors import TaskFailed
 from anabranch.engine.tasks import SlotTask
 from anabranch.model import BEGINNING_OF_TIME, HASH, ORDER, TIME, OperatorTime, RoutingTable, RunRef

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.engine.load_sampling import ROWS, Watch, merge_sightings, watch_rows
+from anabranch.control.observe.load_sampling import ROWS, Watch, merge_sightings, watch_rows
 from anabranch.model import HASH
 from anabranch.routing import buckets_of, hash_keys
 from anabranch.routing.heavy_hitters import MOST_KEYS
@@ -214,7 +214,7 @@ def test_equal_rows_give_equal_bytes_in_every_process() -> None:
     """What a slot saw crosses exchanges: a task that is run again must say the same to the byte."""
     script = (
         "import json, sys; from unit.spark.test_watching import rows_of, skewed; "
-        "from anabranch.engine.load_sampling import Watch, watch_rows; "
+        "from anabranch.control.observe.load_sampling import Watch, watch_rows; "
         "print(json.dumps(watch_rows([rows_of(skewed(20_000))], ['key'], Watch(64, 0.3))))"
     )
     environment = {"PYTHONPATH": ":".join(path for path in sys.path if path), "PATH": "/usr/bin:/bin"}

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from anabranch.control.apply import Change, check_changes, load_routes, store_levels
 from anabranch.control.commands import Command, Reply
-from anabranch.engine.flow_routes import Change, check_changes, load_routes, store_levels
-from anabranch.engine.load_sampling import Watch, watch_rows
-from anabranch.engine.rebalancer import BalancingSteering
+from anabranch.control.observe.load_sampling import Watch, watch_rows
+from anabranch.control.rebalancer import Rebalancer
 from anabranch.engine.reports import BatchReport, OperatorReport
 from anabranch.eventtime.flow.flow_time import load_time, rules_of, store_time
 from anabranch.eventtime.watermarks import SeenTimes
@@ -30,7 +31,7 @@ class Flow:
     def __init__(self, build: Build, folder: Path, slots: int = 2, resizes: bool = False) -> None:
         self.program = make_program(build, folder, slots)
         self.plan = self.program.plan
-        self.steering = BalancingSteering(self.program, resizes)
+        self.steering = Rebalancer(self.program, time.monotonic, resizes)
         self.manifest: Manifest | None = None
         self.batch = -1
         self.state_bytes = 0

@@ -16,12 +16,12 @@ from anabranch.engine.jobs import Packs
 from anabranch.engine.outer_rows import OuterSource
 from anabranch.engine.pipeline import Pipeline
 from anabranch.engine.reports import BatchReport
-from anabranch.engine.settings import MOST_SLOTS
 from anabranch.engine.spec import BatchSpec, FlowProgram, LoadsProgram
 from anabranch.engine.task_errors import told_as_rows
 from anabranch.engine.tasks import ReadTask, SlotTask, Stayed
 from anabranch.errors import CheckpointError, FlowError, SourceError
 from anabranch.model import OperatorTime, Split, WindowSpec
+from anabranch.model.routes import MOST_SLOTS
 from anabranch.query.nodes import Stateful
 from anabranch.query.plan import Plan, name_of
 from anabranch.routing.bases.partitions import PartitionRoute

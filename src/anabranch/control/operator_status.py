@@ -7,10 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.control.balancer import Balancer, OperatorLoads, Proposal
-from anabranch.control.choosing import Standing
+from anabranch.control.decide.balancer import Balancer, OperatorLoads, Proposal
+from anabranch.control.decide.choosing import Standing
 from anabranch.control.manual_overrides import list_settings
-from anabranch.engine.load_sampling import ROWS
+from anabranch.control.observe.load_sampling import ROWS
 from anabranch.model import HASH, WindowSpec
 from anabranch.model.exchanges import ExchangeFigures
 from anabranch.model.frame_texts import key_as_text

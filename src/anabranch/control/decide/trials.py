@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from anabranch.control.choosing import PLAN
+from anabranch.control.decide.choosing import PLAN
 from anabranch.routing.bases.base_routes import BucketRoute, ModuloRoute, RingRoute, WeightRoute
 from anabranch.routing.bases.ranges import RangeRoute
 from anabranch.routing.keys import KeySample

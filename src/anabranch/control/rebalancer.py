@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
 
-from anabranch.control.balancer import Balancer, OperatorLoads, Proposal
+from anabranch.control.apply import Change, ReconfigurationProtocol
 from anabranch.control.commands import Command, Reply
+from anabranch.control.decide.balancer import Balancer, OperatorLoads, Proposal
 from anabranch.control.manual_overrides import WishRefused, change_setting, place_key
-from anabranch.engine.flow_routes import Change, ReconfigurationProtocol
-from anabranch.engine.load_sampling import ROWS, Watch, merge_sightings
-from anabranch.engine.operator_status import WatchedOperator, describe_operator, label_keys
-from anabranch.engine.reports import BatchReport, OperatorReport
-from anabranch.engine.settings import MOST_SLOTS
-from anabranch.engine.spec import FlowProgram
-from anabranch.engine.state_sizes import merge_sizes
+from anabranch.control.observe.load_sampling import ROWS, Watch, merge_sightings
+from anabranch.control.observe.state_sizes import merge_sizes
+from anabranch.control.operator_status import WatchedOperator, describe_operator, label_keys
+from anabranch.control.reported import BatchReport, OperatorReport
 from anabranch.errors import AnabranchError
 from anabranch.eventtime.flow.flow_time import load_time
-from anabranch.model import HASH, spreads_any_key
+from anabranch.model import HASH, Kernel, spreads_any_key
 from anabranch.model.balance import AUTO, Balance, NamedStrategy, Routing
+from anabranch.model.routes import MOST_SLOTS
 from anabranch.query.nodes import Stateful
-from anabranch.query.plan import name_of
+from anabranch.query.plan import Plan, name_of
 from anabranch.routing import hash_keys
 from anabranch.routing.keys import KeySample
 from anabranch.routing.phases import FlowRoutes, PhasedRoutes, can_wait, window_of
@@ -43,14 +41,30 @@ _BATCHES_TO_WAIT = 10
 logger = logging.getLogger("anabranch")
 
 
-class BalancingSteering:
+class FlowParts(Protocol):
+    """What is known of a flow before it runs."""
+
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def kernels(self) -> Mapping[int, Kernel]:
+        """By stateful node."""
+        ...
+
+
+class Rebalancer:
     """Looks at what every batch did, and changes routes at the next boundary when that is worth it.
 
     ``submit`` may be called from any thread; everything else belongs to the thread that runs the batches.
     """
 
-    def __init__(self, program: FlowProgram, resizes: bool = False) -> None:
-        """``resizes``: the plan's slots were asked for, and a checkpoint that has others follows."""
+    def __init__(self, program: FlowParts, clock: Callable[[], float], resizes: bool = False) -> None:
+        """``clock`` says what time it is, in seconds from any moment on, never going back.
+
+        ``resizes``: the plan's slots were asked for, and a checkpoint that has others follows.
+        """
+        self._clock = clock
         self._program = program
         self._lock = threading.Lock()
         self._batch = -1
@@ -151,7 +165,7 @@ class BalancingSteering:
         return WatchedOperator(
             head,
             name_of(self._program.plan, head),
-            Balancer(self._routing_of(head, node.operation), time.perf_counter),
+            Balancer(self._routing_of(head, node.operation), self._clock),
             window_of(spec),
             self._program.kernels[head].splittable,
             spreads_any_key(self._program.kernels[head]),
@@ -222,7 +236,7 @@ class BalancingSteering:
         slot_rows[: len(report.rows)] = report.rows[: phases.slots]
         return OperatorLoads(
             batch=manifest.batch,
-            now_seconds=time.monotonic(),
+            now_seconds=self._clock(),
             rows_in_all=int(manifest.totals.get("rows_in", 0)),
             slot_rows=slot_rows[: phases.routes.slots],
             bucket_rows=np.zeros(count_buckets(phases.routes.base)),

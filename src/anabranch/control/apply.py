@@ -10,8 +10,8 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 import polars as pl
 
-from anabranch.engine.load_sampling import Watch
-from anabranch.engine.reports import BatchReport
+from anabranch.control.observe.load_sampling import Watch
+from anabranch.control.reported import BatchReport
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import BEGINNING_OF_TIME, OperatorTime, RouteError, WindowSpec
 from anabranch.model.balance import AUTO

@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable
 
-from anabranch.connectors.control_channels.checkpoint_files import FileChannel
 from anabranch.control.commands import Command, CommandChannel, Reply, Submits
-from anabranch.state.epochs import Lease
 
 POLL_SECONDS = 0.2
 LAST_WORDS_SECONDS = 5.0
@@ -18,17 +15,6 @@ AT_A_BOUNDARY = ("move", "split", "merge", "slots", "strategy")
 """What takes effect between two batches; settings count at once."""
 
 logger = logging.getLogger("anabranch")
-
-
-def open_channels(lease: Lease, flow: str, redis_url: str | None) -> list[CommandChannel]:
-    """Return the channels that a flow listens to: its checkpoint, and Redis where that is set up."""
-    channels: list[CommandChannel] = [FileChannel(lease.store, lease.epoch, time.time())]
-    if redis_url is not None:
-        # The package is an optional one; settings have seen to it that it is there.
-        from anabranch.connectors.control_channels.redis_messages import RedisChannel
-
-        channels.append(RedisChannel(redis_url, flow))
-    return channels
 
 
 class CommandListener:

@@ -20,11 +20,11 @@ from anabranch.balancing import (
 )
 from anabranch.balancing.level import BUCKETS_ONLY
 from anabranch.balancing.planners.outcome import Clock
-from anabranch.control.choosing import PLAN, Choice, Round
-from anabranch.control.level_loads import measure_level
-from anabranch.control.moved_state import estimate_moved_bytes
-from anabranch.control.plan_words import count_of, describe_plan
-from anabranch.control.trials import FADE, Trials, name_strategy
+from anabranch.control.decide.choosing import PLAN, Choice, Round
+from anabranch.control.decide.moved_state import estimate_moved_bytes
+from anabranch.control.decide.plan_words import count_of, describe_plan
+from anabranch.control.decide.trials import FADE, Trials, name_strategy
+from anabranch.control.observe.level_loads import measure_level
 from anabranch.model import RouteError
 from anabranch.model.balance import AUTO, Balance, NamedStrategy, Routing
 from anabranch.model.loads import StateSizes

@@ -14,7 +14,7 @@ from anabranch.routing.lookup import find_keys
 from anabranch.routing.moving import moved_parts
 
 if TYPE_CHECKING:
-    from anabranch.control.balancer import OperatorLoads
+    from anabranch.control.decide.balancer import OperatorLoads
     from anabranch.routing.routes import Routes
 
 

@@ -16,7 +16,7 @@ from anabranch.routing.hashing import buckets_of
 from anabranch.routing.keys import KeyBatch
 
 if TYPE_CHECKING:
-    from anabranch.control.balancer import OperatorLoads
+    from anabranch.control.decide.balancer import OperatorLoads
     from anabranch.routing.routes import Routes
 
 _MOST_WATCHED_KEYS = 1_000
