@@ -142,7 +142,7 @@ def run_wild(
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from anabranch.engine.settings import make_settings
     from anabranch.spark.driver import Driver
-    from spark.wild_steering import WildSteering
+    from flows.wild_steering import WildSteering
 
     rows = [{"key": key, "group": key % 5} for key in range(30)]
     checked = make_settings(**settings)

@@ -11,10 +11,10 @@ from anabranch.engine.spec import FlowProgram
 from anabranch.model import OperatorSpec
 from cluster.disturbing import kill_at_random, moving
 from cluster.drivers import assert_same_results, finish, results, write_input
+from flows.random_flows import KINDS, check, make_random_flow
+from flows.running import FlowBench
+from flows.wild_steering import WildSteering
 from soak.amounts import FLOWS, KILLS, KILLS_A_RUN, SEED, STREAMS
-from spark.random_flows import KINDS, check, make_random_flow
-from spark.running import FlowBench
-from spark.wild_steering import WildSteering
 from unit.operators.moving import SPECS, check_long_stream
 
 PATIENCE_SECONDS = 3600.0

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as hypothesis_seed
 
+from flows.random_flows import HELD_KINDS, KINDS, OWN_TIME_KINDS, SEEDS, check, make_random_flow
+from flows.running import FlowBench
 from soak.amounts import FLOWS, SEED
-from spark.random_flows import HELD_KINDS, KINDS, OWN_TIME_KINDS, SEEDS, check, make_random_flow
-from spark.running import FlowBench
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *HELD_KINDS, *OWN_TIME_KINDS])

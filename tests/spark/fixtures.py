@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 import anabranch as ab
+from anabranch.engine.settings import RunSettings
+from anabranch.model import BatchProgress
+from anabranch.spark.driver import Driver
+from flows.running import FlowBench, Steer
 from quick_jvm import QUICK_JVM
-from spark.running import FlowBench
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -37,7 +41,20 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+@dataclass
+class SparkBench(FlowBench):
+    """Runs flows on a session."""
+
+    spark: SparkSession = field(kw_only=True)
+
+    def _run(self, flow: ab.Flow, settings: RunSettings, steer: Steer | None) -> list[BatchProgress]:
+        driver = Driver(flow, settings, lambda: self.spark, make_steering=steer, clock=self.clock)
+        driver.start()
+        driver.wait()
+        return driver.run.progress.read()
+
+
 @pytest.fixture
-def bench(spark: SparkSession, tmp_path: Path) -> FlowBench:
+def bench(spark: SparkSession, tmp_path: Path) -> SparkBench:
     """Runs flows in this test's own folder."""
-    return FlowBench(spark, tmp_path)
+    return SparkBench(tmp_path, spark=spark)

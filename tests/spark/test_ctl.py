@@ -18,8 +18,9 @@ from anabranch.model.routes import DEFAULT_BUCKETS
 from anabranch.routing import hash_keys
 from anabranch.routing.keys import KeyBatch
 from anabranch.routing.routes import Routes
+from flows.running import SCHEMA, frames_of, reading, wait_until
 from servers.redis import RedisServer
-from spark.running import SCHEMA, FlowBench, frames_of, reading, wait_until
+from spark.fixtures import SparkBench
 
 KEYS = 20
 SLOTS = 3
@@ -73,11 +74,11 @@ class Told:
 
 
 @pytest.fixture
-def told(bench: FlowBench) -> Iterator[Told]:
+def told(bench: SparkBench) -> Iterator[Told]:
     yield from run_flow(bench)
 
 
-def run_flow(bench: FlowBench, **settings: Any) -> Iterator[Told]:
+def run_flow(bench: SparkBench, **settings: Any) -> Iterator[Told]:
     flow = ab.Flow("steered")
     source, sink = ab.memory(schema=SCHEMA), ab.to_memory(bench.folder / "results")
     flow.read(source).key_by("key").agg(rows=ab.count(), name="totals").write(sink)
@@ -167,7 +168,7 @@ def test_a_flow_that_ended_is_told_nothing_more(told: Told) -> None:
     assert "no flow runs on" in outcome.stderr
 
 
-def test_a_flow_with_redis_is_reached_by_its_name_and_survives_the_servers_end(bench: FlowBench) -> None:
+def test_a_flow_with_redis_is_reached_by_its_name_and_survives_the_servers_end(bench: SparkBench) -> None:
     server = RedisServer()
     server.start()
     for told in run_flow(bench, control=server.url):

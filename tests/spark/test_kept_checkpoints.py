@@ -10,7 +10,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from kept.readings_flow import MADE_ROWS, answers, make_flow, write_inputs
-from spark.running import FlowBench
+from spark.fixtures import SparkBench
 
 SAMPLES = Path(__file__).parent.parent / "kept"
 
@@ -25,7 +25,7 @@ def readings(tmp_path: Path) -> Path:
 
 
 def test_a_checkpoint_of_version_0_1_goes_on_and_its_answers_are_those_of_polars(
-    bench: FlowBench, readings: Path
+    bench: SparkBench, readings: Path
 ) -> None:
     make_flow(readings).run(
         str(readings / "checkpoint"), spark=bench.spark, trigger="available-now", drain=True, buckets=32

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
+from flows.kafka_readings import SCHEMA, START_MS, WINDOW_SECONDS, send
+from flows.running import WAIT_SECONDS, wait_until
 from servers.kafka import SASL_PASSWORD
 from servers.postgres import PASSWORD, PostgresServer
 from servers.proxy import cuttable_wire
 from servers.redis import RedisServer
 from servers.tls_kafka import TlsKafkaBroker
-from spark.kafka_readings import SCHEMA, START_MS, WINDOW_SECONDS, send
-from spark.running import WAIT_SECONDS, FlowBench, wait_until
+from spark.fixtures import SparkBench
 
 LEADER_GONE_SECONDS = 30.0
 WIRE_CUT_SECONDS = 5.0
@@ -29,7 +30,7 @@ def broker() -> Iterator[TlsKafkaBroker]:
 
 
 def test_a_flow_outlives_its_broker_its_databases_and_its_network(
-    bench: FlowBench, broker: TlsKafkaBroker, own_postgres: PostgresServer, own_redis: RedisServer
+    bench: SparkBench, broker: TlsKafkaBroker, own_postgres: PostgresServer, own_redis: RedisServer
 ) -> None:
     broker.create_topic("steady", SENSORS)
     # The first readings are there before the flow is: a partition that comes later than others would be late.

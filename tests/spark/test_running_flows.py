@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 import anabranch as ab
 from anabranch.engine.states import empty_state
-from spark.running import FlowBench, frames_of, reading, wait_until
+from flows.running import frames_of, reading, wait_until
+from spark.fixtures import SparkBench
 
 
 def endless(name: str, sink: Any) -> ab.Flow:
@@ -25,7 +26,7 @@ def endless(name: str, sink: Any) -> ab.Flow:
 
 
 def test_a_running_flow_is_found_by_its_name_and_named_in_sparks_ui_and_stops_without_a_trace(
-    bench: FlowBench, capfd: pytest.CaptureFixture[str]
+    bench: SparkBench, capfd: pytest.CaptureFixture[str]
 ) -> None:
     flow = endless("found", ab.to_memory())
     assert repr(flow).startswith("<Flow 'found': reads generator (2000 rows/s")
@@ -53,7 +54,7 @@ def test_a_running_flow_is_found_by_its_name_and_named_in_sparks_ui_and_stops_wi
     assert "Traceback" not in shown.err + shown.out
 
 
-def test_what_was_done_before_a_stop_is_not_done_again(bench: FlowBench) -> None:
+def test_what_was_done_before_a_stop_is_not_done_again(bench: SparkBench) -> None:
     sink, checkpoint = ab.to_memory(), bench.new_checkpoint()
     told: list[ab.BatchProgress] = []
     for _ in range(2):
@@ -70,7 +71,7 @@ def test_what_was_done_before_a_stop_is_not_done_again(bench: FlowBench) -> None
     assert len({record.epoch for record in handle.history()}) == 2
 
 
-def test_ctrl_c_lets_the_running_batch_finish_and_its_jobs_are_not_cancelled(bench: FlowBench) -> None:
+def test_ctrl_c_lets_the_running_batch_finish_and_its_jobs_are_not_cancelled(bench: SparkBench) -> None:
     done: list[int] = []
 
     def interrupt(progress: ab.BatchProgress) -> None:
@@ -86,7 +87,7 @@ def test_ctrl_c_lets_the_running_batch_finish_and_its_jobs_are_not_cancelled(ben
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_state_has_its_columns_before_there_is_any(bench: FlowBench) -> None:
+def test_state_has_its_columns_before_there_is_any(bench: SparkBench) -> None:
     class Last(ab.Processor):
         whole = ab.value(pl.Int64())
         seen = ab.listed(pl.String())
@@ -124,7 +125,7 @@ def test_state_has_its_columns_before_there_is_any(bench: FlowBench) -> None:
 
 
 def test_a_second_driver_and_a_lost_sink_are_refused_before_spark_is_asked_for(
-    bench: FlowBench, tmp_path: Path
+    bench: SparkBench, tmp_path: Path
 ) -> None:
     def never() -> SparkSession:
         raise AssertionError("Spark was asked for")

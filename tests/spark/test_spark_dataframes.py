@@ -13,8 +13,9 @@ import anabranch as ab
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile
 from contracts.column_values import ALL
+from flows.running import frames_of, reading
 from oracle import Windows, answer_flow, assert_same_batches, assert_same_rows, compute
-from spark.running import FlowBench, frames_of, reading
+from spark.fixtures import SparkBench
 
 SECOND_US = 1_000_000
 BATCHES = [[reading(1, 0), reading(2, 4)], [reading(1, 11), reading(3, 12)], [reading(2, 25)]]
@@ -43,7 +44,7 @@ def write_parquet_files(folder: Path) -> None:
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
-def test_a_spark_stream_is_read_batch_by_batch_and_goes_on_after_a_restart(bench: FlowBench, tmp_path: Path) -> None:
+def test_a_spark_stream_is_read_batch_by_batch_and_goes_on_after_a_restart(bench: SparkBench, tmp_path: Path) -> None:
     write_parquet_files(tmp_path / "in")
     schema = bench.spark.read.parquet(str(tmp_path / "in")).schema
     stream = bench.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
@@ -55,7 +56,7 @@ def test_a_spark_stream_is_read_batch_by_batch_and_goes_on_after_a_restart(bench
     assert_same_rows(sink.frame().to_dicts(), answer_flow(BATCHES, [tens()], time="ts", drain=True).rows)
 
 
-def test_a_static_dataframe_gives_the_answers_of_a_stream(bench: FlowBench, tmp_path: Path) -> None:
+def test_a_static_dataframe_gives_the_answers_of_a_stream(bench: SparkBench, tmp_path: Path) -> None:
     write_parquet_files(tmp_path / "in")
     flow, sink = make_flow(ab.from_spark(bench.spark.read.parquet(str(tmp_path / "in"))))
     got = bench.run_flow(flow, [sink])
@@ -64,7 +65,7 @@ def test_a_static_dataframe_gives_the_answers_of_a_stream(bench: FlowBench, tmp_
     assert_same_rows(got.rows, answer_flow(everything, [tens()], time="ts", drain=True).rows)
 
 
-def test_a_spark_stream_and_a_source_of_our_own_unite(bench: FlowBench, tmp_path: Path) -> None:
+def test_a_spark_stream_and_a_source_of_our_own_unite(bench: SparkBench, tmp_path: Path) -> None:
     write_parquet_files(tmp_path / "in")
     stream = bench.spark.read.parquet(str(tmp_path / "in"))
     schema = stream.schema
@@ -78,7 +79,7 @@ def test_a_spark_stream_and_a_source_of_our_own_unite(bench: FlowBench, tmp_path
     assert final == {1: 4, 2: 4, 3: 2}
 
 
-def test_a_callback_gets_every_batch_as_a_spark_dataframe_with_its_id(bench: FlowBench) -> None:
+def test_a_callback_gets_every_batch_as_a_spark_dataframe_with_its_id(bench: SparkBench) -> None:
     seen: dict[int, list[dict[str, Any]]] = {}
 
     def keep(frame: Any, batch: int) -> None:
@@ -94,7 +95,7 @@ def test_a_callback_gets_every_batch_as_a_spark_dataframe_with_its_id(bench: Flo
         assert_same_rows(seen[batch], rows)
 
 
-def test_spark_reads_every_type_that_a_callback_is_given(bench: FlowBench, tmp_path: Path) -> None:
+def test_spark_reads_every_type_that_a_callback_is_given(bench: SparkBench, tmp_path: Path) -> None:
     seen: list[list[Any]] = []
     sink = ab.foreach(lambda frame, batch: seen.append(frame.toArrow().to_pylist()))
     taken = {}
@@ -114,7 +115,7 @@ def test_spark_reads_every_type_that_a_callback_is_given(bench: FlowBench, tmp_p
     assert [tuple(row[name] is None for name in rows.columns) for row in got] == rows.select(pl.all().is_null()).rows()
 
 
-def test_a_callback_that_fails_gets_the_same_batch_again_at_the_next_start(bench: FlowBench) -> None:
+def test_a_callback_that_fails_gets_the_same_batch_again_at_the_next_start(bench: SparkBench) -> None:
     calls: list[tuple[int, list[tuple[int, int]]]] = []
 
     def fail_first(frame: Any, batch: int) -> None:
@@ -144,14 +145,14 @@ def test_a_callback_that_fails_gets_the_same_batch_again_at_the_next_start(bench
         "`a b` byte, c short NOT NULL, d long COMMENT 'x, y', e real, g struct<h: struct<i: date>>",
     ],
 )
-def test_ddl_means_what_spark_takes_it_for(bench: FlowBench, ddl: str) -> None:
+def test_ddl_means_what_spark_takes_it_for(bench: SparkBench, ddl: str) -> None:
     frame = bench.spark.createDataFrame([], ddl)
     expected = ab.from_spark(frame).schema
     assert ab.memory(schema=ddl).schema == expected
     assert ab.memory(schema=frame.schema).schema == expected
 
 
-def test_file_sinks_hold_the_same_rows_and_read_back(bench: FlowBench, tmp_path: Path) -> None:
+def test_file_sinks_hold_the_same_rows_and_read_back(bench: SparkBench, tmp_path: Path) -> None:
     flow = ab.Flow("test")
     windows = flow.read(ab.memory(*frames_of(BATCHES))).watermark("ts").key_by("key").window("10s")
     memory = ab.to_memory()

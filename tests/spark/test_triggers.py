@@ -14,8 +14,9 @@ import polars as pl
 from pyspark.sql import SparkSession
 
 import anabranch as ab
+from flows.running import WAIT_SECONDS, frames_of, reading, wait_until
 from oracle import Running, Windows, answer_flow, assert_same_batches, assert_same_rows, compute
-from spark.running import WAIT_SECONDS, FlowBench, frames_of, reading, wait_until
+from spark.fixtures import SparkBench
 
 SECOND_US = 1_000_000
 BATCHES = [[reading(1, 0), reading(2, 4)], [reading(1, 11), reading(3, 12)], [reading(2, 25)]]
@@ -35,7 +36,7 @@ def make_flow(source: Any) -> tuple[ab.Flow, Any]:
     return flow, sink
 
 
-def test_once_reads_one_batch_and_leaves_the_rest(bench: FlowBench) -> None:
+def test_once_reads_one_batch_and_leaves_the_rest(bench: SparkBench) -> None:
     flow, sink = make_flow(ab.memory(*frames_of(BATCHES)))
     checkpoint = bench.new_checkpoint()
     first = bench.run_flow(flow, [sink], checkpoint=checkpoint, trigger="once", drain=False)
@@ -45,7 +46,7 @@ def test_once_reads_one_batch_and_leaves_the_rest(bench: FlowBench) -> None:
     assert_same_batches(sink.batches(), answer_flow(BATCHES, [tens()], time="ts", drain=True).batches)
 
 
-def test_a_continuous_flow_fires_windows_when_no_more_data_comes(bench: FlowBench) -> None:
+def test_a_continuous_flow_fires_windows_when_no_more_data_comes(bench: SparkBench) -> None:
     source = ab.memory(*frames_of(BATCHES[:2]))
     flow, sink = make_flow(source)
     handle = flow.start(bench.new_checkpoint(), spark=bench.spark, trigger="200ms", slots=2)
@@ -65,7 +66,7 @@ def test_a_continuous_flow_fires_windows_when_no_more_data_comes(bench: FlowBenc
     assert_same_rows(sink.frame().to_dicts(), answer_flow(BATCHES, [tens()], time="ts", drain=True).rows)
 
 
-def test_a_drain_asked_for_while_a_batch_runs_is_not_forgotten(bench: FlowBench, tmp_path: Path) -> None:
+def test_a_drain_asked_for_while_a_batch_runs_is_not_forgotten(bench: SparkBench, tmp_path: Path) -> None:
     """The running batch wants a batch of its own to follow, for a window that is due; the drain must come after it."""
     began, may_end = tmp_path / "began", tmp_path / "may-end"
 
@@ -98,7 +99,7 @@ def test_a_drain_asked_for_while_a_batch_runs_is_not_forgotten(bench: FlowBench,
     assert sorted(sink.frame().get_column("key").to_list()) == [1, 2]
 
 
-def test_available_now_again_goes_on_with_what_came_in_between(bench: FlowBench) -> None:
+def test_available_now_again_goes_on_with_what_came_in_between(bench: SparkBench) -> None:
     source = ab.memory(*frames_of(BATCHES[:1]))
     flow, sink = make_flow(source)
     checkpoint = bench.new_checkpoint()
@@ -109,7 +110,7 @@ def test_available_now_again_goes_on_with_what_came_in_between(bench: FlowBench)
     assert_same_batches(sink.batches(), answer_flow(BATCHES, [tens()], time="ts", drain=True).batches)
 
 
-def test_rows_after_a_drain_are_late_for_windows_that_it_fired(bench: FlowBench) -> None:
+def test_rows_after_a_drain_are_late_for_windows_that_it_fired(bench: SparkBench) -> None:
     source = ab.memory(*frames_of([[reading(1, 0), reading(2, 4)]]))
     flow, sink = make_flow(source)
     checkpoint = bench.new_checkpoint()
@@ -120,7 +121,7 @@ def test_rows_after_a_drain_are_late_for_windows_that_it_fired(bench: FlowBench)
     assert [row["rows"] for row in sink.frame().sort("window_start", "key").to_dicts()] == [1, 1, 1]
 
 
-def test_a_flow_that_is_stopped_at_any_moment_loses_nothing(bench: FlowBench) -> None:
+def test_a_flow_that_is_stopped_at_any_moment_loses_nothing(bench: SparkBench) -> None:
     chance = random.Random(20)
     batches = [[reading(chance.randrange(5), number, chance.randrange(9)) for _ in range(20)] for number in range(12)]
     flow, sink = ab.Flow("test"), ab.to_memory()
@@ -140,7 +141,7 @@ def test_a_flow_that_is_stopped_at_any_moment_loses_nothing(bench: FlowBench) ->
     assert_same_batches(sink.batches(), expected.batches)
 
 
-def test_the_first_batch_of_a_generator_has_rows(bench: FlowBench) -> None:
+def test_the_first_batch_of_a_generator_has_rows(bench: SparkBench) -> None:
     flow, sink = ab.Flow("test"), ab.to_memory()
     flow.read(ab.generate(1000, keys=5)).key_by("key").agg(rows=ab.count()).write(sink)
     handle = flow.start(bench.new_checkpoint(), spark=bench.spark, slots=2)
@@ -151,7 +152,7 @@ def test_the_first_batch_of_a_generator_has_rows(bench: FlowBench) -> None:
     assert all(entry.rows_in for entry in handle.progress)
 
 
-def test_a_batch_starts_two_processes_for_each_of_sparks_logs(bench: FlowBench, tmp_path: Path) -> None:
+def test_a_batch_starts_two_processes_for_each_of_sparks_logs(bench: SparkBench, tmp_path: Path) -> None:
     flow, sink = make_flow(ab.memory(*frames_of(BATCHES)))
     checkpoint = bench.new_checkpoint()
     with recorded_processes(bench.spark, tmp_path / "processes.jfr") as commands:

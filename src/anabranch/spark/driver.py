@@ -52,6 +52,7 @@ class Driver:
         open_spark: Callable[[], SparkSession],
         on_progress: Callable[[BatchProgress], None] | None = None,
         make_steering: Callable[[FlowProgram], Steering] | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """Take the checkpoint and the sinks' places, then open the session: a refusal does not wait for Spark."""
         self.settings = settings
@@ -68,7 +69,7 @@ class Driver:
         self.control = ControlFolder(self._control_folder.path)
         self.waits = FlowWaits(self.control)
         try:
-            self.run = FlowRun(graph, settings, self.waits)
+            self.run = FlowRun(graph, settings, self.waits, clock)
         except BaseException:
             self._control_folder.remove()
             raise

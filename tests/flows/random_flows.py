@@ -18,10 +18,10 @@ from anabranch.engine.spec import FlowProgram
 from anabranch.model import LATE_POLICIES, Clock, LatePolicy, WindowSpec
 from anabranch.query.streams import Stream
 from anabranch.routing import hash_keys, make_strategy, strategy_names
+from flows.running import START, FlowBench, frames_of
 from oracle import NEVER, Answer, Distinct, Running, Sessions, Windows, answer_flow, assert_same_batches, compute
 from oracle.aggregates import best_rows
 from oracle.own_time import OwnTime
-from spark.running import START, FlowBench, frames_of
 
 SECOND_US = 1_000_000
 

@@ -12,9 +12,9 @@ from benchmarks.ysb.answers import check_windows
 from benchmarks.ysb.events import DELAY_MS, PARTITIONS, Ads, EventMaker, chunk_times_ms, to_messages
 from benchmarks.ysb.redis import fill_redis, read_windows
 from benchmarks.ysb.topic import EventProducer
+from flows.running import FlowBench
 from servers.kafka import KafkaBroker
 from servers.redis import RedisServer
-from spark.running import FlowBench
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ysb" / "flow.py"
 

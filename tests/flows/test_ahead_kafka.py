@@ -12,9 +12,9 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import SourceError
+from flows.running import START, FlowBench
 from oracle import assert_same_rows
 from servers.kafka import KafkaBroker
-from spark.running import START, FlowBench
 
 SCHEMA = {"sensor": pl.Int64, "ts": pl.Datetime("ms"), "volts": pl.Float64}
 PARTITIONS = 3

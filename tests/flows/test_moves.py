@@ -18,11 +18,11 @@ from anabranch.engine.spec import FlowProgram
 from anabranch.routing import KeyBatch, Routes, hash_keys
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.state import Checkpoint, open_store
+from flows.random_flows import HELD_KINDS, KINDS, OWN_TIME_KINDS, SCHEMA, check, make_random_flow
+from flows.running import START, FlowBench, frames_of, reading
+from flows.test_transparency import BATCHES, answers, make_flow
+from flows.wild_steering import WildSteering
 from oracle import assert_same_batches, assert_same_rows
-from spark.random_flows import HELD_KINDS, KINDS, OWN_TIME_KINDS, SCHEMA, check, make_random_flow
-from spark.running import START, FlowBench, frames_of, reading
-from spark.test_transparency import BATCHES, answers, make_flow
-from spark.wild_steering import WildSteering
 from wild_routes import BUCKETS
 
 __all__ = ["answers"]

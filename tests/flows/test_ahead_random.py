@@ -14,9 +14,9 @@ from pyspark import cloudpickle
 
 import anabranch as ab
 from anabranch.model import PlannedSplits, ReadOutcome, Split
+from flows.random_flows import KINDS, OWN_TIME_KINDS, SCHEMA, make_random_flow
+from flows.running import FlowBench, frames_of
 from oracle import NEVER, assert_same_batches
-from spark.random_flows import KINDS, OWN_TIME_KINDS, SCHEMA, make_random_flow
-from spark.running import FlowBench, frames_of
 
 SEEDS = (2,)
 # Workers do not know the tests' modules.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from spark.random_flows import HELD_KINDS, KINDS, OWN_TIME_KINDS, SEEDS, check, make_random_flow
-from spark.running import FlowBench
+from flows.random_flows import HELD_KINDS, KINDS, OWN_TIME_KINDS, SEEDS, check, make_random_flow
+from flows.running import FlowBench
 
 
 # Always the same examples, so that a failure repeats; no shrinking, because every try is a whole flow on Spark.

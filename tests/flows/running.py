@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -12,16 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from pyspark.sql import SparkSession
 
 import anabranch as ab
 from anabranch.control.apply import Steering
 from anabranch.engine.local_run import LocalRun
-from anabranch.engine.settings import make_settings
+from anabranch.engine.settings import RunSettings, make_settings
 from anabranch.engine.spec import FlowProgram
 from anabranch.model import BatchProgress
 from anabranch.query.streams import Stream
-from anabranch.spark.driver import Driver
 
 START = datetime(2026, 1, 1)
 
@@ -35,6 +33,7 @@ SCHEMA: dict[str, pl.DataType] = {
 WAIT_SECONDS = 200.0
 
 Batches = Sequence[Sequence[Mapping[str, Any]]]
+Steer = Callable[[FlowProgram], Steering]
 
 
 def reading(key: Any, seconds: float, whole: int | None = 1, real: float | None = 0.5) -> dict[str, Any]:
@@ -100,12 +99,12 @@ class Outcome:
 
 
 @dataclass
-class FlowBench:
-    """A session and a folder to run flows in; each run has a checkpoint of its own unless it is named."""
+class FlowBench(ABC):
+    """A folder to run flows in; each run has a checkpoint of its own unless it is named."""
 
-    spark: SparkSession
     folder: Path
     runs: int = 0
+    clock: Callable[[], float] = time.time
 
     def new_checkpoint(self) -> str:
         """Return a checkpoint folder that no run has used."""
@@ -128,33 +127,25 @@ class FlowBench:
 
     def run_flow(self, flow: ab.Flow, sinks: Sequence[Any], **settings: Any) -> Outcome:
         """Run a flow to its end."""
-        if os.environ.get("HERE"):
-            return self.run_here(flow, sinks, **settings)
-        given = self._complete(settings)
-        checkpoint = given.pop("checkpoint")
-        return Outcome(list(sinks), flow.run(checkpoint, spark=self.spark, **given))
+        return self.run_steered(flow, sinks, None, **settings)
 
-    def run_steered(
-        self, flow: ab.Flow, sinks: Sequence[Any], steer: Callable[[FlowProgram], Steering], **settings: Any
-    ) -> Outcome:
+    def run_steered(self, flow: ab.Flow, sinks: Sequence[Any], steer: Steer | None, **settings: Any) -> Outcome:
         """Run a flow to its end, with a steering of the test's own."""
-        if os.environ.get("HERE"):
-            return self.run_here(flow, sinks, steer, **settings)
-        driver = Driver(flow, make_settings(**self._complete(settings)), lambda: self.spark, make_steering=steer)
-        driver.start()
-        driver.wait()
-        return Outcome(list(sinks), driver.run.progress.read())
+        given = {"checkpoint": None, "trigger": "available-now", "drain": True, "slots": 2, **settings}
+        given["checkpoint"] = str(given["checkpoint"] or self.new_checkpoint())
+        flow.check(**given)
+        return Outcome(list(sinks), self._run(flow, make_settings(**given), steer))
 
-    def run_here(self, flow: ab.Flow, sinks: Sequence[Any], steer: Any = None, **settings: Any) -> Outcome:
-        """Run a flow to its end in this process."""
-        given = self._complete(settings)
-        flow._check_run(make_settings(**given))
-        run = LocalRun(flow, make_settings(**given), cores=2, make_steering=steer)
+    @abstractmethod
+    def _run(self, flow: ab.Flow, settings: RunSettings, steer: Steer | None) -> list[BatchProgress]: ...
+
+
+class LocalBench(FlowBench):
+    """Runs flows in this process."""
+
+    def _run(self, flow: ab.Flow, settings: RunSettings, steer: Steer | None) -> list[BatchProgress]:
+        run = LocalRun(flow, settings, cores=2, make_steering=steer, clock=self.clock)
         try:
-            return Outcome(list(sinks), run.run_to_end())
+            return run.run_to_end()
         finally:
             run.close()
-
-    def _complete(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        given = {"checkpoint": None, "trigger": "available-now", "drain": True, "slots": 2, **settings}
-        return given | {"checkpoint": given["checkpoint"] or self.new_checkpoint()}

@@ -14,7 +14,7 @@ from pyspark import cloudpickle
 
 import anabranch as ab
 from anabranch.errors import CheckpointError
-from spark.running import FlowBench
+from flows.running import FlowBench
 
 # Workers cannot import from tests/.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -59,7 +59,7 @@ def run(bench: FlowBench, checkpoint: str, *sources: Any, sinks: tuple[Any, ...]
     result = united.key_by("key").agg(total=ab.sum("value"), name="sums")
     for sink in sinks or (ab.to_memory(),):
         result.write(sink)
-    flow.run(checkpoint, spark=bench.spark, trigger="available-now", slots=2, **settings)
+    bench.run_flow(flow, [], checkpoint=checkpoint, drain=False, **settings)
     return flow
 
 
@@ -134,12 +134,12 @@ def test_swapped_sinks_get_what_was_staged_for_them(bench: FlowBench, folders: F
     rows.select("key").write(left)
     rows.select("value").write(broken)
     with pytest.raises(ab.SinkError):
-        flow.run(checkpoint, spark=bench.spark, trigger="available-now")
+        bench.run_flow(flow, [], checkpoint=checkpoint, drain=False, slots=None)
     again = ab.Flow("two")
     rows = again.read(folders.source("north"))
     rows.select("value").write(right)
     rows.select("key").write(left)
-    again.run(checkpoint, spark=bench.spark, trigger="available-now")
+    bench.run_flow(again, [], checkpoint=checkpoint, drain=False, slots=None)
     assert pl.read_parquet(folders.root / "left" / "*.parquet").to_dict(as_series=False) == {"key": [1, 1]}
     assert pl.read_parquet(folders.root / "right" / "*.parquet").to_dict(as_series=False) == {"value": [1, 2]}
 
@@ -158,7 +158,7 @@ def test_watermarks_stay_with_their_sources_when_inputs_change_places(bench: Flo
         read = [flow.read(ab.files(str(tmp_path / name), schema=schema)).watermark("ts") for name in order]
         counted = read[0].union(*read[1:]).key_by("key").window("10m").agg(rows=ab.count(), name="counted")
         counted.write(ab.parquet(tmp_path / "counted"))
-        return flow.run(checkpoint, spark=bench.spark, trigger="available-now", drain=drain, slots=2)
+        return bench.run_flow(flow, [], checkpoint=checkpoint, drain=drain).progress
 
     checkpoint = bench.new_checkpoint()
     put("slow", "1.json", 1, 5)
@@ -219,7 +219,7 @@ def test_answers_do_not_depend_on_the_order_in_which_sources_and_sinks_are_writt
         for sink in sinks:
             keyed.write(sink)
         try:
-            flow.run(checkpoint, spark=bench.spark, trigger="available-now", slots=2, job_attempts=1)
+            bench.run_flow(flow, [], checkpoint=checkpoint, drain=False, job_attempts=1)
         except ab.AnabranchError:
             assert fails
     assert total_of(flow, checkpoint) == folders.total

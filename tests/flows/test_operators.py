@@ -9,9 +9,9 @@ from typing import Any
 import polars as pl
 
 import anabranch as ab
+from flows.running import FlowBench, frames_of, reading
 from oracle import Distinct, Running, Windows, answer_flow, assert_same_batches, assert_same_rows, compute
 from oracle.aggregates import best_rows
-from spark.running import FlowBench, frames_of, reading
 
 SECOND_US = 1_000_000
 WANTED = {"rows": ("count", None), "total": ("sum", "whole"), "highest": ("max", "real"), "closing": ("last", "whole")}

@@ -13,7 +13,7 @@ import anabranch as ab
 from anabranch.state import Checkpoint, open_store
 from anabranch.state.inspect import find_level
 from anabranch.state.runs import RunFiles, WriteName
-from spark.running import FlowBench, frames_of, reading
+from flows.running import FlowBench, frames_of, reading
 
 SLOTS = 4
 WEIGHTS = [55.0, 25.0, 15.0, 5.0]

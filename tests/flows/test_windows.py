@@ -11,10 +11,10 @@ from polars.testing import assert_frame_equal
 
 import anabranch as ab
 from anabranch.query.streams import Stream
+from flows.random_flows import SCHEMA as FLOW_SCHEMA
+from flows.random_flows import make_random_flow
+from flows.running import Batches, FlowBench, frames_of, make_batches, reading
 from oracle import Sessions, Windows, answer_flow, assert_same_batches, compute
-from spark.random_flows import SCHEMA as FLOW_SCHEMA
-from spark.random_flows import make_random_flow
-from spark.running import Batches, FlowBench, frames_of, make_batches, reading
 
 SECOND_US = 1_000_000
 

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import anabranch as ab
-from spark.running import FlowBench, reading
+from flows.running import FlowBench, reading
 
 ROWS = [reading(n, n, whole=n) for n in range(20)]
 

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 import anabranch as ab
+from flows.running import FlowBench, frames_of, make_batches
 from oracle import Running, Windows, answer_flow, assert_same_batches, assert_same_rows, compute
-from spark.running import FlowBench, frames_of, make_batches
 
 SECOND_US = 1_000_000
 FIRST = {"rows": ("count", None), "total": ("sum", "whole"), "closing": ("last", "real")}

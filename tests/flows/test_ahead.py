@@ -16,6 +16,7 @@ from anabranch.routing.bases.partitions import PartitionRoute
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.store import open_store
+from flows.running import SCHEMA, FlowBench, frames_of, make_batches, reading
 from oracle import (
     NEVER,
     Answer,
@@ -27,7 +28,6 @@ from oracle import (
     assert_same_rows,
     compute,
 )
-from spark.running import SCHEMA, FlowBench, frames_of, make_batches, reading
 
 SECOND_US = 1_000_000
 WANTED = {"rows": ("count", None), "total": ("sum", "whole"), "closing": ("last", "real")}

@@ -16,7 +16,7 @@ from polars.testing import assert_frame_equal
 import anabranch as ab
 from anabranch.model import BatchProgress
 from anabranch.query import load_flow
-from spark.running import FlowBench
+from flows.running import FlowBench
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DATA = os.environ.get("ANABRANCH_EXAMPLE_DATA")

@@ -1,0 +1,88 @@
+"""The same flows on Spark and in this process: equal manifests, files of state and results, byte for byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import anabranch as ab
+from anabranch.model import RunRef
+from anabranch.state.checkpoint import Checkpoint
+from anabranch.state.manifest import Manifest
+from anabranch.state.store import open_store
+from flows.random_flows import HELD_KINDS, KINDS, OWN_TIME_KINDS, SCHEMA, RandomFlow, make_random_flow
+from flows.running import FlowBench, LocalBench, Steer, frames_of
+from flows.wild_steering import WildSteering
+from spark.fixtures import SparkBench
+
+NOW = 1_800_000_000.0
+
+
+def contents_of(checkpoint: str) -> list[dict[str, Any]]:
+    """Return what every kept batch committed, with what files hold in place of their names."""
+    commits = Checkpoint(open_store(checkpoint))
+    return [_without_names(commits.load(batch)) for batch in commits.batches()]
+
+
+def _without_names(manifest: Manifest) -> dict[str, Any]:
+    found = manifest.to_json()
+    # Who asked for the batch, and what exchanges took of the processor's time.
+    del found["query_id"], found["engine"]["exchanges"]
+    for level, kept in zip(found["levels"], manifest.levels, strict=True):
+        for part in ("runs", "handoffs"):
+            level[part] = [[_told(ref) for ref in refs] for refs in getattr(kept, part)]
+    found["sinks"] = {
+        sink: [(file.rows, file.slot, file.bytes) for file in files] for sink, files in manifest.sinks.items()
+    }
+    found["lanes"] = {
+        operator: [(lane.lane, [_told(ref) for ref in lane.runs], lane.rows) for lane in lanes]
+        for operator, lanes in manifest.lanes.items()
+    }
+    return found
+
+
+def _told(ref: RunRef) -> tuple[Any, ...]:
+    return ref.rows, ref.bytes, ref.checksum, ref.batch, len(ref.made_from)
+
+
+def run(bench: FlowBench, case: RandomFlow, source: Any, steer: Steer) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
+    """Run a flow to its end; return what it committed, and the files that it published."""
+    bench.clock = lambda: NOW
+    folder = bench.folder / "published"
+    flow, sink = ab.Flow("both"), ab.parquet(folder)
+    case.build(flow.read(source)).write(sink)
+    checkpoint = bench.new_checkpoint()
+    bench.run_steered(
+        flow,
+        [sink],
+        steer,
+        checkpoint=checkpoint,
+        read_tasks=2,
+        kept_batches=50,
+        slots=case.slots,
+        strategy=case.strategy,
+    )
+    return contents_of(checkpoint), {path.name: path.read_bytes() for path in folder.glob("*.parquet")}
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> LocalBench:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    return LocalBench(folder)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *HELD_KINDS, *OWN_TIME_KINDS])
+def test_a_flow_commits_the_same_on_spark_and_in_this_process(here: LocalBench, bench: SparkBench, kind: str) -> None:
+    case = make_random_flow(kind, 20_261_116)
+    rows = [row for batch in case.batches() for row in batch]
+    source = ab.memory(*frames_of(case.batches(), SCHEMA), max_frames=1)
+
+    (own, own_files), (sparks, spark_files) = (
+        run(one, case, source, lambda program: WildSteering(7, program, rows)) for one in (here, bench)
+    )
+    assert len(own) > 1
+    assert own == sparks
+    assert own_files == spark_files
