@@ -24,7 +24,7 @@ QUICK_PROCESSES := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # Tests with Spark wait much, for small jobs and for processes that start: three of them at a time, the longest, which
 # start processes of their own, first. Tests that share a Spark stay together by file.
 SPARK_DISTRIBUTION := -n 3 --dist loadgroup --no-loadscope-reorder
-QUICK_TESTS := tests/contracts tests/test_architecture.py tests/unit
+QUICK_TESTS := tests/contracts tests/flows tests/test_architecture.py tests/unit
 SPARK_TESTS := tests/cluster tests/docs tests/spark
 
 .PHONY: help setup demo test check lint bench soak format lock clean java servers kafka

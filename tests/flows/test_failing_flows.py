@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -97,15 +96,6 @@ def test_a_processor_shows_its_line_its_key_and_the_row(bench: FlowBench) -> Non
     assert f'File "{__file__}", line {Moody.on_time.__code__.co_firstlineno + 1}, in on_time' in text
 
 
-def unknown_to_workers(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame
-
-
-def test_a_module_that_workers_cannot_import_is_named_once(bench: FlowBench) -> None:
-    text = fail(bench, lambda stream: stream.map_batches(unknown_to_workers).key_by("key").agg(rows=ab.count()))
-    assert text.startswith("workers cannot import 'spark', which the flow uses: install it there")
-
-
 def test_an_aggregates_expression_says_which_aggregate_and_row(bench: FlowBench) -> None:
     spoilt = pl.concat_str(pl.when(pl.col("whole") == 13).then(pl.lit("x")).otherwise(pl.lit("")), "whole")
     text = fail(bench, lambda stream: stream.key_by("key").agg(total=ab.sum(spoilt.cast(pl.Int64))))
@@ -130,21 +120,6 @@ def test_what_the_host_may_be_to_blame_for_is_tried_again_and_ends_with_its_reas
     assert "in the step: map_batches ask" in text
     assert "failed 2 times" in text.splitlines()[-1]
     assert call() >= 2
-
-
-def test_an_error_shows_no_frames_of_the_engine_unless_asked_for(bench: FlowBench) -> None:
-    def refuse(frame: pl.DataFrame) -> pl.DataFrame:
-        if frame.height:
-            raise ValueError("refused")
-        return frame
-
-    for debug in (False, True):
-        try:
-            bench.run([ROWS], lambda stream: stream.map_batches(refuse), debug=debug)
-        except ab.FlowError as error:
-            shown = "".join(traceback.format_exception(error))
-        assert ("py4j" in shown) is debug
-        assert ("engine/pipeline.py" in shown) is debug
 
 
 def test_a_failing_flow_prints_nothing_of_sparks(bench: FlowBench, capfd: pytest.CaptureFixture[str]) -> None:

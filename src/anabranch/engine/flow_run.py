@@ -158,13 +158,6 @@ class FlowRun:
         if initial_state and self.checkpoint.latest() is None:
             self._runner.commit_initial_state(initial_state)
 
-    def publish_again(self) -> None:
-        """Publish the last committed batch once more: whoever committed it may have died before it did."""
-        latest = self.checkpoint.latest()
-        if latest is not None and latest.batch != INITIAL_BATCH:
-            with self.waits.noted():
-                self._runner.publish(latest)
-
     @property
     def is_untouched(self) -> bool:
         """Whether no batch has been committed, but for state that was given."""

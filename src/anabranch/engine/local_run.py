@@ -1,4 +1,7 @@
-"""A flow in this process, a batch at a time: the same checkpoint, tasks, manifests and sinks, without Spark."""
+"""A flow in this process, a batch at a time: the same checkpoint, tasks, manifests and sinks, without Spark.
+
+It writes the logs that Structured Streaming writes, too: Spark can go on where it stopped, and it where Spark did.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,8 @@ from anabranch.model import BatchProgress, SplitPlanner
 from anabranch.model.waits import PastWait
 from anabranch.query.graph import FlowGraph
 from anabranch.state.manifest import Manifest
+from anabranch.state.spark_logs import last_batches, open_query, read_offset, write_commit, write_offset
 from anabranch.state.split_log import SplitLog
-
-QUERY_ID = "in-process"
 
 
 class LocalWaits:
@@ -66,7 +68,7 @@ class LocalRun:
         make_steering: Callable[[FlowProgram], Steering] | None = None,
         initial_state: Mapping[str, pl.DataFrame] | None = None,
     ) -> None:
-        """Take the checkpoint, and publish again what the last driver committed, as every new driver does."""
+        """Take the checkpoint."""
         for source in graph.sources:
             if isinstance(source, OuterSource):
                 msg = f"{source.label}: only Spark can read it; give ab.memory(frame) where there is no Spark"
@@ -74,9 +76,8 @@ class LocalRun:
         self._clock = clock
         self.run = FlowRun(graph, settings, LocalWaits(), clock)
         with self.run.released_on_error():
-            self.run.open(cores, LocalJobs, {}, lambda: QUERY_ID, on_progress, make_steering)
+            self.run.open(cores, LocalJobs, {}, lambda: open_query(self.run.store), on_progress, make_steering)
             self.run.begin(initial_state)
-            self.run.publish_again()
         planners: dict[int, SplitPlanner] = {
             number: source.planner()  # type: ignore[attr-defined]
             for number, source in self.run.program.sources.items()
@@ -100,16 +101,26 @@ class LocalRun:
 
         ``tick`` asks for a batch though there may be no data, ``drain`` for one that fires what is open.
         """
-        entry, latest = self.run.last_entry, self.run.checkpoint.latest()
+        store = self.run.store
+        begun, done = last_batches(store)
+        if begun == done:
+            found = self._plan(read_offset(store, begun)["entry"], tick, drain)
+            if found is None:
+                return None
+            begun += 1
+            write_offset(store, begun, found, self._clock())
+        # One that was begun and not done is run again: its driver died, and may have committed it before.
+        self.run.run_batch(begun, read_offset(store, begun - 1), read_offset(store, begun), triggered_at=self._clock())
+        write_commit(store, begun, self.run.settings.kept_batches)
+        return self.run.progress.latest
+
+    def _plan(self, entry: int, tick: bool, drain: bool) -> int | None:
+        latest = self.run.checkpoint.latest()
         tick = tick or (latest is not None and not self._drains_at_end and self._wants_batch(latest))
         # A batch that drains fires whatever is due.
         asked = StepRequest(entry if tick and not drain else None, drain)
         found = self._steps.next_after(entry, asked, self._clock())
-        if found == entry:
-            return None
-        batch = 0 if latest is None else latest.batch + 1
-        self.run.run_batch(batch, _offset(entry), _offset(found), triggered_at=self._clock())
-        return self.run.progress.latest
+        return None if found == entry else found
 
     def close(self) -> None:
         """Give the checkpoint back."""
@@ -121,8 +132,3 @@ class LocalRun:
         # A flow that ends by itself does not wait for anybody's silence.
         wake_us = None if self._ends else latest.engine.get("wake_us")
         return wake_us is not None and wake_us <= self._clock() * 1e6
-
-
-def _offset(entry: int) -> dict[str, object]:
-    """Return where sources stand in the words of Spark's offset log, with none of its own sources."""
-    return {"entry": entry, "spark": []}

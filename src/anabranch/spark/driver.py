@@ -30,11 +30,11 @@ from anabranch.spark.anchors import warn_of_missing_settings
 from anabranch.spark.flow_query import FlowQuery
 from anabranch.spark.flow_waits import FlowWaits
 from anabranch.spark.job_runner import SparkJobs
-from anabranch.spark.offsets import read_offset, read_trigger_time
 from anabranch.spark.session import flow_session, runs_locally, spare_traces
 from anabranch.spark.split_source import ControlFolder
 from anabranch.spark.step_requests import StepRequests
 from anabranch.state.manifest import Manifest
+from anabranch.state.spark_logs import read_offset, read_trigger_time
 from anabranch.state.split_log import BEFORE_FIRST
 
 DRAIN_SECONDS = 300.0

@@ -1,4 +1,7 @@
-"""Spark's own part of a checkpoint: one file a batch in each of two logs, and the query's id."""
+"""Spark's own part of a checkpoint: one file a batch in each of two logs, and the query's id.
+
+An offset is written before its batch runs, a commit when all is done. Who runs batches without Spark writes the same.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ import json
 import re
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
+from anabranch.errors import CheckpointError
+from anabranch.state.split_log import BEFORE_FIRST
 from anabranch.state.store import Store
 
 OFFSETS, COMMITS = "spark/offsets", "spark/commits"
@@ -14,6 +20,7 @@ SPARK_LOGS = (OFFSETS, COMMITS)
 """Spark names the entries of its logs by batch number, with a checksum file ``.<number>.crc`` beside each."""
 METADATA = "spark/metadata"
 
+NOTHING_READ: dict[str, Any] = {"entry": BEFORE_FIRST, "spark": []}
 _LOG_ENTRY = re.compile(r"(\d+)|\.(\d+)\.crc")
 _VERSION = re.compile(r"v\d+")
 
@@ -53,6 +60,65 @@ def find_problem(store: Store, latest: int) -> str | None:
     wanted += [(COMMITS, batch) for batch in range(max(planned - 1, done, 0), max(planned, done + 1))]
     problems = (problem_with_log(store, log, batch) for log, batch in wanted)
     return next((problem for problem in problems if problem is not None), None)
+
+
+def last_batches(store: Store) -> tuple[int, int]:
+    """Return the last batch that was begun, and the last that is done; -1 if there is none."""
+    return _last_batch(store, OFFSETS), _last_batch(store, COMMITS)
+
+
+def read_trigger_time(store: Store, batch: int) -> float | None:
+    """Return when Spark began to make this batch, in seconds since 1970; None if the log does not say."""
+    try:
+        metadata = json.loads(store.read(f"{OFFSETS}/{batch}").decode().splitlines()[1])
+        return float(metadata["batchTimestampMs"]) / 1000.0
+    except (OSError, ValueError, KeyError, IndexError):
+        return None
+
+
+def read_offset(store: Store, batch: int) -> dict[str, Any]:
+    """Return where all sources stand after a batch: our split log's entry, and the offsets of Spark's own sources."""
+    if batch < 0:
+        return NOTHING_READ
+    file = f"{OFFSETS}/{batch}"
+    try:
+        lines = store.read(file).decode().splitlines()
+    except FileNotFoundError as error:
+        msg = f"{store.url}/{file} is missing: Spark's part of the checkpoint is damaged; restore it from a copy"
+        raise CheckpointError(msg) from error
+    # Line 0 is the log's version, line 1 the batch's metadata, then one line a source.
+    entry, others = BEFORE_FIRST, []
+    for line in lines[2:]:
+        try:
+            data = json.loads(line)
+        except ValueError:
+            data = None
+        if isinstance(data, dict) and set(data) == {"entry"}:
+            entry = data["entry"]
+        else:
+            others.append(line)
+    return {"entry": entry, "spark": others}
+
+
+def write_offset(store: Store, batch: int, entry: int, moment: float) -> None:
+    """Write down that a batch begins, and where in the split log it ends."""
+    metadata = {"batchWatermarkMs": 0, "batchTimestampMs": round(moment * 1000), "conf": {}}
+    lines = ["v1", *(json.dumps(line, separators=(",", ":")) for line in (metadata, {"entry": entry}))]
+    store.write(f"{OFFSETS}/{batch}", "\n".join(lines).encode())
+
+
+def write_commit(store: Store, batch: int, kept_batches: int) -> None:
+    """Write down that a batch is done, and forget those that nobody goes back to."""
+    store.write(f"{COMMITS}/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
+    old = [file for log in SPARK_LOGS for number, file in list_log(store, log) if number < batch - kept_batches]
+    store.delete(old)
+
+
+def open_query(store: Store) -> str:
+    """Return the id of the query that the logs are of; a new one has a new id."""
+    if not _has_id(store):
+        store.write(METADATA, json.dumps({"id": str(uuid.uuid4())}, separators=(",", ":")).encode())
+    return str(json.loads(store.read(METADATA))["id"])
 
 
 def drop_orphans(store: Store) -> None:

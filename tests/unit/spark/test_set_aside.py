@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from anabranch.spark.batch_job import BatchInput
 
 from anabranch.connectors import files
 from anabranch.connectors.files.bad_files import SetAsideFiles
