@@ -20,10 +20,10 @@ from anabranch.control.apply import (
     load_routes,
     store_levels,
 )
-from anabranch.engine.ahead.level import PROMISES, AheadLevel
+from anabranch.engine.ahead.level import AheadLevel
 from anabranch.engine.batch_progress import describe_batch
 from anabranch.engine.blocks import LEDGER
-from anabranch.engine.exchange_watch import EXCHANGES, ExchangeWatch, describe_switches
+from anabranch.engine.exchange_watch import ExchangeWatch, describe_switches
 from anabranch.engine.faults import reach
 from anabranch.engine.first_look import FirstLook
 from anabranch.engine.jobs import BatchInput, JobFailed, JobRunner
@@ -38,11 +38,10 @@ from anabranch.engine.states import write_initial_state
 from anabranch.engine.task_errors import TaskFailure, TaskTrace, first_failure
 from anabranch.errors import AnabranchError, EngineError, FlowError, SinkError, StateDamaged
 from anabranch.eventtime.flow.flow_time import (
-    FOLLOWED,
     advance_time,
+    describe_watermarks,
     load_time,
     next_silence_us,
-    store_followed,
     store_time,
 )
 from anabranch.eventtime.flow.in_batch_watermark import RisingTime, fires_at_once, settle_times
@@ -60,6 +59,7 @@ from anabranch.model import BatchProgress, OperatorTime
 from anabranch.query.plan import Plan, name_of
 from anabranch.routing.phases import FlowRoutes
 from anabranch.state.checkpoint import Checkpoint
+from anabranch.state.engine_state import EngineState
 from anabranch.state.epochs import Lease
 from anabranch.state.manifest import INITIAL_BATCH, LevelState, Manifest
 from anabranch.state.repair import explain_damage
@@ -146,7 +146,7 @@ class BatchRunner:
             report = self._run_job(given, before, times, routes, changes, rising)
         job_seconds = time.perf_counter() - began
         reach("after-job", given.batch)
-        partitions = self._ahead.check(report, times)
+        partition_keys = self._ahead.check(report, times)
         time_after = advance_time(
             self._plan,
             rising.before,
@@ -170,7 +170,7 @@ class BatchRunner:
         )
         next_routes = {head: change.routes for head, change in changes.items()}
         clocks = follow_split_keys(self._plan, clocks, report, routes, next_routes)
-        manifest = self._manifest(given, before, report, levels, time_after, clocks, now_us, partitions)
+        manifest = self._manifest(given, before, report, levels, time_after, clocks, now_us, partition_keys)
         reach("before-manifest", given.batch)
         # A driver that was replaced may have committed the batch just before: then its manifest stands.
         standing = self._checkpoint.commit(manifest)
@@ -237,7 +237,7 @@ class BatchRunner:
                 end_offset=None,
                 levels=levels,
                 created_at=self._clock(),
-                engine={"slots": self._plan.subquery_slots, "next_due": {}},
+                engine=EngineState(slots=self._plan.subquery_slots),
             )
         )
 
@@ -345,7 +345,7 @@ class BatchRunner:
         time_after: FlowTime,
         clocks: FlowClocks,
         now_us: int,
-        partitions: Mapping[str, Any],
+        partition_keys: Mapping[str, Mapping[str, Any]],
     ) -> Manifest:
         silent_us = next_silence_us(self._plan, time_after, report, now_us=now_us, since_us=self._listening_since_us)
         totals = dict(before.totals) if before is not None else {}
@@ -366,14 +366,14 @@ class BatchRunner:
             problems=given.problems + report.problems,
             lanes=store_lanes(self._plan, report.lanes),
             created_at=self._clock(),
-            engine={
-                "slots": self._plan.subquery_slots,
-                "next_due": {name_of(self._plan, head): report.next_due_us(head) for head in report.heads},
-                "clocks": store_clocks(self._plan, clocks),
-                "now_us": now_us,
-                "wake_us": next_wake_us(self._plan, clocks, report, silent_us, self._listening_since_us),
-                PROMISES: partitions,
-                EXCHANGES: self._exchanges.store(),
-                FOLLOWED: store_followed(self._plan),
-            },
+            engine=EngineState(
+                slots=self._plan.subquery_slots,
+                next_due_us={name_of(self._plan, head): report.next_due_us(head) for head in report.heads},
+                clocks=store_clocks(self._plan, clocks),
+                now_us=now_us,
+                wake_us=next_wake_us(self._plan, clocks, report, silent_us, self._listening_since_us),
+                partition_keys=partition_keys,
+                exchanges=self._exchanges.store(),
+                followed=tuple(describe_watermarks(self._plan).values()),
+            ),
         )

@@ -11,9 +11,6 @@ from anabranch.model.exchanges import ExchangeCosts, ExchangeFigures, ExchangeTa
 from anabranch.query.plan import Plan, name_of
 from anabranch.state.manifest import Manifest
 
-EXCHANGES = "exchanges"
-"""Where a manifest says what was chosen; older ones do not, and it is found out again."""
-
 
 class ExchangeWatch:
     """Decides for the operators whose exchange is *auto*, and tells of all; called between batches, on the driver."""
@@ -21,7 +18,8 @@ class ExchangeWatch:
     def __init__(self, program: FlowProgram, latest: Manifest | None) -> None:
         self._program = program
         self._plan: Plan = program.plan
-        known = latest.engine.get(EXCHANGES, {}) if latest is not None else {}
+        # A manifest of an earlier version says nothing, and it is found out again.
+        known = latest.engine.exchanges if latest is not None else {}
         self._choosers = {
             node.id: ExchangeChooser(program.ways(node.id), known.get(name_of(self._plan, node.id)))
             for node in self._plan.stateful
@@ -58,7 +56,7 @@ class ExchangeWatch:
             )
         return figures
 
-    def store(self) -> dict[str, str]:
+    def store(self) -> dict[str, ExchangeWay]:
         """Return what a manifest keeps: a driver that takes over goes on with what was chosen."""
         return {name_of(self._plan, head): way for head, way in self.chosen.items()}
 

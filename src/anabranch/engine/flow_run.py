@@ -238,7 +238,7 @@ class FlowRun:
 
     def _find_slots(self, latest: Manifest | None) -> int | None:
         """Return the slots that settings or checkpoint name; else they depend on the cores, which are not known yet."""
-        of_checkpoint = None if latest is None else int(latest.engine["slots"])
+        of_checkpoint = None if latest is None else latest.engine.slots
         return self.settings.slots or of_checkpoint or told_slots(self.graph)
 
     def _make_program(self, slots: int, latest: Manifest | None) -> None:

@@ -130,5 +130,5 @@ class LocalRun:
         if self.run.is_due(latest):
             return True
         # A flow that ends by itself does not wait for anybody's silence.
-        wake_us = None if self._ends else latest.engine.get("wake_us")
+        wake_us = None if self._ends else latest.engine.wake_us
         return wake_us is not None and wake_us <= self._clock() * 1e6

@@ -214,3 +214,20 @@ def _of_slot(watermarks: int | NDArray[np.int64], slot: int) -> int:
     if isinstance(watermarks, int):
         return watermarks
     return int(watermarks[slot]) if slot < len(watermarks) else BEGINNING_OF_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedTimes:
+    """What a watermark follows: a column's times of all rows of these sources that get there."""
+
+    column: str
+    sources: frozenset[int]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON data."""
+        return {"column": self.column, "sources": sorted(self.sources)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> FollowedTimes:
+        """Read what ``to_json`` wrote."""
+        return cls(data["column"], frozenset(data["sources"]))

@@ -147,7 +147,7 @@ class Flow(FlowGraph):
         if manifest is None:
             msg = f"{store.url} has no committed batch"
             raise CheckpointError(msg)
-        plan = make_plan(self, int(manifest.engine["slots"]), manifest.flow_structure["strategy"])
+        plan = make_plan(self, manifest.engine.slots, manifest.flow_structure["strategy"])
         program = FlowProgram(plan, dict(enumerate(self.sources)), {}, store.url, local_merge=True)
         return read_state(program, manifest, operator, raw=raw)
 

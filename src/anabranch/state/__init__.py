@@ -1,6 +1,7 @@
 """State that survives: runs, manifests, epochs, and the one store that they lie in."""
 
 from anabranch.state.checkpoint import Checkpoint
+from anabranch.state.engine_state import EngineState
 from anabranch.state.epochs import Lease, Owner, check_epoch, take_epoch
 from anabranch.state.hot_copies import HotCopies, open_hot_copies
 from anabranch.state.manifest import FORMAT_VERSION, INITIAL_BATCH, LevelState, Manifest
@@ -23,6 +24,7 @@ __all__ = [
     "INITIAL_BATCH",
     "AlreadyExists",
     "Checkpoint",
+    "EngineState",
     "Entry",
     "HotCopies",
     "Lease",

@@ -11,6 +11,7 @@ from anabranch.errors import CheckpointError, StateDamaged
 from anabranch.model import RunRef, StagedFile
 from anabranch.model.exchanges import HeldLane
 from anabranch.state.checksums import checksum_of
+from anabranch.state.engine_state import EngineState
 
 FORMAT_VERSION = 3
 """2 has routes in place of a bucket map, handoffs, and rows of runs that are gone; 3 has what readers hold back."""
@@ -98,8 +99,7 @@ class Manifest:
     """Operator → what each reader holds back of it."""
     created_at: float = 0.0
     """Seconds since 1970, by the driver's clock; for people, never compared."""
-    engine: Mapping[str, Any] = field(default_factory=dict)
-    """Plain JSON data that the engine wants to find again in the next batch: routing table, anchors, ticks."""
+    engine: EngineState = field(default_factory=EngineState)
     format_version: int = FORMAT_VERSION
 
     def files(self) -> Iterator[RunRef]:
@@ -161,7 +161,7 @@ class Manifest:
             "problems": list(self.problems),
             "lanes": {operator: [lane.to_json() for lane in lanes] for operator, lanes in self.lanes.items()},
             "created_at": self.created_at,
-            "engine": dict(self.engine),
+            "engine": self.engine.to_json(),
         }
 
     @classmethod
@@ -189,7 +189,7 @@ class Manifest:
                 for operator, lanes in data.get("lanes", {}).items()
             },
             created_at=data["created_at"],
-            engine=data["engine"],
+            engine=EngineState.from_json(data["engine"]),
         )
 
     def encode(self) -> bytes:

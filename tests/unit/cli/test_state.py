@@ -27,7 +27,7 @@ from anabranch.operators.kernels import make_kernel
 from anabranch.routing.hashing import hash_keys
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
-from anabranch.state import Checkpoint, LevelState, Manifest, RunFiles, WriteName, open_store
+from anabranch.state import Checkpoint, EngineState, LevelState, Manifest, RunFiles, WriteName, open_store
 from anabranch.state.batch_records import BatchRecords
 from unit.cli.builders import batch as progress_of
 from unit.cli.flows import write_flow
@@ -110,7 +110,7 @@ def windows(tmp_path: Path) -> Path:
     levels = (
         LevelState("agg", PhasedRoutes(Routes.even(1, 4)).to_json(), (tuple(files.write(run) for run in slot.live()),)),
     )
-    engine = {"slots": 1, "next_due": {}}
+    engine = EngineState(slots=1)
     checkpoint.commit(Manifest("low-voltage", structure, 0, 1, "q", None, None, levels, engine=engine))
     return folder
 

@@ -12,7 +12,7 @@ from anabranch.eventtime.flow.flow_time import store_time
 from anabranch.eventtime.flow.operator_times import is_due
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.query.plan import Plan, make_plan
-from anabranch.state.manifest import Manifest
+from anabranch.state import EngineState, Manifest
 
 SECOND_US = 1_000_000
 
@@ -38,7 +38,7 @@ def manifest_of(plan: Plan, next_due_s: int | None, median_s: int | None = None,
         end_offset=None,
         levels=(),
         watermarks=store_time(plan, time),
-        engine={"slots": 2, "next_due": {"agg": next_due_us}, "clocks": {"agg": clocks}},
+        engine=EngineState(slots=2, next_due_us={"agg": next_due_us}, clocks={"agg": clocks}),
     )
 
 

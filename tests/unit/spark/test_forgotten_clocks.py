@@ -25,7 +25,7 @@ from anabranch.eventtime.flow.operator_times import (
 from anabranch.model import ForgottenClocks, RunRef
 from anabranch.routing import Routes, hash_keys
 from anabranch.routing.phases import PhasedRoutes
-from anabranch.state.manifest import Manifest
+from anabranch.state import EngineState, Manifest
 from unit.spark.test_event_times import NOW_US, SECOND_US, START_US, Reading, Rows, _run, windows
 
 NOBODY: Rows = []
@@ -77,7 +77,7 @@ class Batches(Reading):
         clocks = load_clocks(self.plan, self.manifest)
         clocks = advance_clocks(self.plan, clocks, report, times, after, drained=False, changed=frozenset())
         clocks = follow_split_keys(self.plan, clocks, report, routes, {})
-        engine = {"slots": slots, "clocks": store_clocks(self.plan, clocks), "now_us": now_us}
+        engine = EngineState(slots=slots, clocks=store_clocks(self.plan, clocks), now_us=now_us)
         manifest = Manifest("test", {}, number, 1, "", None, None, (), store_time(self.plan, after), engine=engine)
         self.manifest = Manifest.decode(manifest.encode(), "a manifest")
         self.runs = report.operators[self.head].runs
@@ -104,7 +104,7 @@ def test_what_was_dropped_is_in_the_manifest_and_judges_who_comes_back(tmp_path:
     assert report.counters["rows_out"] == 100
     assert batches.state_rows == 0
     assert batches.manifest is not None
-    kept = batches.manifest.engine["clocks"]["agg"]["forgotten"]
+    kept = batches.manifest.engine.clocks["agg"]["forgotten"]
     assert kept["until_us"] == NOW_US + 30 * SECOND_US
     assert set(kept["clocks_us"]) == {START_US + 10 * SECOND_US}
     report = batches.next(61, [(7, 5), (7, 15)])

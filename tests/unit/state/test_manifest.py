@@ -9,7 +9,7 @@ import pytest
 from anabranch.errors import CheckpointError, StateDamaged
 from anabranch.model import RunRef, StagedFile
 from anabranch.model.exchanges import HeldLane
-from anabranch.state import FORMAT_VERSION, LevelState, Manifest
+from anabranch.state import FORMAT_VERSION, EngineState, LevelState, Manifest
 from unit.state.builders import manifest
 
 DATA = Path(__file__).parent / "data"
@@ -53,7 +53,7 @@ FULL = Manifest(
     totals={"rows_in": 12345, "batch_seconds": 1.5},
     problems=("readings/a.json grew after it was read",),
     created_at=1_700_000_000.25,
-    engine={"tick": 3},
+    engine=EngineState.from_json({"tick": 3}),
 )
 
 

@@ -30,9 +30,6 @@ from anabranch.routing.routes import Routes
 from anabranch.state.manifest import Manifest
 from anabranch.state.split_log import LogEntry
 
-PROMISES = "partitions"
-"""Where the manifest keeps what is known of the partitions' keys."""
-
 _NUMBER = re.compile(r"(\d+)$")
 _STRANGERS_NAMED = 5
 
@@ -240,7 +237,7 @@ class AheadLevel:
         return remembered
 
     def _load_memory(self, before: Manifest | None, head: int) -> PromiseMemory:
-        known = {} if before is None else before.engine.get(PROMISES, {})
+        known = {} if before is None else before.engine.partition_keys
         found = known.get(name_of(self._plan, head))
         return PromiseMemory() if found is None else PromiseMemory.from_json(found)
 

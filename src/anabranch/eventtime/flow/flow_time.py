@@ -7,7 +7,7 @@ times what each place stood for.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,19 +17,17 @@ from anabranch.eventtime.flow.reported import TimeReport
 from anabranch.eventtime.watermarks import WHOLE_FLOW, FlowTime, SeenTimes, WatermarkRules
 from anabranch.eventtime.window_close_times import last_end_of
 from anabranch.model import BEGINNING_OF_TIME
+from anabranch.model.times import FollowedTimes
 from anabranch.query.nodes import Spring, Stateful, Watermark
 from anabranch.query.plan import Plan
 from anabranch.state.manifest import Manifest
-
-FOLLOWED = "watermarks"
-"""Where a manifest says what each place of its times stands for; older ones do not."""
 
 
 def load_time(plan: Plan, manifest: Manifest | None) -> FlowTime:
     """Return what was known of time after a batch, by watermark node."""
     if manifest is None:
         return FlowTime()
-    told = [_Followed.from_json(data) for data in manifest.engine.get(FOLLOWED, ())]
+    told = manifest.engine.followed
     places = match_watermarks(told, describe_watermarks(plan)) if told else dict(enumerate(_watermarks(plan)))
     time = FlowTime.from_json(manifest.watermarks).renamed(places)
     present = {str(spring.operation.index) for spring in plan.springs if isinstance(spring.operation, Spring)}
@@ -42,38 +40,18 @@ def store_time(plan: Plan, time: FlowTime) -> dict[str, Any]:
     return time.renamed({node: place for place, node in enumerate(_watermarks(plan))}).to_json()
 
 
-def store_followed(plan: Plan) -> list[dict[str, Any]]:
-    """Return what a manifest says of the places that the flow's time is kept by."""
-    return [followed.to_json() for followed in describe_watermarks(plan).values()]
-
-
-@dataclass(frozen=True, slots=True)
-class _Followed:
-    """What a watermark follows: the column's times of all rows of these sources that get there."""
-
-    column: str
-    sources: frozenset[int]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"column": self.column, "sources": sorted(self.sources)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> _Followed:
-        return cls(data["column"], frozenset(data["sources"]))
-
-
-def describe_watermarks(plan: Plan) -> dict[int, _Followed]:
+def describe_watermarks(plan: Plan) -> dict[int, FollowedTimes]:
     """Return what each watermark node follows."""
     sources: dict[int, frozenset[int]] = {}
     for node in plan.nodes.values():  # ids rise along the edges
         own = frozenset({node.operation.index}) if isinstance(node.operation, Spring) else frozenset[int]()
         sources[node.id] = own.union(*(sources[before] for before in node.inputs))
-    return {id: _Followed(operation.column, sources[id]) for id, operation in _watermarks(plan).items()}
+    return {id: FollowedTimes(operation.column, sources[id]) for id, operation in _watermarks(plan).items()}
 
 
-def match_watermarks(told: Sequence[_Followed], now: Mapping[int, _Followed]) -> dict[int, int]:
+def match_watermarks(told: Sequence[FollowedTimes], now: Mapping[int, FollowedTimes]) -> dict[int, int]:
     """Return which place of a manifest's times is which watermark node now; what has no likeness is left out."""
-    alike: tuple[Callable[[_Followed, _Followed], bool], ...] = (
+    alike: tuple[Callable[[FollowedTimes, FollowedTimes], bool], ...] = (
         lambda one, other: one == other,
         lambda one, other: one.column == other.column and bool(one.sources & other.sources),
         lambda one, other: bool(one.sources & other.sources),

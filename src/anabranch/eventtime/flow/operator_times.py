@@ -25,7 +25,7 @@ FlowClocks = Mapping[int, OperatorClocks]
 
 def load_clocks(plan: Plan, manifest: Manifest | None) -> dict[int, OperatorClocks]:
     """Return what was known of each operator's time after a batch."""
-    known = manifest.engine.get("clocks", {}) if manifest is not None else {}
+    known = manifest.engine.clocks if manifest is not None else {}
     return {node.id: OperatorClocks.from_json(known.get(name_of(plan, node.id), {})) for node in plan.stateful}
 
 
@@ -40,7 +40,7 @@ def operator_times(
     """Return the time that each stateful operator runs a batch under."""
     flow_time = load_time(plan, before)
     clocks = load_clocks(plan, before)
-    last_now_us = before.engine.get("now_us", 0) if before is not None else 0
+    last_now_us = before.engine.now_us if before is not None else 0
     times = {}
     for node in (*plan.stateful, *plan.merged_globally):
         spec = _spec(plan, node.id)
@@ -79,7 +79,7 @@ def is_due(plan: Plan, manifest: Manifest) -> bool:
     time_after = load_time(plan, manifest)
     clocks = load_clocks(plan, manifest)
     nodes = {name_of(plan, node.id): node.id for node in (*plan.stateful, *plan.merged_globally)}
-    for operator, next_due in manifest.engine["next_due"].items():
+    for operator, next_due in manifest.engine.next_due_us.items():
         if next_due is None:
             continue
         head = nodes[operator]
