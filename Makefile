@@ -27,7 +27,7 @@ SPARK_DISTRIBUTION := -n 3 --dist loadgroup --no-loadscope-reorder
 QUICK_TESTS := tests/contracts tests/flows tests/test_architecture.py tests/unit
 SPARK_TESTS := tests/cluster tests/docs tests/spark
 
-.PHONY: help setup demo test check lint bench soak format lock clean java servers kafka
+.PHONY: help setup demo test check lint bench soak docs format lock clean java servers kafka
 
 help: ## Show this list
 	@echo "Anabranch: keyed, stateful streaming on Apache Spark"
@@ -63,6 +63,10 @@ bench: setup ## Compare the keyed window with native Spark and Flink
 soak: setup servers kafka $(CLASS_ARCHIVE) ## Run the long randomised tests, for an hour (ANABRANCH_SOAK_SCALE=8: a night)
 	$(BIN)/python -m pytest -m soak --timeout=0 -n 2 --dist worksteal --durations=20 tests/soak $(SOAK_ARGS)
 
+docs: $(INSTALLED) ## Build the documents and the reference as a site, in site/; links that lead nowhere are errors
+	$(BIN)/python scripts/build_docs.py site
+	@echo "open site/index.html"
+
 format: $(INSTALLED) ## Format the code and mend what the linter can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -74,7 +78,7 @@ lock: $(INSTALLED) ## Write requirements.lock anew (LOCK_ARGS=--upgrade for newe
 	@if grep -n '://' requirements.lock; then echo "requirements.lock must name no host" >&2; exit 1; fi
 
 clean: ## Remove .venv, caches and what the demo and the benchmarks wrote
-	rm -rf $(VENV) build dist demo-output bench-output spark-warehouse metastore_db derby.log artifacts
+	rm -rf $(VENV) build dist site demo-output bench-output spark-warehouse metastore_db derby.log artifacts
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src benchmarks tests -type d -name __pycache__ -prune -exec rm -rf {} +
 

@@ -7,18 +7,24 @@ A ``text`` block that follows a ``python`` block is what that one prints.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
-DOCUMENTS = tuple(
-    sorted([PROJECT / "README.md", *(PROJECT / "docs").rglob("*.md"), *(PROJECT / "examples").rglob("*.md")])
-)
+README = PROJECT / "README.md"
+DOCUMENTS = tuple(sorted([README, *(PROJECT / "docs").rglob("*.md"), *(PROJECT / "examples").rglob("*.md")]))
 
 _BLOCK = re.compile(r"(?:^<!-- test: (?P<order>.*?) -->\n)?^```(?P<language>\w+)\n(?P<content>.*?)^```$", re.M | re.S)
 _SKIP = re.compile(r"skip because \w.{5,}")
 _FILE = re.compile(r"file (?P<name>[\w./-]+)")
+_RUNS = re.compile(r"\.(run|start|backfill)\(|\bspark\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +84,49 @@ def blocks_of(*languages: str) -> list[Block]:
         for block in read_blocks(document)
         if block.language in languages and not block.skipped
     ]
+
+
+def _code_of(document: Path) -> list[Block]:
+    return [block for block in read_blocks(document) if block.language == "python" and not block.skipped]
+
+
+RUNNABLE = tuple(document for document in DOCUMENTS if _code_of(document))
+
+
+def needs_spark(document: Path) -> bool:
+    """Say whether the document's code runs flows, rather than only writing them."""
+    return any(_RUNS.search(block.content) for block in _code_of(document))
+
+
+def run_document(document: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a document's code from top to bottom in a folder, and compare what it prints with what the document says."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("KAFKA_PASSWORD", "secret")  # documents take secrets from there
+    if document == README:
+        _make_sample_readings(folder)
+    # Functions of __main__ are pickled by value, as those of a user's script are.
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for block in _code_of(document):
+        if block.file is not None:
+            compile(block.content, block.place, "exec")
+            continue
+        # Empty lines before it, so that a traceback names the document's own lines.
+        code = compile("\n" * (block.line - 1) + block.content, str(document), "exec")
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(code, namespace)
+        if block.printed is not None:
+            assert printed.getvalue().strip() == block.printed.strip(), f"{block.place} prints something else"
+
+
+def _make_sample_readings(folder: Path) -> None:
+    """Leave what the README's flow reads: one sensor that goes low, one that does not."""
+    (folder / "readings").mkdir()
+    frame = pl.DataFrame(
+        {
+            "sensor": [1, 2, 1, 2, 1],
+            "ts": [f"2026-01-01T00:00:{second:02d}.000" for second in (1, 2, 5, 9, 14)],
+            "volts": [229.5, 231.0, 206.25, 230.0, -1.0],
+        }
+    )
+    frame.write_ndjson(folder / "readings" / "morning.json")

@@ -93,9 +93,9 @@ class Stream:
     graph: FlowGraph
     node: Node
     keys: tuple[str, ...] = ()
+    # Windows in time, or by rows: at most one of them.
     windowing: WindowSpec | None = None
     counting: CountWindowSpec | None = None
-    """Windows in time, or by rows: at most one of them."""
     routing: Routing = field(default_factory=Routing)
 
     def __repr__(self) -> str:

@@ -19,7 +19,7 @@ from anabranch.query.files.documents import RunDefaults
 from anabranch.query.files.steps import STEPS, BalanceArguments, MergeArguments, Step, TriggerArguments
 from anabranch.query.merging import LocalMerge
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "flow-files.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "flow-files.md"
 NOT_THERE = PAGE.read_text(encoding="utf-8").partition("## What is not there")[2].partition("\n## ")[0]
 SCHEMA = "{sensor: Int64, ts: Datetime(ms), volts: Float64}"
 
