@@ -1,7 +1,7 @@
 """Build the documents as a site: pages of docs/, files that they link to, and a reference of every name and command.
 
-``python scripts/build_docs.py site`` lays the pages out in build/pages, and lets Sphinx make the site of them. A link that
-leads nowhere, a name without a reference or a page that no list has ends it with an error.
+``python scripts/build_docs.py site`` lays the pages out in build/pages, and lets Sphinx make the site of them. A link
+that leads nowhere, a name without a reference or a page that no list has ends it with an error.
 
 Pages are plain Markdown, for code hosts, too. What the site has beside them comes in here: the reference behind
 ```{names}, the options of each command, the list of decisions, links from names to their reference, and the sidebar.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from anabranch.model.balance import AUTO, Balance, SampleRate, Trigger
+from anabranch.model.balance import AUTO, Balance, BalanceTrigger, SampleRate
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Competitor:
             return None
         trigger = None
         if self.every_rows is not None:
-            trigger = Trigger(every_rows=self.every_rows, imbalance_above=None, smallest_improvement=0.0)
+            trigger = BalanceTrigger(every_rows=self.every_rows, imbalance_above=None, smallest_improvement=0.0)
         return Balance(planner=self.planner, trigger=trigger, sample_rate=self.sample_rate)
 
     def to_json(self) -> dict[str, Any]:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     )
     from anabranch.eventtime.timers import Timer, Timers
     from anabranch.model import Aggregate, BatchProgress
-    from anabranch.model.balance import Balance, NamedStrategy, Trigger
+    from anabranch.model.balance import Balance, BalanceTrigger, NamedStrategy
     from anabranch.operators.aggregates.functions import count, first, last, max, mean, min, stddev, sum, variance
     from anabranch.operators.aggregates.sketches import approx_distinct, median, quantile, quantiles
     from anabranch.operators.processors.declared_state import KeyState, listed, mapped, value
@@ -71,6 +71,7 @@ __all__ = [
     "Aggregate",
     "AnabranchError",
     "Balance",
+    "BalanceTrigger",
     "BatchProgress",
     "CheckpointError",
     "ControlError",
@@ -94,7 +95,6 @@ __all__ = [
     "Stream",
     "Timer",
     "Timers",
-    "Trigger",
     "active",
     "approx_distinct",
     "console",
@@ -180,7 +180,7 @@ _NAMES_BY_MODULE = {
         "StateDamaged",
     ),
     "anabranch.model": ("Aggregate", "BatchProgress"),
-    "anabranch.model.balance": ("Balance", "NamedStrategy", "Trigger"),
+    "anabranch.model.balance": ("Balance", "BalanceTrigger", "NamedStrategy"),
     "anabranch.operators.aggregates.functions": (
         "count",
         "first",
@@ -205,6 +205,7 @@ _NAMES_BY_MODULE = {
 }
 _ROOMS_FOR_USERS = ("connectors", "errors", "model")
 """Rooms with names that flows may need, such as ``ab.model.Sink``."""
+_RENAMED = {"Trigger": "BalanceTrigger"}
 _MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 
 
@@ -219,6 +220,11 @@ if not TYPE_CHECKING:
     def __getattr__(name):
         if name in _ROOMS_FOR_USERS:
             return _import_module(f"{__name__}.{name}")
+        if name in _RENAMED:
+            from anabranch.model.renamed import tell_renamed
+
+            tell_renamed(f"ab.{name}", f"ab.{_RENAMED[name]}")
+            name = _RENAMED[name]
         module = _MODULE_OF.get(name)
         if module is None:
             msg = f"module {__name__!r} has no attribute {name!r}"

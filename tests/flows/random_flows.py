@@ -32,7 +32,7 @@ MERGES: tuple[Any, ...] = (
     ab.LocalMerge(at="window"),
     ab.LocalMerge(count=25),
     ab.LocalMerge(delay="0s"),
-    ab.LocalMerge(delay="1h", slot="1s"),
+    ab.LocalMerge(delay="1h", slice="1s"),
     ab.LocalMerge(at=pl.col("rows") >= 3),
 )
 OWN_TIME_KINDS = ("own tumbling", "own sliding", "own session", "group sliding", "group session")
@@ -70,10 +70,10 @@ _SPREADING = ("auto", "auto", *strategy_names())
 _PLANNERS = (*sorted(PLANNERS), "balance-load")
 _TRIGGERS = (
     None,
-    ab.Trigger(every_rows=1),
-    ab.Trigger(every_seconds=0.001),
-    ab.Trigger(balance_below=0.9),
-    ab.Trigger(imbalance_above=1.0, cool_down_batches=0),
+    ab.BalanceTrigger(every_rows=1),
+    ab.BalanceTrigger(every_seconds=0.001),
+    ab.BalanceTrigger(balance_below=0.9),
+    ab.BalanceTrigger(imbalance_above=1.0, cool_down_batches=0),
 )
 
 
@@ -97,7 +97,7 @@ class RandomFlow:
     drain: bool
     slots: int
     local_merge: bool
-    strategy: str
+    parallelism: str
     frames_per_batch: int
     late: LatePolicy = "drop"
     lateness_seconds: int = 0
@@ -261,7 +261,7 @@ def check(bench: FlowBench, case: RandomFlow, steer: Callable[[FlowProgram], Ste
         "drain": case.drain,
         "slots": case.slots,
         "local_merge": case.local_merge,
-        "strategy": case.strategy,
+        "parallelism": case.parallelism,
         "buckets": 64,
     }
     if steer is None:
@@ -303,7 +303,7 @@ def make_random_flow(kind: str, seed: int) -> RandomFlow:
         drain=chance.random() < 0.85,
         slots=chance.randint(1, 4),
         local_merge=chance.random() < 0.5 or held,
-        strategy=chance.choice(["operator-set", "operator-set", "operator", "query"]),
+        parallelism=chance.choice(["operator-set", "operator-set", "operator", "query"]),
         frames_per_batch=chance.choice([1, 1, 2]),
         late=late,
         lateness_seconds=chance.randint(1, 20) if late == "update" else 0,

@@ -65,7 +65,7 @@ def test_a_random_flow_over_partitions_answers_as_the_oracle(
     bench: FlowBench, kind: str, seed: int, tmp_path: Path
 ) -> None:
     # Where keys go is the partitioner's to say, so the flow says nothing of it.
-    case = replace(make_random_flow(kind, seed), strategy="operator-set", routing="auto")
+    case = replace(make_random_flow(kind, seed), parallelism="operator-set", routing="auto")
     strategy = ("hash", "modulo", "consistent-hash")[seed % 3]
     partitioner = ab.Partitioner(strategy, partitions=1 + seed % 4, keys=case.keys)
     extents = frames_of(case._extents(), SCHEMA)

@@ -89,7 +89,7 @@ def test_clock_that_was_never_set_goes_to_dead_letters(bench: FlowBench) -> None
 
 def test_clock_in_the_future_closes_its_own_keys_windows_only(bench: FlowBench) -> None:
     bad = START + SIXTY_DAYS
-    flow, sink, _ = count_windows(wrong_clock(bad), per="key", ahead=None)
+    flow, sink, _ = count_windows(wrong_clock(bad), per="key", future=None)
     got = bench.run_flow(flow, [sink])
     assert [row for row in counted(got.rows) if row[0] != 9] == GOOD
     assert got.late_rows == 0

@@ -98,7 +98,7 @@ def run_plainly(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int]
     [
         ab.LocalMerge(at="window"),
         ab.LocalMerge(count=60),
-        ab.LocalMerge(delay="1h", slot="1s"),
+        ab.LocalMerge(delay="1h", slice="1s"),
         ab.LocalMerge(at="rows >= 4"),
     ],
     ids=["window", "count", "delay", "expression"],

@@ -48,7 +48,7 @@ def test_a_lookup_under_operator_parallelism_gives_the_same(bench: FlowBench) ->
     outcome = bench.run(
         ROWS,
         lambda rows: rows.lookup(ab.frame_table(NAMES), "key", missing="drop").key_by("name").agg(rows=ab.count()),
-        strategy="operator",
+        parallelism="operator",
     )
     last = {row["name"]: row["rows"] for row in outcome.rows}
     assert last == {"one": 2, "two": 1}

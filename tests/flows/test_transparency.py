@@ -1,4 +1,4 @@
-"""Whatever the strategy, the slots, the local merge and the restarts: the answers are those of a single slot."""
+"""Whatever the parallelism, the slots, the local merge and the restarts: the answers are those of a single slot."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def answers() -> list[Any]:
         {"slots": 1},
         {"slots": 3, "local_merge": False},
         {"slots": 7, "buckets": 16},
-        {"strategy": "operator", "slots": 3},
-        {"strategy": "query", "slots": 2},
-        {"strategy": "operator", "slots": 2, "local_merge": False, "read_tasks": 1},
+        {"parallelism": "operator", "slots": 3},
+        {"parallelism": "query", "slots": 2},
+        {"parallelism": "operator", "slots": 2, "local_merge": False, "read_tasks": 1},
     ],
     ids=lambda settings: " ".join(f"{name}={value}" for name, value in settings.items()),
 )

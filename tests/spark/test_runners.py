@@ -62,7 +62,7 @@ def run(bench: FlowBench, case: RandomFlow, source: Any, steer: Steer) -> tuple[
         read_tasks=2,
         kept_batches=50,
         slots=case.slots,
-        strategy=case.strategy,
+        parallelism=case.parallelism,
     )
     return contents_of(checkpoint), {path.name: path.read_bytes() for path in folder.glob("*.parquet")}
 

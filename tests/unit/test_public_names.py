@@ -10,7 +10,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.cli import choices
-from anabranch.query.plan import Strategy
+from anabranch.query.plan import Parallelism
 
 HEAVY = ("polars", "pyarrow", "pyspark", "numpy", "pandas", "matplotlib", "obstore", "psutil", "pydantic")
 
@@ -84,5 +84,5 @@ def test_help_of_a_command_imports_nothing_heavy(arguments: list[str]) -> None:
     assert heavy_modules_after(code) == "[]"
 
 
-def test_the_command_offers_the_strategies_that_there_are() -> None:
-    assert get_args(choices.Strategy) == get_args(Strategy)
+def test_the_command_offers_every_parallelism_that_there_is() -> None:
+    assert get_args(choices.Parallelism) == get_args(Parallelism)

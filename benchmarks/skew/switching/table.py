@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from anabranch.control.decide.balancer import Balancer
 from anabranch.model import RouteError
-from anabranch.model.balance import Balance, Routing, Trigger
+from anabranch.model.balance import Balance, BalanceTrigger, Routing
 from anabranch.routing.bases.base_routes import ModuloRoute
 from anabranch.routing.routes import Routes
 from anabranch.routing.strategies.by_name import make_strategy, strategy_names
@@ -25,13 +25,13 @@ ROWS_A_BATCH = 640_000
 CHANGES_A_MINUTE = (0.1, 1.0, 5.0, 10.0, 30.0)
 FIRST_BATCHES = 10
 """Batches in which the first decision is made; they are not counted where strategies are compared."""
-TRIGGERS: dict[str, Trigger | None] = {
-    "every 100 M rows": Trigger(every_rows=100_000_000),
-    "every 10 M rows": Trigger(every_rows=10_000_000),
-    "every 20 s": Trigger(every_seconds=20.0),
-    "every 5 s": Trigger(every_seconds=5.0),
-    "balance below 0.6": Trigger(balance_below=0.6),
-    "balance below 0.4": Trigger(balance_below=0.4),
+TRIGGERS: dict[str, BalanceTrigger | None] = {
+    "every 100 M rows": BalanceTrigger(every_rows=100_000_000),
+    "every 10 M rows": BalanceTrigger(every_rows=10_000_000),
+    "every 20 s": BalanceTrigger(every_seconds=20.0),
+    "every 5 s": BalanceTrigger(every_seconds=5.0),
+    "balance below 0.6": BalanceTrigger(balance_below=0.6),
+    "balance below 0.4": BalanceTrigger(balance_below=0.4),
     "default": None,
 }
 """The paper's six, and ours."""

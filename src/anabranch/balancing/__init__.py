@@ -10,11 +10,12 @@ from anabranch.balancing.planners.qmmp import plan_qmmp
 from anabranch.balancing.planners.readj import plan_readj
 from anabranch.balancing.planners.registry import PLANNERS, PlanKeys, Planner, find_planner, register_planner
 from anabranch.balancing.triggers import Decision, Reading, TriggerState, decide_to_apply, decide_to_plan
-from anabranch.model.balance import Trigger
+from anabranch.model.balance import BalanceTrigger
 
 __all__ = [
     "BUCKETS_ONLY",
     "PLANNERS",
+    "BalanceTrigger",
     "Clock",
     "Decision",
     "Goal",
@@ -23,7 +24,6 @@ __all__ = [
     "PlanKeys",
     "Planner",
     "Reading",
-    "Trigger",
     "TriggerState",
     "balance_buckets",
     "decide_to_apply",

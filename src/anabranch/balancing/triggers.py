@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch.model.balance import Trigger
+from anabranch.model.balance import BalanceTrigger
 from anabranch.model.moves import find_imbalance
 
 
@@ -61,7 +61,7 @@ class Decision:
     state: TriggerState
 
 
-def decide_to_plan(trigger: Trigger, state: TriggerState, reading: Reading) -> Decision:
+def decide_to_plan(trigger: BalanceTrigger, state: TriggerState, reading: Reading) -> Decision:
     """Return whether to ask a planner now."""
     cooling = _describe_cool_down(trigger, state, reading)
     if cooling:
@@ -74,7 +74,7 @@ def decide_to_plan(trigger: Trigger, state: TriggerState, reading: Reading) -> D
 
 
 def decide_to_apply(
-    trigger: Trigger, state: TriggerState, reading: Reading, imbalance_before: float, imbalance_after: float
+    trigger: BalanceTrigger, state: TriggerState, reading: Reading, imbalance_before: float, imbalance_after: float
 ) -> Decision:
     """Return whether a plan is worth carrying out; either way the cool-down begins, or it would be made again."""
     settled = state.settle(reading.batch, reading.now_seconds)
@@ -85,7 +85,7 @@ def decide_to_apply(
     return Decision(True, found, settled)
 
 
-def _describe_cool_down(trigger: Trigger, state: TriggerState, reading: Reading) -> str:
+def _describe_cool_down(trigger: BalanceTrigger, state: TriggerState, reading: Reading) -> str:
     if state.settled_batch is None or state.settled_seconds is None:
         return ""
     batches_left = state.settled_batch + trigger.cool_down_batches - reading.batch
@@ -95,7 +95,7 @@ def _describe_cool_down(trigger: Trigger, state: TriggerState, reading: Reading)
     return f"cooling down: {seconds_left:.1f} s are left" if seconds_left > 0 else ""
 
 
-def _find_reason(trigger: Trigger, state: TriggerState, reading: Reading) -> str:
+def _find_reason(trigger: BalanceTrigger, state: TriggerState, reading: Reading) -> str:
     if trigger.imbalance_above is not None and reading.imbalance > trigger.imbalance_above:
         return f"the busiest slot has {reading.imbalance:.3f} × its share, above {trigger.imbalance_above:g}"
     if trigger.balance_below is not None and reading.balance < trigger.balance_below:

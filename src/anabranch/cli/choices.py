@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-Strategy = Literal["operator-set", "operator", "query"]
-STRATEGY_HELP = "How the flow is cut: operator-set, operator or query."
+from anabranch.cli.reporting import print_note
+
+Parallelism = Literal["operator-set", "operator", "query"]
+PARALLELISM_HELP = "How the flow is cut: operator-set, operator or query."
 Action = Literal["show", "set", "move", "split", "merge", "slots", "strategy"]
+
+
+def take_parallelism(parallelism: Parallelism | None, strategy: Parallelism | None) -> Parallelism | None:
+    """Return what was chosen, be it by the option's name of before."""
+    if strategy is not None:
+        print_note("--strategy is called --parallelism now; the old name works in this version, and in no later one")
+    return parallelism or strategy

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from anabranch.cli.choices import STRATEGY_HELP, Strategy
+from anabranch.cli.choices import PARALLELISM_HELP, Parallelism, take_parallelism
 from anabranch.cli.loading import FLOW_HELP, load
 from anabranch.cli.reporting import DebugOption, explained_errors, print_note
 
@@ -33,7 +33,10 @@ def explain(
         Path | None, typer.Option(metavar="FILE", help="Write into this file: .svg, .mmd or .txt.", show_default=False)
     ] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Slots of each subquery.", show_default=False)] = None,
-    strategy: Annotated[Strategy | None, typer.Option(metavar="NAME", help=STRATEGY_HELP, show_default=False)] = None,
+    parallelism: Annotated[
+        Parallelism | None, typer.Option(metavar="NAME", help=PARALLELISM_HELP, show_default=False)
+    ] = None,
+    strategy: Annotated[Parallelism | None, typer.Option(hidden=True)] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Look at its sources, sinks and tables, too; fail if it could not run.")
     ] = False,
@@ -45,7 +48,7 @@ def explain(
 
       anabranch explain flow.yaml
 
-      anabranch explain flow.yaml --slots 30 --strategy operator
+      anabranch explain flow.yaml --slots 30 --parallelism operator
 
       anabranch explain jobs.py:alerts --out alerts.svg
     """
@@ -57,7 +60,7 @@ def explain(
         drawing = loaded.graph.explain(
             chosen,
             slots=slots or loaded.run.get("slots", DEFAULT_SLOTS),
-            strategy=strategy or loaded.run.get("strategy", "operator-set"),
+            parallelism=take_parallelism(parallelism, strategy) or loaded.run.get("parallelism", "operator-set"),
         )
         if check:
             loaded.graph.check()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from anabranch.cli.reporting import print_note
 
 if TYPE_CHECKING:
     from anabranch.query.files.building import Constructors
@@ -16,6 +19,7 @@ FLOW_HELP = "A flow: flow.yaml, flow.xml, flow.py, flow.py:attribute or module:a
 
 def load(reference: str) -> FlowFile[Flow]:
     """Return the flow that the reference names, with what its file says about running it."""
+    from anabranch.model.renamed import RenamedWarning
     from anabranch.query.files.reading import load_flow
     from anabranch.spark.flow import Flow
 
@@ -23,7 +27,15 @@ def load(reference: str) -> FlowFile[Flow]:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    return load_flow(reference, flow_class=Flow, constructors=constructors())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default", RenamedWarning)
+        loaded = load_flow(reference, flow_class=Flow, constructors=constructors())
+    for warning in told:
+        if issubclass(warning.category, RenamedWarning):
+            print_note(f"{reference}: {warning.message}")
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    return loaded
 
 
 def name_checkpoint(flow_name: str) -> str:

@@ -14,7 +14,7 @@ from anabranch.control.decide.balancer import OperatorLoads, Proposal
 from anabranch.control.decide.moved_state import estimate_moved_bytes
 from anabranch.errors import FlowError, name_alternatives
 from anabranch.model import RoutingTable
-from anabranch.model.balance import AUTO, CONDITIONS, Balance, Routing, Trigger
+from anabranch.model.balance import AUTO, CONDITIONS, Balance, BalanceTrigger, Routing
 from anabranch.routing.keys import KeyBatch
 from anabranch.routing.routes import Routes
 
@@ -101,7 +101,7 @@ def change_setting(routing: Routing, given: Mapping[str, Any]) -> Routing:
     if "planner" in changed:
         check_planner(changed["planner"])
     if triggered:
-        changed["trigger"] = replace(balance.trigger or Trigger(), **triggered)
+        changed["trigger"] = replace(balance.trigger or BalanceTrigger(), **triggered)
     return replace(routing, balance=replace(balance, **changed))
 
 

@@ -98,7 +98,7 @@ class FlowRun:
         self.endpoints = find_endpoints(graph, self.store, latest, settings.drop_sources)
         self._known_slots = self._find_slots(latest)
         self._make_program(self._known_slots or DEFAULT_SLOTS, latest)
-        self._structure = describe_flow(self.program, settings.buckets, settings.strategy)
+        self._structure = describe_flow(self.program, settings.buckets, settings.parallelism)
         if latest is not None:
             refuse_changed_flow(latest, graph.name, self._structure)
         self.lease: Lease = take_epoch(self.store, Owner.this_process(), clock, settings.takeover)
@@ -242,7 +242,7 @@ class FlowRun:
         return self.settings.slots or of_checkpoint or told_slots(self.graph)
 
     def _make_program(self, slots: int, latest: Manifest | None) -> None:
-        self.plan: Plan = self.endpoints.number(make_plan(self.graph, slots, self.settings.strategy))
+        self.plan: Plan = self.endpoints.number(make_plan(self.graph, slots, self.settings.parallelism))
         check_powers(self.plan)
         check_lanes(self.plan, self.settings.local_merge)
         check_ahead(self.plan, self.graph.sources, latest)

@@ -153,8 +153,8 @@ def check_lanes(plan: Plan, local_merge: bool) -> None:
         if plan.is_global(node.id):
             if node.id not in plan.subqueries[0].members:
                 msg = (
-                    f"{node.label}: Global Merge is done where rows are read, and the strategy {plan.strategy!r} puts "
-                    "tasks between; use 'operator-set'"
+                    f"{node.label}: Global Merge is done where rows are read, and the parallelism {plan.parallelism!r} "
+                    "puts tasks between; use 'operator-set'"
                 )
                 raise FlowError(msg)
         elif operation.routing.exchange.hold is not None and not local_merge:

@@ -10,13 +10,15 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from anabranch.errors import FlowError, name_alternatives
+from anabranch.model.renamed import take_renamed
 from anabranch.model.routes import DEFAULT_BUCKETS, MOST_SLOTS
-from anabranch.query.plan import STRATEGIES, Strategy
+from anabranch.query.plan import PARALLELISMS, Parallelism
 from anabranch.state.batch_records import DEFAULT_KEPT_RECORDS
 
 AVAILABLE_NOW = "available-now"
 ONCE = "once"
 CONTINUOUS = "continuous"
+RENAMED = {"strategy": "parallelism"}
 REDIS_SCHEMES = ("redis", "rediss", "unix")
 _INTERVAL = re.compile(r"\d+(\.\d+)?\s*(ms|s|m|h|milliseconds?|seconds?|minutes?|hours?)")
 
@@ -32,7 +34,7 @@ class RunSettings(BaseModel):
     )
     drain: bool = Field(False, description="at the end, fire the windows that are still open")
     slots: int | None = Field(None, ge=1, le=MOST_SLOTS, description="slots of a stateful subquery; default: the cores")
-    strategy: Strategy = Field("operator-set", description=f"one of {', '.join(STRATEGIES)}")
+    parallelism: Parallelism = Field("operator-set", description=f"one of {', '.join(PARALLELISMS)}")
     local_merge: bool = Field(True, description="aggregate before the exchange where the aggregates allow it")
     buckets: int = Field(DEFAULT_BUCKETS, ge=1, le=65_536, description="buckets of keys; fixed for a checkpoint's life")
     read_tasks: int | None = Field(None, ge=1, description="tasks that read a batch's splits; default: the cores")
@@ -82,7 +84,7 @@ class RunKeywords(TypedDict, total=False):
     trigger: str
     drain: bool
     slots: int | None
-    strategy: Strategy
+    parallelism: Parallelism
     local_merge: bool
     buckets: int
     read_tasks: int | None
@@ -99,7 +101,7 @@ class RunKeywords(TypedDict, total=False):
 def make_settings(**given: Any) -> RunSettings:
     """Return checked settings, or raise ``FlowError`` that names the allowed ones."""
     try:
-        return RunSettings(**given)
+        return RunSettings(**take_renamed("run", given, RENAMED))
     except ValidationError as error:
         problems = []
         for item in error.errors():

@@ -17,11 +17,11 @@ from anabranch.state.manifest import Manifest, plain_json
 MAY_CHANGE = (
     "Stateless steps, sources, sinks and their order, triggers, admission and delays may change; "
     "a processor may get further fields that have a default; stateful operators (their names, keys, windows, "
-    "aggregates and fields), the number of buckets and the strategy may not."
+    "aggregates and fields), the number of buckets and the parallelism may not."
 )
 
 
-def describe_flow(program: FlowProgram, buckets: int, strategy: str) -> dict[str, Any]:
+def describe_flow(program: FlowProgram, buckets: int, parallelism: str) -> dict[str, Any]:
     """Return the flow's structure as plain JSON data; expressions are not part of it."""
     nodes = program.plan.nodes
     operators = {}
@@ -34,7 +34,7 @@ def describe_flow(program: FlowProgram, buckets: int, strategy: str) -> dict[str
             if program.plan.is_global(node.id):
                 # What was merged into a store is there, and nowhere in the checkpoint.
                 operators[node.operation.name]["exchange"] = "global"
-    described = {"operators": operators, "buckets": buckets, "strategy": strategy}
+    described = {"operators": operators, "buckets": buckets, "strategy": parallelism}
     return dict(plain_json(described))
 
 
@@ -53,8 +53,9 @@ def refuse_changed_flow(manifest: Manifest, flow: str, structure: Mapping[str, A
         else:
             differences += _compare_operators(name, before, after)
     differences += [
-        f"{field} was {old.get(field)} and is {structure.get(field)}"
-        for field in ("buckets", "strategy")
+        f"{name} was {old.get(field)} and is {structure.get(field)}"
+        # Checkpoints have the parallelism under its name of before.
+        for field, name in (("buckets", "buckets"), ("strategy", "parallelism"))
         if old.get(field) != structure.get(field)
     ]
     if differences:

@@ -45,12 +45,12 @@ def find_bad_times(times: pl.Series, limits: TimeLimits, now_us: int | None) -> 
         found.append(BadTimes(early, f"event time {times.name} is before {_say(first_us)}: {_advise('earliest')}"))
     last_us = _FURTHEST_US
     ahead = f"is after {_say(last_us)}"
-    if limits.ahead_us is not None and now_us is not None:
-        last_us = now_us + limits.ahead_us
-        ahead = f"is more than {describe_duration(limits.ahead_us)} ahead of the clock, {_say(now_us)}"
+    if limits.future_us is not None and now_us is not None:
+        last_us = now_us + limits.future_us
+        ahead = f"is more than {describe_duration(limits.future_us)} ahead of the clock, {_say(now_us)}"
     if latest * one > last_us * many:
         late = (ticks > last_us * many // one).fill_null(False)
-        found.append(BadTimes(late, f"event time {times.name} {ahead}: {_advise('ahead')}"))
+        found.append(BadTimes(late, f"event time {times.name} {ahead}: {_advise('future')}"))
     return found
 
 

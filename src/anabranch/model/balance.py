@@ -20,14 +20,14 @@ OversizedChoice = Literal["fill", "alone"]
 OVERSIZED: tuple[str, ...] = get_args(OversizedChoice)
 
 CONDITIONS = ("every_seconds", "every_rows", "imbalance_above", "balance_below")
-"""The fields of a ``Trigger`` that say when."""
+"""The fields of a ``BalanceTrigger`` that say when."""
 
 AUTO: Final = "auto"
 """The routing that chooses for itself: keys are moved and split by a planner, or another strategy is taken."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trigger:
+class BalanceTrigger:
     """When to plan: by time, by rows, or by how uneven slots are; what is not given plays no part.
 
     Of several conditions, any is enough. With none, slots are planned for when one is beyond the tolerance of their
@@ -77,7 +77,7 @@ class Balance:
     tolerance: float = 0.05
     """How far above its fair share a slot may be."""
     planner: str = "mnrt"
-    trigger: Trigger | None = None
+    trigger: BalanceTrigger | None = None
     """When to look for a better spread; where it names no condition, when a slot is beyond the tolerance."""
     protocol: ProtocolChoice = "auto"
     """How state follows its keys: *state* hands it over in one batch, *window* lets open windows end where they are."""
@@ -106,9 +106,9 @@ class Balance:
             raise LoadError(msg)
 
     @property
-    def planning(self) -> Trigger:
+    def planning(self) -> BalanceTrigger:
         """The trigger that counts."""
-        trigger = self.trigger if self.trigger is not None else Trigger()
+        trigger = self.trigger if self.trigger is not None else BalanceTrigger()
         return trigger if trigger.conditions else replace(trigger, imbalance_above=1 + self.tolerance)
 
 

@@ -47,8 +47,8 @@ class ExchangeSpec:
     choice: ExchangeChoice = "auto"
     hold: HoldSpec | None = None
     """None: what is merged is sent in the batch that read it."""
-    slot_us: int | None = None
-    """The length of the time slots that rows are merged in; None: as long as the windows allow."""
+    slice_us: int | None = None
+    """the length of the slices of time that rows are merged in; None: as long as the windows allow."""
 
 
 @dataclass(frozen=True, slots=True)

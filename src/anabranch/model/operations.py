@@ -122,8 +122,8 @@ class AggregateSpec(_Timed):
     clock: Clock = FLOW_CLOCK
     count_window: CountWindowSpec | None = None
     """Instead of a window in time."""
-    slot_us: int | None = None
-    """The length of the time slots that rows are merged in before they meet; None: that of a pane."""
+    slice_us: int | None = None
+    """the length of the slices of time that rows are merged in before they meet; None: that of a pane."""
 
 
 @dataclass(frozen=True, slots=True)

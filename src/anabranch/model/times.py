@@ -67,7 +67,7 @@ class TimeLimits:
 
     earliest_us: int | None = 0
     """Times before it are wrong; a clock that was never set often says 1970 or earlier."""
-    ahead_us: int | None = 86_400_000_000
+    future_us: int | None = 86_400_000_000
     """Times further ahead of the wall clock are wrong: they would close everybody's windows."""
 
 

@@ -80,8 +80,8 @@ def _make_aggregating_kernel(spec: AggregateSpec | TopKSpec, aggregates: Mapping
         return ClockedWindows(*timed) if spec.clock.per == "slot" else PartedWindows(*timed)
     if window.kind == "session":
         return SessionAggregate(spec.keys, aggregates, window, spec.time_column)
-    slot_us = spec.slot_us if isinstance(spec, AggregateSpec) else None
-    return WindowedAggregate(spec.keys, aggregates, window, spec.time_column, slot_us)
+    slice_us = spec.slice_us if isinstance(spec, AggregateSpec) else None
+    return WindowedAggregate(spec.keys, aggregates, window, spec.time_column, slice_us)
 
 
 def _make_count_windows(

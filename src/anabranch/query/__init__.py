@@ -7,7 +7,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 from anabranch.query.graph import FlowGraph
-from anabranch.query.plan import STRATEGIES, Plan, Strategy, Subquery, make_plan
+from anabranch.query.plan import PARALLELISMS, Parallelism, Plan, Subquery, make_plan
 from anabranch.query.streams import Stream
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from anabranch.query.files.reading import FlowFile, load_flow
 
 __all__ = [
-    "STRATEGIES",
+    "PARALLELISMS",
     "Constructors",
     "FlowFile",
     "FlowGraph",
+    "Parallelism",
     "Plan",
-    "Strategy",
     "Stream",
     "Subquery",
     "explain_mermaid",

@@ -54,11 +54,11 @@ def make_clock(
     return Clock(per, parse_duration(delay, "watermark's delay"), groups, idle_us, behind_us, forget_us)
 
 
-def make_limits(earliest: Moment | None, ahead: Duration | None) -> TimeLimits:
+def make_limits(earliest: Moment | None, future: Duration | None) -> TimeLimits:
     """Return which event times cannot be right, or raise ``FlowError`` if that cannot be understood."""
     return TimeLimits(
         None if earliest is None or earliest == NO_LIMIT else _read_moment_us(earliest),
-        None if ahead is None or ahead == NO_LIMIT else parse_duration(ahead, "watermark's ahead"),
+        None if future is None or future == NO_LIMIT else parse_duration(future, "watermark's future"),
     )
 
 
@@ -70,9 +70,9 @@ def describe_limits(limits: TimeLimits) -> str:
         text += (
             ", no earliest time" if earliest_us is None else f", from {_EPOCH + timedelta(microseconds=earliest_us)}"
         )
-    if limits.ahead_us != USUAL_LIMITS.ahead_us:
-        ahead_us = limits.ahead_us
-        text += ", however far ahead" if ahead_us is None else f", at most {describe_duration(ahead_us)} ahead"
+    if limits.future_us != USUAL_LIMITS.future_us:
+        future_us = limits.future_us
+        text += ", however far ahead" if future_us is None else f", at most {describe_duration(future_us)} ahead"
     return text.replace("+00:00", "")
 
 

@@ -9,11 +9,12 @@ import polars as pl
 
 from anabranch.errors import FlowError
 from anabranch.model import Sink
+from anabranch.model.renamed import renamed_keywords
 from anabranch.query.column_checks import check_kinds
 from anabranch.query.endpoint_checks import check_endpoint_name, check_sink, check_source
 from anabranch.query.lookups import Lookup
 from anabranch.query.nodes import EventTime, Node, Operation, Output, Readable, Spring
-from anabranch.query.plan import DEFAULT_SLOTS, Strategy, make_plan
+from anabranch.query.plan import DEFAULT_SLOTS, Parallelism, make_plan
 from anabranch.query.streams import Stream
 
 if TYPE_CHECKING:
@@ -65,14 +66,15 @@ class FlowGraph:
         check_sink(sink)
         self.dead_letter_sink = sink
 
+    @renamed_keywords("explain", strategy="parallelism")
     def explain(
-        self, format: ExplainFormat = "text", *, slots: int = DEFAULT_SLOTS, strategy: Strategy = "operator-set"
+        self, format: ExplainFormat = "text", *, slots: int = DEFAULT_SLOTS, parallelism: Parallelism = "operator-set"
     ) -> str:
         """Return how the flow would run on so many slots: as text, as Mermaid or as SVG."""
         # Workers import this module, and draw nothing.
         from anabranch.query.explain.plans import explain
 
-        return explain(make_plan(self, slots, strategy), format)
+        return explain(make_plan(self, slots, parallelism), format)
 
     def add(
         self,

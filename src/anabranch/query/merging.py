@@ -14,14 +14,16 @@ from anabranch.eventtime.durations import describe_duration
 from anabranch.model import AggregateSpec, Kernel, OperatorSpec, RouteError, Sink
 from anabranch.model.balance import AUTO, Balance, NamedStrategy, Routing
 from anabranch.model.exchanges import EXCHANGES, ExchangeChoice, ExchangeDecision, ExchangeSpec, HoldSpec
+from anabranch.model.renamed import renamed_fields
 from anabranch.operators.kernels import make_kernel
 from anabranch.query.event_times import Duration
 from anabranch.query.nodes import Node, Output, Stateful, describe
 from anabranch.routing.strategies.by_name import check_named, strategy_names
 
-_MOST_SLOTS_NAMED = 4
+_MOST_SLICES_NAMED = 4
 
 
+@renamed_fields(slot="slice")
 @dataclass(frozen=True, slots=True)
 class LocalMerge:
     """When readers send what they merged: after a delay, after so many rows, or at a point.
@@ -30,8 +32,8 @@ class LocalMerge:
     rows are sent in the batch in which a window that holds them fires, so results do not depend on it.
     """
 
-    slot: Duration | None = None
-    """Rows are merged per key and time slot; by default the longest that windows are made of."""
+    slice: Duration | None = None
+    """Rows are merged per key and slice of time; by default the longest that windows are made of."""
     delay: Duration | None = None
     """By the wall clock, from when the oldest row that a reader holds was read."""
     count: int | None = None
@@ -81,7 +83,7 @@ def _make_exchange(exchange: ExchangeChoice, merge: LocalMerge | None) -> Exchan
         msg = f'key_by: exchange="{exchange}" merges nothing, so merge= says nothing; leave it out, or say "local"'
         raise FlowError(msg)
     delay_us = None if merge.delay is None else parse_duration(merge.delay, "merge's delay")
-    slot_us = None if merge.slot is None else parse_duration(merge.slot, "merge's slot")
+    slice_us = None if merge.slice is None else parse_duration(merge.slice, "merge's slice")
     if merge.count is not None and (isinstance(merge.count, bool) or merge.count < 1):
         msg = f"LocalMerge: count is a number of rows, at least 1, got {merge.count!r}"
         raise FlowError(msg)
@@ -89,7 +91,7 @@ def _make_exchange(exchange: ExchangeChoice, merge: LocalMerge | None) -> Exchan
     predicate = _read_point(merge.at) if at_point else None
     holds = delay_us is not None or merge.count is not None or merge.at is not None
     hold = HoldSpec(delay_us, merge.count, predicate) if holds else None
-    return ExchangeSpec(exchange, hold, slot_us)
+    return ExchangeSpec(exchange, hold, slice_us)
 
 
 def _read_point(at: pl.Expr | str | None) -> pl.Expr:
@@ -104,8 +106,8 @@ def _read_point(at: pl.Expr | str | None) -> pl.Expr:
 
 def fit_exchange(name: str, spec: OperatorSpec, exchange: ExchangeSpec) -> OperatorSpec:
     """Return the operator as its exchange wants it, or raise ``FlowError`` with the reason why it cannot be."""
-    if exchange.slot_us is not None:
-        spec = _with_slot(name, spec, exchange.slot_us)
+    if exchange.slice_us is not None:
+        spec = _with_slices(name, spec, exchange.slice_us)
     if exchange.choice in ("local", "global") and not make_kernel(spec).mergeable:
         msg = f'{name}: exchange="{exchange.choice}" merges rows of a key before they meet, and {_why_not(spec)}'
         raise FlowError(msg)
@@ -229,23 +231,23 @@ def _is_partial_output(node: Node) -> bool:
     return isinstance(node.operation, Output) and isinstance(node.operation.sink, PartialSink)
 
 
-def _with_slot(name: str, spec: OperatorSpec, slot_us: int) -> OperatorSpec:
+def _with_slices(name: str, spec: OperatorSpec, slice_us: int) -> OperatorSpec:
     if not isinstance(spec, AggregateSpec) or spec.window is None or spec.window.kind == "session":
-        msg = f"{name}: time slots divide windows of a fixed length, and there are none here; leave slot= out"
+        msg = f"{name}: slices of time divide windows of a fixed length, and there are none here; leave slice= out"
         raise FlowError(msg)
     if spec.keeps_state_by_key:
-        msg = f"{name}: windows in the time of their own keys, early and updated ones, choose theirs; leave slot= out"
+        msg = f"{name}: windows in the time of their own keys, early and updated ones, choose theirs; leave slice= out"
         raise FlowError(msg)
     whole_us = pane_us(spec.window)
-    if slot_us <= 0 or whole_us % slot_us:
-        parts = [whole_us // part for part in (1, 2, 5, 10) if whole_us % part == 0][:_MOST_SLOTS_NAMED]
+    if slice_us <= 0 or whole_us % slice_us:
+        parts = [whole_us // part for part in (1, 2, 5, 10) if whole_us % part == 0][:_MOST_SLICES_NAMED]
         works = ", ".join(f'"{describe_duration(part)}"' for part in parts)
         msg = (
-            f"{name}: a time slot of {describe_duration(slot_us)} does not divide the windows, which are made of "
+            f"{name}: a slice of {describe_duration(slice_us)} does not divide the windows, which are made of "
             f"{describe_duration(whole_us)}; what works is that and its parts: {works}"
         )
         raise FlowError(msg)
-    return replace(spec, slot_us=slot_us)
+    return replace(spec, slice_us=slice_us)
 
 
 def _why_not(spec: OperatorSpec) -> str:

@@ -17,8 +17,8 @@ from anabranch.query.nodes import LateRows, Node, Output, Spring, Stateful, Unio
 if TYPE_CHECKING:
     from anabranch.query.graph import FlowGraph
 
-Strategy = Literal["operator-set", "operator", "query"]
-STRATEGIES: tuple[str, ...] = get_args(Strategy)
+Parallelism = Literal["operator-set", "operator", "query"]
+PARALLELISMS: tuple[str, ...] = get_args(Parallelism)
 
 DEFAULT_SLOTS = 8
 """What a plan is explained with when nobody says how many slots there are."""
@@ -47,7 +47,7 @@ class Plan:
     """
 
     flow: str
-    strategy: Strategy
+    parallelism: Parallelism
     nodes: Mapping[int, Node]
     children: Mapping[int, tuple[int, ...]]
     levels: tuple[tuple[int, ...], ...]
@@ -127,9 +127,9 @@ class Plan:
             nodes[id] = replace(node, operation=operation)
         return replace(self, nodes=nodes)
 
-    def under(self, strategy: Strategy) -> Plan:
-        """Return the plan of the same flow on as many instances under another strategy."""
-        return _plan(self.flow, self.nodes, self.subquery_slots, strategy)
+    def under(self, parallelism: Parallelism) -> Plan:
+        """Return the plan of the same flow on as many instances under another parallelism."""
+        return _plan(self.flow, self.nodes, self.subquery_slots, parallelism)
 
     def _members(self, heads: tuple[int, ...]) -> tuple[int, ...]:
         every_head = {head for level in self.levels for head in level}
@@ -146,20 +146,20 @@ def name_of(plan: Plan, head: int) -> str:
     return operation.name if isinstance(operation, Stateful) else ""
 
 
-def make_plan(graph: FlowGraph, slots: int, strategy: Strategy = "operator-set") -> Plan:
+def make_plan(graph: FlowGraph, slots: int, parallelism: Parallelism = "operator-set") -> Plan:
     """Return the plan of a flow.
 
     ``slots`` is what each level gets under *operator-set*, reading included. The other strategies share out the same
     total: *operator* gives every operator its own level and a part of it, *query* lets every instance run the whole
     query, so that each exchange has the total as its fan-out.
     """
-    if strategy not in STRATEGIES:
-        msg = f"unknown strategy {strategy!r}; there are {', '.join(STRATEGIES)}"
+    if parallelism not in PARALLELISMS:
+        msg = f"unknown parallelism {parallelism!r}; there are {', '.join(PARALLELISMS)}"
         raise FlowError(msg)
     if slots < 1:
         msg = f"a flow needs at least one slot, got {slots}; give slots=1 or more"
         raise FlowError(msg)
-    return _plan(graph.name, _without_unused_orders(graph.nodes), slots, strategy)
+    return _plan(graph.name, _without_unused_orders(graph.nodes), slots, parallelism)
 
 
 def told_slots(graph: FlowGraph) -> int | None:
@@ -190,11 +190,11 @@ def is_operator(node: Node) -> bool:
     return not isinstance(node.operation, Spring | Output | Union | Watermark | LateRows)
 
 
-def _plan(flow: str, nodes: Mapping[int, Node], slots: int, strategy: Strategy) -> Plan:
+def _plan(flow: str, nodes: Mapping[int, Node], slots: int, parallelism: Parallelism) -> Plan:
     exchanges = decide_exchanges(nodes)
-    if strategy == "operator-set":
+    if parallelism == "operator-set":
         exchanges |= choose_ahead(nodes, exchanges)
-    heads = _heads(nodes, exchanges, strategy)
+    heads = _heads(nodes, exchanges, parallelism)
     levels = _levels(nodes, heads)
     children = {
         node: tuple(child.id for child in nodes.values() for source in child.inputs if source == node) for node in nodes
@@ -204,11 +204,11 @@ def _plan(flow: str, nodes: Mapping[int, Node], slots: int, strategy: Strategy) 
     total = slots * (len(_levels(nodes, _heads(nodes, exchanges, "operator-set"))) + 1)
     return Plan(
         flow=flow,
-        strategy=strategy,
+        parallelism=parallelism,
         nodes=dict(nodes),
         children=children,
         levels=levels,
-        slots=(_level_slots(slots, total, strategy, len(levels)),) * len(levels),
+        slots=(_level_slots(slots, total, parallelism, len(levels)),) * len(levels),
         watermarks={node: tuple(sorted(watermarks)) for node, (watermarks, _) in followed.items()},
         lagging=frozenset(node for node, (_, lagging) in followed.items() if lagging),
         subquery_slots=slots,
@@ -232,7 +232,7 @@ def _levels(nodes: Mapping[int, Node], heads: set[int]) -> tuple[tuple[int, ...]
     return tuple(tuple(sorted(head for head in heads if depth[head] == level)) for level in range(1, count + 1))
 
 
-def _heads(nodes: Mapping[int, Node], exchanges: Mapping[int, ExchangeDecision], strategy: Strategy) -> set[int]:
+def _heads(nodes: Mapping[int, Node], exchanges: Mapping[int, ExchangeDecision], parallelism: Parallelism) -> set[int]:
     """Return the nodes that get their rows through an exchange: the stateful ones, or every operator behind another.
 
     A leading stateless operator runs where its spring is read: reading is no operator, so nothing lies between them.
@@ -242,9 +242,9 @@ def _heads(nodes: Mapping[int, Node], exchanges: Mapping[int, ExchangeDecision],
     for node in nodes.values():  # ids rise along the edges
         behind = bool(behind_operator.intersection(node.inputs))
         if node.stateful and exchanges[node.id].kind == "global":
-            # It runs where its rows are read, under every strategy.
+            # It runs where its rows are read, under every parallelism.
             continue
-        if node.stateful or (strategy == "operator" and behind and is_operator(node)):
+        if node.stateful or (parallelism == "operator" and behind and is_operator(node)):
             heads.add(node.id)
         if behind or is_operator(node):
             behind_operator.add(node.id)
@@ -258,10 +258,10 @@ def _depths(nodes: Mapping[int, Node], heads: set[int]) -> dict[int, int]:
     return depth
 
 
-def _level_slots(slots: int, total: int, strategy: Strategy, levels: int) -> int:
-    if strategy == "operator":
+def _level_slots(slots: int, total: int, parallelism: Parallelism, levels: int) -> int:
+    if parallelism == "operator":
         return max(1, total // (levels + 1))
-    return total if strategy == "query" else slots
+    return total if parallelism == "query" else slots
 
 
 def _followed(nodes: Mapping[int, Node], node: Node) -> tuple[set[int], bool]:

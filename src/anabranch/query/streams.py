@@ -27,6 +27,7 @@ from anabranch.model.columns import HASH, ORDER, PARTITION, SEEN, TIME, WINDOW
 from anabranch.model.exchanges import ExchangeChoice
 from anabranch.model.lookups import LookupTable, MissingPolicy
 from anabranch.model.operations import UnfilledPolicy
+from anabranch.model.renamed import renamed_keywords
 from anabranch.model.schema_forms import SchemaLike
 from anabranch.model.times import DEFAULT_GROUPS, ClockLevel
 from anabranch.query.column_checks import (
@@ -199,6 +200,7 @@ class Stream:
         check_key_columns("key_by", columns, self.schema)
         return replace(self, keys=columns, routing=make_routing(routing, balance, exchange, merge))
 
+    @renamed_keywords("watermark", ahead="future")
     def watermark(  # noqa: PLR0913 - one keyword for each thing that a flow may say of its time
         self,
         column: str,
@@ -210,7 +212,7 @@ class Stream:
         behind: Duration | None = None,
         forget: Duration | None = None,
         earliest: Moment | None = "1970-01-01",
-        ahead: Duration | None = "1d",
+        future: Duration | None = "1d",
     ) -> Stream:
         """Follow event time by this column; rows more than the delay behind the latest may be late.
 
@@ -218,11 +220,11 @@ class Stream:
         of each of so many ``groups`` of keys, or of each *key*. Who says nothing for as long as ``idle`` (by the wall
         clock), or is as far as ``behind`` the flow's median time, holds nothing open and nobody up; an idle key's own
         time is dropped after ``forget``, which is as long as ``idle`` unless said. Rows of a source whose time is null,
-        before ``earliest`` or so far ``ahead`` of the wall clock go to the dead-letter sink.
+        before ``earliest`` or as far as ``future`` ahead of the wall clock go to the dead-letter sink.
         """
         check_time_column(column, self.schema)
         operation = Watermark(
-            column, make_clock(per, delay, groups, idle, behind, forget), make_limits(earliest, ahead)
+            column, make_clock(per, delay, groups, idle, behind, forget), make_limits(earliest, future)
         )
         label = f"watermark {column}, {describe_clock(operation.clock)}{describe_limits(operation.limits)}"
         time = EventTime(column, clock=operation.clock)

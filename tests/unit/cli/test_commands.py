@@ -149,7 +149,7 @@ def test_spark_options_reach_the_session(followed: list[Any], tmp_path: Path) ->
         (["-c", "state", "--control", "redis://host:port"], "control: Port could not be cast"),
         (["-c", "state", "--slots", "0"], "greater than or equal to 1"),
         (["-c", "state", "--slots", "20000"], "slots: input should be less than or equal to 10000, found 20000"),
-        (["-c", "state", "--strategy", "quick"], "operator-set"),
+        (["-c", "state", "--parallelism", "quick"], "operator-set"),
         (["-c", "state", "--conf", "spark.a"], "'spark.a' is no Spark setting"),
         (["-c", "state", "--colour"], "No such option"),
     ],
@@ -307,7 +307,7 @@ def test_explain_draws_text_mermaid_and_svg(tmp_path: Path) -> None:
     text = invoke("explain", flow)
     assert text.exit_code == 0 and "fan-out 5" in text.stdout
     assert "fan-out 30" in invoke("explain", flow, "--slots", "30").stdout
-    assert "operator parallelism" in invoke("explain", flow, "--strategy", "operator").stdout
+    assert "operator parallelism" in invoke("explain", flow, "--parallelism", "operator").stdout
     assert invoke("explain", flow, "--format", "svg").stdout.startswith("<svg")
     assert "flowchart" in invoke("explain", flow, "--format", "mermaid").stdout
 

@@ -12,7 +12,7 @@ import anabranch as ab
 from anabranch.cli.loading import constructors, load
 from anabranch.engine.settings import RunSettings
 from anabranch.errors import FlowError
-from anabranch.model.balance import Balance, Trigger
+from anabranch.model.balance import Balance, BalanceTrigger
 from anabranch.operators.aggregates.registry import registry
 from anabranch.query import Stream
 from anabranch.query.files.documents import RunDefaults
@@ -59,7 +59,7 @@ def test_every_method_of_a_stream_is_a_step_with_all_its_arguments(method: str) 
 
 
 @pytest.mark.parametrize(
-    ("made", "section"), [(Balance, BalanceArguments), (Trigger, TriggerArguments), (LocalMerge, MergeArguments)]
+    ("made", "section"), [(Balance, BalanceArguments), (BalanceTrigger, TriggerArguments), (LocalMerge, MergeArguments)]
 )
 def test_every_option_beside_key_by_is_there(made: Any, section: Any) -> None:
     assert arguments_of(made) - fields_of(section) == set()

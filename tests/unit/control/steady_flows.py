@@ -10,11 +10,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.control.decide.balancer import Balancer
-from anabranch.model.balance import Balance, Routing, Trigger
+from anabranch.model.balance import Balance, BalanceTrigger, Routing
 from anabranch.routing import ModuloRoute, Routes
 from benchmarks.skew.switching.lab import Lab, LabBatch
 
-EVERY_BATCH = Balance(trigger=Trigger(every_rows=1))
+EVERY_BATCH = Balance(trigger=BalanceTrigger(every_rows=1))
 """Asks for a sample of every batch, and for a decision after every second one."""
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from anabranch.control.decide.balancer import Balancer, OperatorLoads, Proposal
 from anabranch.model import RouteError, RoutingTable
-from anabranch.model.balance import Balance, NamedStrategy, Routing, Trigger
+from anabranch.model.balance import Balance, BalanceTrigger, NamedStrategy, Routing
 from anabranch.model.loads import StateSizes
 from anabranch.routing import BucketRoute, ChoiceSplitter, KeyBatch, KeySample, ModuloRoute, Routes, buckets_of
 from anabranch.routing.strategies.by_name import decide_named
@@ -149,9 +149,9 @@ def test_state_of_uneven_slots_is_measured_in_every_batch() -> None:
 @pytest.mark.parametrize(
     ("balance", "strategy"),
     [
-        (replace(EAGER, trigger=Trigger(every_rows=1_000)), "auto"),
-        (replace(EAGER, trigger=Trigger(every_seconds=1.0)), "auto"),
-        (replace(EAGER, trigger=Trigger(balance_below=0.9)), "auto"),
+        (replace(EAGER, trigger=BalanceTrigger(every_rows=1_000)), "auto"),
+        (replace(EAGER, trigger=BalanceTrigger(every_seconds=1.0)), "auto"),
+        (replace(EAGER, trigger=BalanceTrigger(balance_below=0.9)), "auto"),
         (EAGER, "least-count-history"),
     ],
 )
@@ -223,14 +223,14 @@ def test_after_a_plan_loads_must_be_seen_before_the_next() -> None:
 
 
 def test_a_longer_cool_down_is_kept() -> None:
-    trigger = Trigger(imbalance_above=1.05, cool_down_batches=4)
+    trigger = BalanceTrigger(imbalance_above=1.05, cool_down_batches=4)
     balanced = balancer(Balance(fewest_rows_a_slot=100, trigger=trigger))
     found = [balanced.consider(measure(EVEN, HOT, batch=batch), EVEN) is not None for batch in range(1, 8)]
     assert found == [True, False, False, False, False, True, False]
 
 
 def test_an_improvement_that_is_too_small_is_not_worth_it() -> None:
-    trigger = Trigger(imbalance_above=1.05, smallest_improvement=5.0)
+    trigger = BalanceTrigger(imbalance_above=1.05, smallest_improvement=5.0)
     balanced = balancer(Balance(fewest_rows_a_slot=100, trigger=trigger))
     assert balanced.consider(measure(EVEN, HOT), EVEN) is None
     assert "not worth it" in balanced.last_reason
@@ -423,7 +423,9 @@ def test_every_plan_says_what_it_costs() -> None:
 
 
 def test_what_a_plan_costs_is_known_though_it_is_not_carried_out() -> None:
-    hardly_better = Balance(fewest_rows_a_slot=100, trigger=Trigger(imbalance_above=1.0, smallest_improvement=3.0))
+    hardly_better = Balance(
+        fewest_rows_a_slot=100, trigger=BalanceTrigger(imbalance_above=1.0, smallest_improvement=3.0)
+    )
     balanced = balancer(hardly_better)
     assert balanced.consider(measure(EVEN, HOT), EVEN) is None
     assert balanced.last_costs is not None and balanced.last_costs.split_load == 40_000.0

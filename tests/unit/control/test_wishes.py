@@ -12,7 +12,7 @@ import pytest
 from anabranch.control.manual_overrides import WishRefused, change_setting, list_settings, place_key
 from anabranch.errors import FlowError
 from anabranch.model import RoutingTable
-from anabranch.model.balance import Balance, Routing, Trigger
+from anabranch.model.balance import Balance, BalanceTrigger, Routing
 from anabranch.routing import KeyBatch, ModuloRoute, Routes
 
 EVEN = Routes.even(4, 64)
@@ -92,10 +92,10 @@ TRIGGER_FIELDS = {
 
 @pytest.mark.parametrize("name", TRIGGER_FIELDS)
 def test_every_field_of_the_trigger_can_be_set_and_is_shown(name: str) -> None:
-    assert set(TRIGGER_FIELDS) == {field.name for field in fields(Trigger)}
+    assert set(TRIGGER_FIELDS) == {field.name for field in fields(BalanceTrigger)}
     balance = change_setting(Routing(), {name: str(TRIGGER_FIELDS[name])}).balance
     assert balance is not None
-    assert balance.trigger == Trigger(**{name: TRIGGER_FIELDS[name]})  # type: ignore[arg-type]
+    assert balance.trigger == BalanceTrigger(**{name: TRIGGER_FIELDS[name]})  # type: ignore[arg-type]
     assert list_settings(balance)[name] == TRIGGER_FIELDS[name]
 
 

@@ -44,7 +44,7 @@ def test_null_early_and_future_times_are_told_apart(kind: pl.Datetime) -> None:
         "event time ts is before 1970-01-01T00:00:00Z: "
         "correct the clock or the column's unit, or set earliest= in watermark()",
         "event time ts is more than 1d ahead of the clock, 2026-05-01T12:00:00Z: "
-        "correct the clock or the column's unit, or set ahead= in watermark()",
+        "correct the clock or the column's unit, or set future= in watermark()",
     ]
 
 
@@ -75,15 +75,15 @@ def test_frame_of_nulls_is_all_bad() -> None:
     st.sampled_from(["ms", "us", "ns"]),
 )
 def test_every_row_is_judged_as_it_would_be_alone(
-    values: list[int | None], earliest_us: int | None, ahead_us: int | None, unit: str
+    values: list[int | None], earliest_us: int | None, future_us: int | None, unit: str
 ) -> None:
     column = pl.Series("ts", values, dtype=pl.Datetime("us")).dt.cast_time_unit(unit)  # type: ignore[arg-type]
     kept_us = column.dt.timestamp("us").to_list()
-    found = find_bad_times(column, TimeLimits(earliest_us, ahead_us), NOW_US)
+    found = find_bad_times(column, TimeLimits(earliest_us, future_us), NOW_US)
     bad = [any(one.rows[row] for one in found) for row in range(len(values))]
     assert bad == [
         us is None
         or (earliest_us is not None and us < earliest_us)
-        or (ahead_us is not None and us > NOW_US + ahead_us)
+        or (future_us is not None and us > NOW_US + future_us)
         for us in kept_us
     ]

@@ -22,12 +22,12 @@ BY_SENSOR = ab.Partitioner("hash", partitions=4, keys="sensor")
 
 
 def plan_of(
-    build: Callable[[Stream], Stream], partitioner: ab.Partitioner | None = BY_SENSOR, strategy: Any = "operator-set"
+    build: Callable[[Stream], Stream], partitioner: ab.Partitioner | None = BY_SENSOR, parallelism: Any = "operator-set"
 ) -> Plan:
     flow = ab.Flow("test")
     source = ab.files("in", schema=SCHEMA, recursive=True, partitioned_by=partitioner)
     build(flow.read(source)).write(ab.to_memory())
-    return make_plan(flow, 4, strategy)
+    return make_plan(flow, 4, parallelism)
 
 
 def kinds(plan: Plan) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.errors import FlowError
 from anabranch.operators.aggregates.functions import count, min
-from anabranch.query import STRATEGIES, FlowGraph, explain_mermaid, explain_svg, explain_text, make_plan
+from anabranch.query import PARALLELISMS, FlowGraph, explain_mermaid, explain_svg, explain_text, make_plan
 from unit.query.fakes import FakeSink, FakeSource, read_readings, timed_readings
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -46,7 +46,7 @@ def test_text_names_keys_local_merge_and_watermark_of_every_exchange() -> None:
 
 
 def test_text_compares_the_three_strategies_and_marks_the_chosen_one() -> None:
-    plan = make_plan(low_voltage(), slots=8, strategy="query")
+    plan = make_plan(low_voltage(), slots=8, parallelism="query")
     text = explain_text(plan)
     assert "the same flow on 24 instances:" in text
     assert re.search(r"^    operator-set +2 hops × 8 slots = fan-out 16$", text, re.MULTILINE)
@@ -77,7 +77,7 @@ def test_text_says_when_rows_stay_where_they_are_read() -> None:
 
 
 def test_operator_parallelism_deals_rows_out_where_there_is_no_key() -> None:
-    text = explain_text(make_plan(low_voltage(), slots=8, strategy="operator"))
+    text = explain_text(make_plan(low_voltage(), slots=8, parallelism="operator"))
     assert "exchange dealt out evenly · fan-out 6" in text
 
 
@@ -112,9 +112,9 @@ def test_svg_shows_every_node_and_every_subquery() -> None:
     assert "2 exchanges = 2 hops · fan-out 8 + 8 = 16" in texts
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_svg_nodes_lie_in_their_boxes_and_do_not_overlap(strategy: str) -> None:
-    root = ElementTree.fromstring(explain_svg(make_plan(low_voltage(), 8, strategy)))  # type: ignore[arg-type]
+@pytest.mark.parametrize("parallelism", PARALLELISMS)
+def test_svg_nodes_lie_in_their_boxes_and_do_not_overlap(parallelism: str) -> None:
+    root = ElementTree.fromstring(explain_svg(make_plan(low_voltage(), 8, parallelism)))  # type: ignore[arg-type]
     rects = [
         (rect.get("class"), *(float(rect.get(side, "0")) for side in ("x", "y", "width", "height")))
         for rect in root.iter(f"{SVG}rect")
@@ -155,7 +155,7 @@ def test_flow_explains_itself_in_every_format() -> None:
     flow = low_voltage()
     assert flow.explain() == explain_text(make_plan(flow, slots=8))
     assert flow.explain("mermaid", slots=3) == explain_mermaid(make_plan(flow, slots=3))
-    assert flow.explain("svg", strategy="query") == explain_svg(make_plan(flow, 8, "query"))
+    assert flow.explain("svg", parallelism="query") == explain_svg(make_plan(flow, 8, "query"))
 
 
 def test_unknown_format_names_the_known_ones() -> None:

@@ -98,15 +98,15 @@ def test_explain_says_why_rows_could_not_be_held_back(per: Any, reason: str | No
     assert reason in text if reason is not None else "held back" not in text
 
 
-@pytest.mark.parametrize("slot", ["10s", "5s", "2s", "1s", "500ms"])
-def test_a_time_slot_that_divides_the_windows_is_taken(slot: str) -> None:
-    flow_of(lambda s: s.key_by("sensor", merge=LocalMerge(slot=slot)).window("30s", every="20s").agg(n=count()))
+@pytest.mark.parametrize("length", ["10s", "5s", "2s", "1s", "500ms"])
+def test_a_slice_that_divides_the_windows_is_taken(length: str) -> None:
+    flow_of(lambda s: s.key_by("sensor", merge=LocalMerge(slice=length)).window("30s", every="20s").agg(n=count()))
 
 
-@pytest.mark.parametrize("slot", ["3s", "7s", "20s", "0s"])
-def test_a_time_slot_that_does_not_divide_the_windows_is_refused_with_those_that_work(slot: str) -> None:
+@pytest.mark.parametrize("length", ["3s", "7s", "20s", "0s"])
+def test_a_slice_that_does_not_divide_the_windows_is_refused_with_those_that_work(length: str) -> None:
     with pytest.raises(FlowError, match=r'does not divide the windows.*made of 10s.*"10s", "5s", "2s", "1s"'):
-        flow_of(lambda s: s.key_by("sensor", merge=LocalMerge(slot=slot)).window("30s", every="20s").agg(n=count()))
+        flow_of(lambda s: s.key_by("sensor", merge=LocalMerge(slice=length)).window("30s", every="20s").agg(n=count()))
 
 
 @pytest.mark.parametrize(

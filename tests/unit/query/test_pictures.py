@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.operators.aggregates.functions import count
-from anabranch.query import STRATEGIES, FlowGraph, make_plan
+from anabranch.query import PARALLELISMS, FlowGraph, make_plan
 from anabranch.query.explain.facts import gather_facts
 from anabranch.query.explain.svg import explain_svg
 from anabranch.query.explain.svg_layout import Box, Layout, Pill, PlacedNode, lay_out
@@ -80,9 +80,9 @@ def find_hidden(layout: Layout, routes: list[Route]) -> list[str]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(flows(), st.sampled_from(STRATEGIES))
-def test_no_edge_runs_behind_a_box(flow: FlowGraph, strategy: str) -> None:
-    facts = gather_facts(make_plan(flow, 4, strategy))  # type: ignore[arg-type]
+@given(flows(), st.sampled_from(PARALLELISMS))
+def test_no_edge_runs_behind_a_box(flow: FlowGraph, parallelism: str) -> None:
+    facts = gather_facts(make_plan(flow, 4, parallelism))  # type: ignore[arg-type]
     layout = lay_out(facts, 100)
     routes, depth = route_edges(facts, layout)
     assert find_hidden(layout, routes) == []
@@ -91,9 +91,9 @@ def test_no_edge_runs_behind_a_box(flow: FlowGraph, strategy: str) -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(flows(), st.sampled_from(STRATEGIES))
-def test_every_edge_of_the_plan_is_drawn_from_its_node_to_its_node(flow: FlowGraph, strategy: str) -> None:
-    plan = make_plan(flow, 4, strategy)  # type: ignore[arg-type]
+@given(flows(), st.sampled_from(PARALLELISMS))
+def test_every_edge_of_the_plan_is_drawn_from_its_node_to_its_node(flow: FlowGraph, parallelism: str) -> None:
+    plan = make_plan(flow, 4, parallelism)  # type: ignore[arg-type]
     facts = gather_facts(plan)
     layout = lay_out(facts, 100)
     routes, _ = route_edges(facts, layout)
@@ -104,12 +104,12 @@ def test_every_edge_of_the_plan_is_drawn_from_its_node_to_its_node(flow: FlowGra
     assert sum(path.get("class") in ("step", "exchange") for path in drawn) == len(routes)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_an_exchange_that_passes_levels_by_runs_below_their_boxes(strategy: str) -> None:
+@pytest.mark.parametrize("parallelism", PARALLELISMS)
+def test_an_exchange_that_passes_levels_by_runs_below_their_boxes(parallelism: str) -> None:
     flow = FlowGraph("passing")
     rows = flow.read(FakeSource("spring")).select("sensor", "volts")
     counted(counted(rows).union(rows)).write(FakeSink("sink"))
-    facts = gather_facts(make_plan(flow, 4, strategy))  # type: ignore[arg-type]
+    facts = gather_facts(make_plan(flow, 4, parallelism))  # type: ignore[arg-type]
     layout = lay_out(facts, 100)
     routes, depth = route_edges(facts, layout)
     assert depth > 0

@@ -6,7 +6,7 @@ import pytest
 
 from anabranch.errors import FlowError
 from anabranch.operators.aggregates.functions import count
-from anabranch.query import STRATEGIES, FlowGraph, Plan, Strategy, make_plan
+from anabranch.query import PARALLELISMS, FlowGraph, Parallelism, Plan, make_plan
 from unit.query.fakes import FakeSink, read_readings, timed_readings
 
 
@@ -55,13 +55,13 @@ def test_operator_set_has_two_hops_and_fan_out_60_on_90_nodes() -> None:
 
 
 def test_operator_parallelism_has_five_hops_and_fan_out_75_on_90_nodes() -> None:
-    plan = make_plan(paper_flow(), slots=30, strategy="operator")
+    plan = make_plan(paper_flow(), slots=30, parallelism="operator")
     assert len(plan.subqueries) == 6
     assert (plan.hops, plan.slots, plan.fan_out) == (5, (15,) * 5, 75)
 
 
 def test_query_parallelism_sends_every_exchange_to_all_90_nodes() -> None:
-    plan = make_plan(paper_flow(), slots=30, strategy="query")
+    plan = make_plan(paper_flow(), slots=30, parallelism="query")
     assert (plan.hops, plan.slots, plan.fan_out) == (2, (90, 90), 180)
 
 
@@ -75,15 +75,15 @@ def test_a_subquery_is_a_stateful_operator_with_the_stateless_ones_behind_it() -
 
 
 def test_a_leading_stateless_operator_runs_where_its_spring_is_read() -> None:
-    plan = make_plan(paper_flow(), slots=4, strategy="operator")
+    plan = make_plan(paper_flow(), slots=4, parallelism="operator")
     assert labels(plan, plan.subqueries[0].members) == ["files", "with_columns"]
 
 
 def test_reading_is_a_level_even_where_a_stateful_operator_comes_first() -> None:
     flow = FlowGraph("no-leading-part")
     read_readings(flow).distinct("sensor").write(FakeSink())
-    for strategy in STRATEGIES:
-        assert make_plan(flow, 4, strategy).hops == 1  # type: ignore[arg-type]
+    for parallelism in PARALLELISMS:
+        assert make_plan(flow, 4, parallelism).hops == 1  # type: ignore[arg-type]
 
 
 def test_unions_and_watermarks_are_no_operators() -> None:
@@ -104,8 +104,8 @@ def test_stateful_operators_side_by_side_share_a_level() -> None:
 
 def test_every_edge_of_the_flow_is_within_a_subquery_or_an_exchange() -> None:
     graph = branching_flow()
-    for strategy in STRATEGIES:
-        plan = make_plan(graph, 4, strategy)  # type: ignore[arg-type]
+    for parallelism in PARALLELISMS:
+        plan = make_plan(graph, 4, parallelism)  # type: ignore[arg-type]
         heads = {head for level in plan.levels for head in level}
         for node in graph.nodes.values():
             for source in node.inputs:
@@ -124,8 +124,8 @@ def test_a_union_of_levels_runs_in_each_of_them() -> None:
 def test_a_stateless_flow_has_no_hops() -> None:
     flow = FlowGraph("stateless")
     read_readings(flow).filter("volts > 0").write(FakeSink())
-    for strategy in STRATEGIES:
-        plan = make_plan(flow, 4, strategy)  # type: ignore[arg-type]
+    for parallelism in PARALLELISMS:
+        plan = make_plan(flow, 4, parallelism)  # type: ignore[arg-type]
         assert (plan.hops, plan.fan_out, len(plan.subqueries)) == (0, 0, 1)
 
 
@@ -144,17 +144,17 @@ def test_a_window_fed_by_windows_lags() -> None:
 
 def test_the_same_plan_under_another_strategy_shares_out_the_same_total() -> None:
     plan = make_plan(paper_flow(), slots=30)
-    strategies: list[Strategy] = ["operator", "query", "operator-set"]
-    for strategy in strategies:
-        assert plan.under(strategy) == make_plan(_same(plan), 30, strategy)
+    strategies: list[Parallelism] = ["operator", "query", "operator-set"]
+    for parallelism in strategies:
+        assert plan.under(parallelism) == make_plan(_same(plan), 30, parallelism)
 
 
 def test_operator_parallelism_never_has_fewer_than_one_slot() -> None:
-    assert make_plan(paper_flow(), slots=1, strategy="operator").slots == (1,) * 5
+    assert make_plan(paper_flow(), slots=1, parallelism="operator").slots == (1,) * 5
 
 
 def test_unknown_strategy_names_the_known_ones() -> None:
-    with pytest.raises(FlowError, match="unknown strategy 'fastest'; there are operator-set, operator, query"):
+    with pytest.raises(FlowError, match="unknown parallelism 'fastest'; there are operator-set, operator, query"):
         make_plan(paper_flow(), 4, "fastest")  # type: ignore[arg-type]
 
 

@@ -208,7 +208,7 @@ def test_window_without_a_key_asks_for_one() -> None:
         ({"per": "group", "idle": "1m", "forget": "1d"}, "got per='group', idle='1m'; give per=\"key\""),
         ({"per": "key", "idle": "1m", "forget": "30s"}, "not before it is idle; got per='key', idle='1m'"),
         ({"per": "key", "idle": "1m", "forget": "0s"}, "forget must be longer than nothing, got '0s'"),
-        ({"ahead": 5}, "the watermark's ahead is a int"),
+        ({"future": 5}, "the watermark's future is a int"),
         ({"earliest": "yesterday"}, "earliest='yesterday' is no point in time; give '2020-01-01'"),
         ({"earliest": 5}, "earliest=5 is no point in time"),
     ],
@@ -239,11 +239,11 @@ def test_earliest_time_is_in_utc_unless_it_says_otherwise(earliest: Any, expecte
 def test_label_of_a_watermark_says_which_limits_are_not_the_usual_ones() -> None:
     stream = read_readings()
     assert stream.watermark("ts", "2s").node.label == "watermark ts, delay 2s"
-    narrow = stream.watermark("ts", "2s", per="partition", idle="30s", earliest="2020-01-01", ahead="10m")
+    narrow = stream.watermark("ts", "2s", per="partition", idle="30s", earliest="2020-01-01", future="10m")
     assert narrow.node.label == (
         "watermark ts, delay 2s per partition, idle after 30s, from 2020-01-01 00:00:00, at most 10m ahead"
     )
-    anything = stream.watermark("ts", earliest=None, ahead=None)
+    anything = stream.watermark("ts", earliest=None, future=None)
     assert anything.node.label == "watermark ts, delay 0s, no earliest time, however far ahead"
 
 

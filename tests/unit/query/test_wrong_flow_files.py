@@ -44,7 +44,10 @@ from unit.query.flow_forms import load, minimal
         (minimal(source="{files: {path: x, schema: {a: Int65}}}"), r"column 'a': unknown type 'Int65'; did you mean"),
         (minimal(source="[files]"), r"sources\.readings: is a list of 1; give a name, or a mapping of one name"),
         (minimal(more="run: {trigger: sometimes}"), r"run\.trigger: is 'sometimes'; triggers are available-now, once"),
-        (minimal(more="run: {strategy: fast}"), r"run\.strategy: is 'fast'; allowed are 'operator-set', 'operator'"),
+        (
+            minimal(more="run: {parallelism: fast}"),
+            r"run\.parallelism: is 'fast'; allowed are 'operator-set', 'operator'",
+        ),
         (minimal(more="run: {slots: 0}"), r"run\.slots: is 0; input should be greater than or equal to 1"),
         (minimal().replace("from: readings", "from: readngs"), r"from: unknown 'readngs'; did you mean 'readings'\?"),
         (minimal().replace("to: console", ""), r"streams\.all: goes nowhere; give it a sink"),

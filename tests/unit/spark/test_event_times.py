@@ -19,7 +19,7 @@ from anabranch.engine.tasks import ReadTask, SlotTask
 from anabranch.eventtime.flow.flow_time import advance_time, load_time, next_silence_us, rules_of, store_time
 from anabranch.eventtime.watermarks import FlowTime, PartitionTime
 from anabranch.model import OperatorTime, Split
-from anabranch.query.plan import Plan, Strategy, make_plan
+from anabranch.query.plan import Parallelism, Plan, make_plan
 from anabranch.query.streams import Stream
 from anabranch.routing import Routes
 from anabranch.routing.phases import PhasedRoutes
@@ -44,11 +44,13 @@ def frame_of(rows: Rows) -> pl.DataFrame:
 class Reading:
     """Runs the reading tasks of one flow, one after the other."""
 
-    def __init__(self, folder: Path, build: Build, source: Any = None, strategy: Strategy = "operator-set") -> None:
+    def __init__(
+        self, folder: Path, build: Build, source: Any = None, parallelism: Parallelism = "operator-set"
+    ) -> None:
         self.source = source or ab.memory(schema=SCHEMA, max_frames=None)
         flow = ab.Flow("test")
         build(flow.read(self.source).key_by("key")).write(ab.to_memory())
-        self.plan: Plan = make_plan(flow, 2, strategy)
+        self.plan: Plan = make_plan(flow, 2, parallelism)
         self.program = FlowProgram(
             plan=self.plan,
             sources=dict(enumerate(flow.sources)),
@@ -122,7 +124,7 @@ def test_partition_is_known_behind_an_exchange_of_stateless_rows(tmp_path: Path)
         mapped = stream.filter(pl.col("value") > 0).with_columns(double=pl.col("value") * 2)
         return mapped.watermark("ts", per="partition").window("10s").agg(rows=ab.count())
 
-    reading = Reading(tmp_path, build, strategy="operator")
+    reading = Reading(tmp_path, build, parallelism="operator")
     assert reading.plan.hops == 2
     reading.add([(1, 100)], "north")
     reading.add([(1, 40)], "south")
@@ -187,21 +189,21 @@ def test_time_in_a_wrong_unit_goes_to_dead_letters_as_the_number_it_is(
 
 
 def test_limits_of_the_flow_count(tmp_path: Path) -> None:
-    reading = Reading(tmp_path, windows(earliest="2026-01-01T00:01:00", ahead="10m"))
+    reading = Reading(tmp_path, windows(earliest="2026-01-01T00:01:00", future="10m"))
     reading.add([(1, 59), (2, 60), (3, 3_600 + 600), (4, 3_600 + 601)])
     report = reading.run()
     assert [json.loads(letter["payload"])["key"] for letter in reading.dead_letters(report)] == [1, 4]
 
 
 def test_limits_count_where_no_operator_has_state(tmp_path: Path) -> None:
-    reading = Reading(tmp_path, lambda stream: stream.watermark("ts", earliest="2026-01-01T00:01:00", ahead="10m"))
+    reading = Reading(tmp_path, lambda stream: stream.watermark("ts", earliest="2026-01-01T00:01:00", future="10m"))
     reading.add([(1, 59), (4, 3_600 + 601)])
     report = reading.run()
     assert [json.loads(letter["payload"])["key"] for letter in reading.dead_letters(report)] == [1, 4]
 
 
 def test_no_limit_lets_every_time_through(tmp_path: Path) -> None:
-    reading = Reading(tmp_path, windows(earliest=None, ahead=None))
+    reading = Reading(tmp_path, windows(earliest=None, future=None))
     reading.add([(1, -1e10), (2, 1e9)])
     assert reading.run().counters.get("dead_rows", 0) == 0
 

@@ -81,7 +81,7 @@ def test_what_is_held_is_found_again_by_the_name_of_its_operator(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("build", "local_merge", "strategy", "reason"),
+    ("build", "local_merge", "parallelism", "reason"),
     [
         (
             lambda s: windowed(s, merge=ab.LocalMerge(at="window")),
@@ -100,9 +100,9 @@ def test_what_is_held_is_found_again_by_the_name_of_its_operator(tmp_path: Path)
     ],
 )
 def test_holding_back_where_it_cannot_be_is_refused_before_the_first_batch(
-    build: Build, local_merge: bool, strategy: Any, reason: str
+    build: Build, local_merge: bool, parallelism: Any, reason: str
 ) -> None:
     flow = ab.Flow("test")
     build(flow.read(ab.memory(pl.DataFrame(schema=SCHEMA))).watermark("ts", delay="1s"))
     with pytest.raises(FlowError, match=reason):
-        check_lanes(make_plan(flow, 2, strategy), local_merge)
+        check_lanes(make_plan(flow, 2, parallelism), local_merge)

@@ -68,7 +68,7 @@ def test_every_named_strategy_routes_the_very_first_row(tmp_path: Path, seed: in
 
 def test_by_the_published_rule_new_keys_are_placed_after_their_first_batch_and_old_ones_stay(tmp_path: Path) -> None:
     old, new = list(range(40)), list(range(100, 160))
-    balance = ab.Balance(fewest_rows_a_slot=1, trigger=ab.Trigger(every_rows=1, smallest_improvement=0))
+    balance = ab.Balance(fewest_rows_a_slot=1, trigger=ab.BalanceTrigger(every_rows=1, smallest_improvement=0))
     routings = {"published": ab.NamedStrategy("least-key", sticky=True), "free": "least-count"}
     frames = [old, old + new, old + new, old + new]
     flow = make_flow(tmp_path, frames, routings, balance)

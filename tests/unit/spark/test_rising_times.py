@@ -21,7 +21,7 @@ from anabranch.eventtime.flow.flow_time import advance_time
 from anabranch.eventtime.flow.in_batch_watermark import RisingTime, fires_at_once, last_level_told, settle_times
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import END_OF_TIME, OperatorTime, RoutingTable, Split
-from anabranch.query.plan import Plan, Strategy, make_plan
+from anabranch.query.plan import Parallelism, Plan, make_plan
 from anabranch.query.streams import Stream
 from anabranch.routing import Routes, hash_keys
 from anabranch.routing.phases import PhasedRoutes
@@ -36,10 +36,10 @@ SLOTS = 3
 Build = Callable[[Stream], Any]
 
 
-def plan_of(build: Build, strategy: Strategy = "operator-set", source: Any = None) -> Plan:
+def plan_of(build: Build, parallelism: Parallelism = "operator-set", source: Any = None) -> Plan:
     flow = ab.Flow("test")
     build(flow.read(source or ab.memory(schema=SCHEMA)))
-    return make_plan(flow, SLOTS, strategy)
+    return make_plan(flow, SLOTS, parallelism)
 
 
 class Batch:

@@ -17,7 +17,10 @@ from anabranch.errors import FlowError
     [
         ({"trigger": "now"}, r"^trigger: 'now' is no trigger; use 'continuous'"),
         ({"slots": 0}, r"^slots: input should be greater than or equal to 1, found 0$"),
-        ({"strategy": "best"}, r"^strategy: input should be 'operator-set', 'operator' or 'query', found 'best'$"),
+        (
+            {"parallelism": "best"},
+            r"^parallelism: input should be 'operator-set', 'operator' or 'query', found 'best'$",
+        ),
         ({"slot": 2}, r"^unknown setting 'slot'; did you mean 'slots'\? there are checkpoint, trigger, drain, slots"),
     ],
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anabranch.cli.choices import STRATEGY_HELP, Strategy
+from anabranch.cli.choices import PARALLELISM_HELP, Parallelism, take_parallelism
 from anabranch.cli.loading import FLOW_HELP, load, name_checkpoint
 from anabranch.cli.reporting import INTERRUPTED, DebugOption, explained_errors, open_console, print_note
 from anabranch.cli.sessions import SessionOptions, open_session, read_config
@@ -53,10 +53,11 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
     slots: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Slots of a stateful subquery.", rich_help_panel=_SETTINGS)
     ] = None,
-    strategy: Annotated[
-        Strategy | None,
-        typer.Option(metavar="NAME", help=STRATEGY_HELP, rich_help_panel=_SETTINGS),
+    parallelism: Annotated[
+        Parallelism | None,
+        typer.Option(metavar="NAME", help=PARALLELISM_HELP, rich_help_panel=_SETTINGS),
     ] = None,
+    strategy: Annotated[Parallelism | None, typer.Option(hidden=True)] = None,
     local_merge: Annotated[
         bool | None,
         typer.Option("--local-merge/--no-local-merge", help="Merge before the exchange.", rich_help_panel=_SETTINGS),
@@ -134,7 +135,7 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
         "trigger": trigger,
         "drain": drain,
         "slots": slots,
-        "strategy": strategy,
+        "parallelism": take_parallelism(parallelism, strategy),
         "local_merge": local_merge,
         "buckets": buckets,
         "read_tasks": read_tasks,

@@ -50,8 +50,8 @@ def check_ahead(plan: Plan, sources: Sequence[Any], before: Manifest | None) -> 
     for head in ahead:
         if plan.level_of(head) != 1:
             why = (
-                f'strategy="{plan.strategy}" puts tasks between it and its source'
-                if plan.strategy != "operator-set"
+                f'parallelism="{plan.parallelism}" puts tasks between it and its source'
+                if plan.parallelism != "operator-set"
                 else "other stateful operators come before it"
             )
             msg = f'{plan.nodes[head].label}: exchange="ahead" is for the first operator behind a source, and {why}'

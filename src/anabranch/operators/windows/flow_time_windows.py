@@ -58,15 +58,15 @@ class WindowedAggregate:
         aggregates: Mapping[str, Aggregate],
         window: WindowSpec,
         time_column: str,
-        slot_us: int | None = None,
+        slice_us: int | None = None,
     ) -> None:
-        """``slot_us`` is the length of the time slots that rows are merged in before they meet, a part of a pane."""
+        """``slice_us`` is the length of the slices that rows are merged in before they meet, a part of a pane."""
         self._keys = tuple(keys)
         self._window = window
         self._time_column = time_column
         self._partials = Partials(keys, aggregates, time_column)
-        self._slot_us = slot_us or pane_us(window)
-        self._strides = {WINDOW: self._slot_us}
+        self._slice_us = slice_us or pane_us(window)
+        self._strides = {WINDOW: self._slice_us}
         self._run_columns = [WINDOW, HASH, *self._keys, *self._partials.plan.partial_columns]
 
     def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
@@ -104,7 +104,7 @@ class WindowedAggregate:
         return Prepared(in_time, late_rows=rows.height - in_time.height, late=late)
 
     def combine(self, prepared: pl.DataFrame) -> pl.DataFrame:
-        """Aggregate rows into one partial row per time slot (a pane, unless said) and key."""
+        """Aggregate rows into one partial row per slice (a pane, unless said) and key."""
         return self._partials.combine(prepared, [WINDOW], strides=self._strides)
 
     def advance(
@@ -160,7 +160,7 @@ class WindowedAggregate:
 
     def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
         """Return one row a pane and key."""
-        # What readers hold may lie in time slots that are shorter than panes.
+        # What readers hold may lie in slices that are shorter than panes.
         return self._compacted(self._as_panes(runs)).filter(pl.col(WINDOW) >= drop_limit_us(self._window, passed_us))
 
     def unite(self, stored: list[pl.DataFrame]) -> pl.DataFrame:
@@ -176,7 +176,7 @@ class WindowedAggregate:
         return combined
 
     def unite_held(self, held: list[pl.DataFrame]) -> pl.DataFrame:
-        """Return one row a time slot and key."""
+        """Return one row a slice and key."""
         return self._compacted(held)
 
     def release(self, held: pl.DataFrame) -> pl.DataFrame:
@@ -217,20 +217,20 @@ class WindowedAggregate:
             return None
         if not combined:
             rows = self._partials.combine(concatenate(self._as_panes(frames)), [WINDOW], strides=self._strides)
-        elif self._slot_us != pane_us(self._window):
+        elif self._slice_us != pane_us(self._window):
             rows = self._partials.merge(self._as_panes(frames), [WINDOW], strides=self._strides)
         else:
             rows = self._merge_panes(frames)
         return rows.select(self._run_columns)
 
     def _slot_start(self, time_us: pl.Expr) -> pl.Expr:
-        if self._slot_us == pane_us(self._window):
+        if self._slice_us == pane_us(self._window):
             return pane_start(time_us, self._window)
-        return (time_us - self._window.offset_us) // self._slot_us * self._slot_us + self._window.offset_us
+        return (time_us - self._window.offset_us) // self._slice_us * self._slice_us + self._window.offset_us
 
     def _as_panes(self, frames: list[pl.DataFrame]) -> list[pl.DataFrame]:
-        """Return rows of time slots as rows of the panes that hold them."""
-        if self._slot_us == pane_us(self._window):
+        """Return rows of slices as rows of the panes that hold them."""
+        if self._slice_us == pane_us(self._window):
             return frames
         return [frame.with_columns(pane_start(pl.col(WINDOW), self._window)) for frame in frames]
 
@@ -258,7 +258,7 @@ class WindowedAggregate:
 
     def _merge_panes(self, panes: list[pl.DataFrame]) -> pl.DataFrame:
         # Within one frame, be it a run or what one local merge made, every pane and key is there only once.
-        whole = len(panes) == 1 and self._slot_us == pane_us(self._window)
+        whole = len(panes) == 1 and self._slice_us == pane_us(self._window)
         return panes[0] if whole else self._partials.merge(panes, [WINDOW], strides=self._strides)
 
     def _merge_windows(self, panes: list[pl.DataFrame], after_us: int, until_us: int) -> Iterator[pl.DataFrame]:

@@ -12,7 +12,7 @@ from anabranch.model import AggregateSpec, TopKSpec
 from anabranch.operators import make_kernel
 from anabranch.query.merging import describe_hold, why_not_held
 from anabranch.query.nodes import Node, Output, Spring, Stateful, Watermark
-from anabranch.query.plan import Plan, Strategy, Subquery
+from anabranch.query.plan import Parallelism, Plan, Subquery
 
 Kind = Literal["spring", "stateless", "stateful", "sink"]
 
@@ -51,9 +51,9 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class StrategyCost:
-    """What one strategy asks of the network for the same flow on as many instances."""
+    """What one parallelism asks of the network for the same flow on as many instances."""
 
-    strategy: Strategy
+    parallelism: Parallelism
     hops: int
     slots: int
     fan_out: int
@@ -133,9 +133,9 @@ def gather_facts(plan: Plan) -> Facts:
         for head in heads
     }
     costs = []
-    for strategy in get_args(Strategy):
-        other = plan.under(strategy)
-        costs.append(StrategyCost(strategy, other.hops, other.slots[0] if other.slots else 0, other.fan_out))
+    for parallelism in get_args(Parallelism):
+        other = plan.under(parallelism)
+        costs.append(StrategyCost(parallelism, other.hops, other.slots[0] if other.slots else 0, other.fan_out))
     return Facts(plan, plan.subqueries, exchanges, tuple(costs))
 
 

@@ -79,7 +79,7 @@ def _marker(name: str, colour: str) -> str:
 def _draw_header(facts: Facts) -> list[str]:
     plan = facts.plan
     return [
-        _text(MARGIN, 34, f"{plan.flow} · {plan.strategy} parallelism", "name"),
+        _text(MARGIN, 34, f"{plan.flow} · {plan.parallelism} parallelism", "name"),
         _text(MARGIN, 56, facts.headline, "words"),
         _text(MARGIN, 74, facts.network, "words"),
     ]
@@ -139,8 +139,8 @@ def _draw_footer(facts: Facts, top: float) -> list[str]:
     lines.append(_text(MARGIN, top, f"The same flow on {facts.instances} instances:", "words"))
     for cost in facts.costs:
         top += 18
-        chosen = " chosen" if cost.strategy == facts.plan.strategy else ""
-        lines.append(_text(MARGIN + 12, top, cost.strategy, f"words{chosen}"))
+        chosen = " chosen" if cost.parallelism == facts.plan.parallelism else ""
+        lines.append(_text(MARGIN + 12, top, cost.parallelism, f"words{chosen}"))
         lines.append(_text(MARGIN + 112, top, cost.words, f"words{chosen}"))
     return lines
 

@@ -12,7 +12,7 @@ _LEGEND = "◆ spring   ○ stateless   ● stateful   ■ sink   ⇒ exchange"
 def explain_text(plan: Plan) -> str:
     """Return the plan as text for a terminal, without colours."""
     facts = gather_facts(plan)
-    lines = [f"{plan.flow} · {plan.strategy} parallelism", facts.headline, facts.network, ""]
+    lines = [f"{plan.flow} · {plan.parallelism} parallelism", facts.headline, facts.network, ""]
     for subquery in facts.subqueries:
         lines += _draw_subquery(facts, subquery)
     lines += ["", *_draw_costs(facts), "", _LEGEND]
@@ -65,6 +65,6 @@ def _exchange_words(exchange: Exchange) -> str:
 def _draw_costs(facts: Facts) -> list[str]:
     lines = [f"the same flow on {facts.instances} instances:"]
     for cost in facts.costs:
-        chosen = "▸" if cost.strategy == facts.plan.strategy else " "
-        lines.append(f"  {chosen} {cost.strategy:<13} {cost.words}")
+        chosen = "▸" if cost.parallelism == facts.plan.parallelism else " "
+        lines.append(f"  {chosen} {cost.parallelism:<13} {cost.words}")
     return lines

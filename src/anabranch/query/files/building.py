@@ -14,7 +14,7 @@ import polars as pl
 
 from anabranch.errors import AnabranchError, FlowError, name_alternatives
 from anabranch.model import Aggregate, Sink
-from anabranch.model.balance import CONDITIONS, Balance, NamedStrategy, Trigger
+from anabranch.model.balance import CONDITIONS, Balance, BalanceTrigger, NamedStrategy
 from anabranch.model.lookups import LookupTable
 from anabranch.operators.aggregates.registry import make_aggregate, registry
 from anabranch.query.files.column_types import parse_schema
@@ -249,12 +249,12 @@ def _make_balance(given: BalanceArguments | None) -> Balance | None:
     return Balance(**said)
 
 
-def _make_trigger(said: Mapping[str, Any]) -> Trigger:
+def _make_trigger(said: Mapping[str, Any]) -> BalanceTrigger:
     lifted = "imbalance_above" in said and said["imbalance_above"] is None
     if lifted and not any(said.get(condition) for condition in CONDITIONS):
         # Whoever takes away the only condition, and gives no other, wants no plans, but the look at loads.
-        return Trigger(**{**said, "imbalance_above": math.inf})
-    return Trigger(**said)
+        return BalanceTrigger(**{**said, "imbalance_above": math.inf})
+    return BalanceTrigger(**said)
 
 
 def _take_stateful_step(

@@ -25,7 +25,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError
 
@@ -33,7 +33,7 @@ from anabranch.errors import FlowError, name_alternatives
 from anabranch.eventtime import parse_duration
 from anabranch.query.files.sections import Call, Names, Section, describe_found, one_or_many
 from anabranch.query.files.steps import STEPS, Step
-from anabranch.query.plan import Strategy
+from anabranch.query.plan import Parallelism
 
 MOST_PROBLEMS_SHOWN = 8
 _WANTED = {
@@ -68,12 +68,13 @@ class StreamDocument(Section):
 class RunDefaults(Section):
     """How to run the flow when nobody says otherwise."""
 
+    renamed: ClassVar[Mapping[str, str]] = {"strategy": "parallelism"}
     checkpoint: str | None = None
     trigger: Annotated[str, BeforeValidator(_check_trigger)] | None = None
     drain: bool | None = None
     slots: int | None = Field(default=None, ge=1)
     buckets: int | None = Field(default=None, ge=1)
-    strategy: Strategy | None = None
+    parallelism: Parallelism | None = None
     local_merge: bool | None = None
     read_tasks: int | None = Field(default=None, ge=1)
     job_attempts: int | None = Field(default=None, ge=1)

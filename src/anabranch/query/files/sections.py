@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from anabranch.errors import FlowError, name_alternatives
 from anabranch.eventtime import parse_duration
+from anabranch.model.renamed import take_renamed
 from anabranch.model.schema_forms import declared_columns
 from anabranch.query.event_times import NO_LIMIT
 from anabranch.query.files.column_types import parse_schema
@@ -20,6 +21,8 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
     shorthand: ClassVar[str | None] = None
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Fields by their names of before, which are taken for a version."""
 
     @model_validator(mode="before")
     @classmethod
@@ -30,6 +33,8 @@ class Section(BaseModel):
                 msg = f"is {describe_found(value)}; give a mapping with {', '.join(fields)}"
                 raise ValueError(msg)
             return {cls.shorthand: value}
+        if cls.renamed:
+            value = take_renamed(cls.__name__.removesuffix("Arguments").lower(), value, cls.renamed)
         for key in value:
             if key not in fields:
                 msg = f"unknown field {key!r}; {name_alternatives(str(key), fields, 'allowed are')}"

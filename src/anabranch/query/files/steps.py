@@ -41,6 +41,7 @@ class WatermarkArguments(Section):
     """The column of event time; what is not said has the default of ``Stream.watermark``."""
 
     shorthand: ClassVar[str | None] = "column"
+    renamed: ClassVar[Mapping[str, str]] = {"ahead": "future"}
     column: str
     delay: Duration | None = None
     per: ClockLevel | None = None
@@ -49,7 +50,7 @@ class WatermarkArguments(Section):
     behind: Duration | None = None
     forget: Duration | None = None
     earliest: datetime | date | str | None = None
-    ahead: Duration | Literal["none"] | None = None
+    future: Duration | Literal["none"] | None = None
 
 
 class WindowArguments(Section):
@@ -164,7 +165,7 @@ class LookupStep(Section):
 
 
 class TriggerArguments(Section):
-    """What of a ``Trigger`` is said; what is not has its default."""
+    """What of a ``BalanceTrigger`` is said; what is not has its default."""
 
     every_seconds: float | None = None
     every_rows: int | None = None
@@ -195,7 +196,8 @@ def _read_balance(value: Any) -> Any:
 class MergeArguments(Section):
     """What of a ``LocalMerge`` is said."""
 
-    slot: str | None = None
+    renamed: ClassVar[Mapping[str, str]] = {"slot": "slice"}
+    slice: str | None = None
     delay: str | None = None
     count: int | None = None
     at: str | None = None
