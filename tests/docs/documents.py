@@ -10,12 +10,18 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+
+import anabranch as ab
+from anabranch.engine.local_run import LocalRun
+from anabranch.engine.settings import make_settings
+from anabranch.model import BatchProgress
 
 PROJECT = Path(__file__).resolve().parents[2]
 README = PROJECT / "README.md"
@@ -24,7 +30,10 @@ DOCUMENTS = tuple(sorted([README, *(PROJECT / "docs").rglob("*.md"), *(PROJECT /
 _BLOCK = re.compile(r"(?:^<!-- test: (?P<order>.*?) -->\n)?^```(?P<language>\w+)\n(?P<content>.*?)^```$", re.M | re.S)
 _SKIP = re.compile(r"skip because \w.{5,}")
 _FILE = re.compile(r"file (?P<name>[\w./-]+)")
-_RUNS = re.compile(r"\.(run|start|backfill)\(|\bspark\b")
+_RUNS = re.compile(r"\.(run|start|backfill)\(")
+_NEEDS_SPARK = re.compile(r"\.start\(|\bspark\b|ab\.foreach\(")
+ON_SPARK = ("README.md", "docs/tutorial.md")
+"""What people try first is run as they run it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +102,33 @@ def _code_of(document: Path) -> list[Block]:
 RUNNABLE = tuple(document for document in DOCUMENTS if _code_of(document))
 
 
-def needs_spark(document: Path) -> bool:
+def runs_flows(document: Path) -> bool:
     """Say whether the document's code runs flows, rather than only writing them."""
     return any(_RUNS.search(block.content) for block in _code_of(document))
+
+
+def needs_spark(document: Path) -> bool:
+    """Say whether the document's flows must run on Spark; others give the same in this process."""
+    return name_of(document) in ON_SPARK or any(_NEEDS_SPARK.search(block.content) for block in _code_of(document))
+
+
+def run_here(
+    flow: ab.Flow,
+    checkpoint: str,
+    *,
+    spark: None = None,
+    on_progress: Callable[[BatchProgress], None] | None = None,
+    initial_state: Mapping[str, pl.DataFrame] | None = None,
+    **settings: Any,
+) -> list[BatchProgress]:
+    """Run a flow as ``Flow.run`` does, in this process instead of on Spark."""
+    flow.check(checkpoint=checkpoint, **settings)
+    checked = make_settings(checkpoint=checkpoint, **settings)
+    run = LocalRun(flow, checked, cores=2, on_progress=on_progress, initial_state=initial_state)
+    try:
+        return run.run_to_end()
+    finally:
+        run.close()
 
 
 def run_document(document: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

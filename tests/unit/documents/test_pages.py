@@ -28,21 +28,21 @@ from docs.documents import (
     Block,
     blocks_of,
     name_of,
-    needs_spark,
     read_blocks,
     run_document,
+    runs_flows,
 )
 
 PAGES = [document for document in DOCUMENTS if document.is_relative_to(PROJECT / "docs")]
 ALL_PAGES = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 
 
-@pytest.mark.parametrize("document", [each for each in RUNNABLE if not needs_spark(each)], ids=name_of)
+@pytest.mark.parametrize("document", [each for each in RUNNABLE if not runs_flows(each)], ids=name_of)
 def test_code_of_pages_without_runs_starts_no_spark_and_prints_what_they_say(
     document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
-        pytest.fail(f"{name_of(document)} starts Spark; needs_spark() should know")
+        pytest.fail(f"{name_of(document)} starts Spark; runs_flows() should know")
 
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refuse)
     run_document(document, tmp_path, monkeypatch)
