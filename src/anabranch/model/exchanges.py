@@ -48,7 +48,7 @@ class ExchangeSpec:
     hold: HoldSpec | None = None
     """None: what is merged is sent in the batch that read it."""
     slice_us: int | None = None
-    """the length of the slices of time that rows are merged in; None: as long as the windows allow."""
+    """The length of the slices of time that rows are merged in; None: as long as the windows allow."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ class AggregateSpec(_Timed):
     count_window: CountWindowSpec | None = None
     """Instead of a window in time."""
     slice_us: int | None = None
-    """the length of the slices of time that rows are merged in before they meet; None: that of a pane."""
+    """The length of the slices of time that rows are merged in before they meet; None: that of a pane."""
 
 
 @dataclass(frozen=True, slots=True)
