@@ -45,6 +45,10 @@ MADE_BY_THE_LIBRARY = ("Handle", "KeyState", "Stream", "Timers")
 _FENCE = re.compile(r"^(?P<ticks>```+)(?P<language>\S*)\n(?P<content>.*?)^(?P=ticks)$", re.M | re.S)
 _LINK = re.compile(r"\]\((?P<target>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")
 _NAME = re.compile(r"(?<!\[)`ab\.(?P<name>\w+)(?P<rest>[^`<>\n]*)`(?!\])")
+_LOADED = re.compile(
+    r"""<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)\s*=\s*["']?(?:https?:)?//[^>]*>"""
+    r"""|(?:@import|url\()\s*["']?(?:https?:)?//[^)]*"""
+)
 _MARKUP = re.compile(r"\[/?(?:bold|dim|italic)\]")
 
 
@@ -215,6 +219,17 @@ def _outside_fences(text: str, change: Callable[[str], str]) -> str:
     return "".join([*pieces, change(text[last:])])
 
 
+def find_foreign(site: Path) -> list[str]:
+    """Return what pages and styles of the site would load from other hosts; links to click on are none of it."""
+    found = []
+    for file in sorted(site.rglob("*")):
+        if file.suffix in (".html", ".css"):
+            found += [
+                f"{file.relative_to(site)}: {match}" for match in _LOADED.findall(file.read_text(encoding="utf-8"))
+            ]
+    return found
+
+
 def main(site: Path) -> int:
     """Build the site; return 0 if nothing is wrong with it."""
     from sphinx.cmd.build import build_main
@@ -224,7 +239,13 @@ def main(site: Path) -> int:
     shutil.rmtree(site, ignore_errors=True)
     doctrees = PROJECT / "build" / "doctrees"
     options = ["--quiet", "--fail-on-warning", "--keep-going", "--fresh-env", "--jobs", "auto"]
-    return build_main([*options, "-b", "html", "-d", str(doctrees), "-c", str(PROJECT / "docs"), str(pages), str(site)])
+    places = ["-d", str(doctrees), "-c", str(PROJECT / "docs"), str(pages), str(site)]
+    if failed := build_main([*options, "-b", "html", *places]):
+        return failed
+    foreign = find_foreign(site)
+    for loaded in foreign:
+        print(f"loaded from elsewhere, so not to be read without a network: {loaded}", file=sys.stderr)
+    return 1 if foreign else 0
 
 
 if __name__ == "__main__":

@@ -60,7 +60,13 @@ class ConsoleSink:
 
 
 def console(rows: int = 20) -> ConsoleSink:
-    """Print the first rows of every batch that has results, as a table."""
+    """Print the first rows of every batch that has results, as a table.
+
+    Examples:
+        >>> _ = readings.key_by("sensor").agg(lowest=ab.min("volts")).write(ab.console(rows=5))
+        >>> flow.sinks[0].label
+        'console (5 rows a batch)'
+    """
     return ConsoleSink(rows)
 
 

@@ -86,6 +86,13 @@ def foreach(callback: Callable[[DataFrame, int], object], *, empty_batches: bool
 
     A batch may come twice, with the same id and the same rows, if the driver dies in between: write it under its id.
     ``empty_batches`` asks for batches without rows, too, as far as some slot wrote an empty result file.
+
+    Examples:
+        >>> def keep(rows, batch_id):
+        ...     rows.write.mode("overwrite").parquet(f"lowest/batch={batch_id}")
+        >>> _ = readings.key_by("sensor").agg(lowest=ab.min("volts")).write(ab.foreach(keep))
+        >>> flow.sinks[0].label
+        'foreach keep'
     """
     _check_callback(callback)
     return ForeachSink(callback, empty_batches)

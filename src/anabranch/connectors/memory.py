@@ -172,6 +172,12 @@ def memory(
 
     The frames lie as Arrow files in a private temporary directory, which goes with the source (or in ``directory``),
     so all executors must be on this machine.
+
+    Examples:
+        >>> source = ab.memory(schema={"sensor": pl.Int64})
+        >>> _ = source.add(pl.DataFrame({"sensor": [1, 2]})).add(pl.DataFrame({"sensor": [3]}), "north")
+        >>> source.schema
+        {'sensor': Int64}
     """
     if schema is None and not frames:
         msg = 'memory() needs frames or a schema, such as memory(schema={"sensor": pl.Int64})'
@@ -189,6 +195,15 @@ def to_memory(directory: str | os.PathLike[str] | None = None) -> MemorySink:
 
     Results lie in a private temporary directory, which goes with the sink; name a ``directory`` if they must outlive
     this process.
+
+    Examples:
+        >>> sink = ab.to_memory()
+        >>> _ = readings.select("sensor").write(sink)
+        >>> _ = flow.backfill("state")
+        >>> sink.frame()["sensor"].to_list()
+        [1, 2, 1, 1]
+        >>> [batch for batch, frame in sink.batches()]
+        [0]
     """
     path, folder = _make_directory(directory, "results")
     return MemorySink(path, folder=folder)

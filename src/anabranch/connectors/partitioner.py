@@ -38,6 +38,15 @@ class Partitioner:
     *least-count-history* and *weight-random* remember where they put keys: one producer uses them, and ``save``s what
     it knows before it sends. With ``edges``, keys may change partitions where windows begin, and nowhere else: windows
     as long as that, or as a part of it, have each key in one partition.
+
+    Examples:
+        >>> partitioner = ab.Partitioner("modulo", partitions=4, keys="sensor")
+        >>> partitioner(7)
+        3
+        >>> partitioner.of_frame(frame).to_list()
+        [1, 2, 1, 1]
+        >>> [(partition, part.height) for partition, part in partitioner.split_frame(frame)]
+        [(1, 3), (2, 1)]
     """
 
     def __init__(
@@ -219,6 +228,18 @@ def produce_frame(
 
     Values are JSON objects unless ``values`` encodes them; keys are the key columns as text. The partitioner is saved
     before anything is sent. The producer's queue may still hold rows afterwards: call its ``flush`` where that counts.
+
+    Examples:
+        >>> class Producer:  # of confluent_kafka
+        ...     def produce(self, topic, value, key, partition):
+        ...         print(topic, partition, key, value)
+        ...
+        ...     def poll(self, timeout):
+        ...         return 0
+        >>> partitioner = ab.Partitioner("modulo", partitions=4, keys="sensor")
+        >>> _ = ab.produce_frame(Producer(), "readings", frame.select("sensor", "volts").head(2), partitioner)
+        readings 1 b'1' b'{"sensor":1,"volts":230.0}'
+        readings 2 b'2' b'{"sensor":2,"volts":229.5}'
     """
     slots = partitioner.of_frame(frame)
     if save_to is not None:

@@ -14,7 +14,15 @@ _WRONG_CHECKPOINT = "use the checkpoint they were made with, or write somewhere 
 
 @runtime_checkable
 class ExclusiveSink(Sink, Protocol):
-    """A sink whose place must not be shared. A sink without these two members may share whatever it writes to."""
+    """A sink whose place must not be shared. A sink without these two members may share whatever it writes to.
+
+    Examples:
+        >>> from anabranch.connectors import ExclusiveSink
+        >>> isinstance(ab.parquet("lowest"), ExclusiveSink), isinstance(ab.console(), ExclusiveSink)
+        (True, False)
+        >>> ab.parquet("lowest").place == ab.parquet("./lowest/").place
+        True
+    """
 
     @property
     def place(self) -> str:
@@ -35,6 +43,11 @@ class ResultsLost(SinkError):
 
     Raised by ``publish``; the engine then publishes again what the checkpoint keeps of batches from ``since`` on, with
     ``rebuilding`` in the context.
+
+    Examples:
+        >>> from anabranch.connectors import ResultsLost
+        >>> ResultsLost("the table is empty", since=3).since
+        3
     """
 
     def __init__(self, message: str, since: int) -> None:

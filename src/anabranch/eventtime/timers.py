@@ -58,7 +58,20 @@ def watermark_from_us(watermark_us: int) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """A timer that went off."""
+    """A timer that went off.
+
+    Examples:
+        >>> class Silence(ab.Processor):
+        ...     def on_time(self, row, state, timers):
+        ...         timers.cancel_all()
+        ...         timers.at(row["ts"] + timedelta(seconds=30), tag="silent")
+        ...
+        ...     def on_timer(self, timer: ab.Timer, state, timers):
+        ...         yield {"tag": timer.tag, "since": timer.time.second}
+        >>> keyed = readings.watermark("ts").key_by("sensor")
+        >>> collect(keyed.process(Silence(), schema={"sensor": pl.Int64, "tag": pl.String, "since": pl.Int64}))
+        [(1, 'silent', 44), (2, 'silent', 32)]
+    """
 
     time: datetime
     """What it was set for, in UTC."""
@@ -75,7 +88,20 @@ NO_EVENT_TIME = (
 
 
 class Timers:
-    """The timers of one key. Each goes off once; one that is set again for the same time and tag is the same timer."""
+    """The timers of one key. Each goes off once; one that is set again for the same time and tag is the same timer.
+
+    Examples:
+        >>> class Reminder(ab.Processor):
+        ...     def on_time(self, row, state, timers: ab.Timers):
+        ...         if not timers.pending():
+        ...             timers.at(row["ts"] + timedelta(minutes=1), tag="remind")
+        ...
+        ...     def on_timer(self, timer, state, timers: ab.Timers):
+        ...         yield {"at": timer.time.second}
+        >>> keyed = readings.watermark("ts").key_by("sensor")
+        >>> collect(keyed.process(Reminder(), schema={"sensor": pl.Int64, "at": pl.Int64}))
+        [(1, 1), (2, 2)]
+    """
 
     __slots__ = ("_changed", "_first_us", "_has_event_time", "_key", "_load", "_sets", "now", "watermark")
 

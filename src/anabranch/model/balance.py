@@ -32,6 +32,11 @@ class BalanceTrigger:
 
     Of several conditions, any is enough. With none, slots are planned for when one is beyond the tolerance of their
     ``Balance``. Cool-down and smallest improvement keep from thrashing.
+
+    Examples:
+        >>> ab.BalanceTrigger(every_seconds=20, imbalance_above=1.2).conditions
+        {'every_seconds': 20, 'imbalance_above': 1.2}
+        >>> _ = readings.key_by("sensor", balance=ab.Balance(trigger=ab.BalanceTrigger(every_rows=1_000_000)))
     """
 
     every_seconds: float | None = None
@@ -72,7 +77,12 @@ class BalanceTrigger:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """What an operator does about skew."""
+    """What an operator does about skew.
+
+    Examples:
+        >>> careful = ab.Balance(tolerance=0.2, planner="balance-load", sample_rate=0.01)
+        >>> _ = readings.key_by("sensor", balance=careful)
+    """
 
     tolerance: float = 0.05
     """How far above its fair share a slot may be."""
@@ -118,6 +128,12 @@ class NamedStrategy:
 
     ``NamedStrategy("weight-hash", weights=[50, 30, 20])`` gives slots as many keys as their weights say;
     ``NamedStrategy("auto", powers=[2, 1, 1])`` plans for a first slot that bears twice what each of the others does.
+
+    Examples:
+        >>> strategy = ab.NamedStrategy("weight-hash", weights=[60, 30, 10])
+        >>> str(strategy)
+        'weight-hash weights=60,30,10'
+        >>> _ = readings.key_by("sensor", routing=strategy)
     """
 
     name: str

@@ -12,7 +12,23 @@ MISSING_POLICIES: tuple[str, ...] = get_args(MissingPolicy)
 
 
 class LookupTable(Protocol):
-    """A table with at most one row a key. Instances are pickled to tasks: keep them small and plain."""
+    """A table with at most one row a key. Instances are pickled to tasks: keep them small and plain.
+
+    Examples:
+        >>> class Squares:
+        ...     label = "squares"
+        ...
+        ...     def known_columns(self):
+        ...         return {"square": pl.Int64()}
+        ...
+        ...     def check(self, keys, columns):
+        ...         pass
+        ...
+        ...     def fetch(self, keys, columns):
+        ...         return keys.with_columns(square=pl.first() ** 2)
+        >>> collect(readings.lookup(Squares(), on="sensor").select("sensor", "square").distinct("sensor"))
+        [(1, 1), (2, 4)]
+    """
 
     @property
     def label(self) -> str:

@@ -23,6 +23,24 @@ class Aggregate(Protocol):
 
     ``merge`` must not care how rows were grouped into partials: partial results of any cut of the rows,
     merged in any grouping, finish to the same value.
+
+    Examples:
+        >>> class Product:
+        ...     kind = "product"
+        ...
+        ...     def inputs(self):
+        ...         return {"x": pl.col("volts")}
+        ...
+        ...     def partial(self, col):
+        ...         return {"p": col("x").product()}
+        ...
+        ...     def merge(self, col):
+        ...         return {"p": col("p").product()}
+        ...
+        ...     def finish(self, col):
+        ...         return col("p")
+        >>> collect(readings.filter("volts > 220").key_by("sensor").agg(product=Product()))
+        [(1, 53130.0), (2, 229.5)]
     """
 
     @property

@@ -11,7 +11,14 @@ from anabranch.model.exchanges import ExchangeFigures
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
-    """One committed batch in figures."""
+    """One committed batch in figures.
+
+    Examples:
+        >>> _ = readings.key_by("sensor").agg(rows=ab.count()).write(ab.to_memory())
+        >>> progress = flow.run("state", trigger="available-now")[0]
+        >>> progress.batch, progress.rows_in, progress.rows_out, progress.late_rows, progress.state_rows
+        (0, 4, 2, 0, 2)
+    """
 
     batch: int
     rows_in: int

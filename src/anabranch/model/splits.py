@@ -27,7 +27,13 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSplits:
-    """What the next batch reads from one source, and where the source stands afterwards."""
+    """What the next batch reads from one source, and where the source stands afterwards.
+
+    Examples:
+        >>> from anabranch.model import PlannedSplits
+        >>> PlannedSplits(({"file": "a.json"}, {"file": "b.json"}), position={"last": "b.json"}).splits
+        ({'file': 'a.json'}, {'file': 'b.json'})
+    """
 
     splits: tuple[Split, ...]
     position: dict[str, Any]
@@ -36,7 +42,18 @@ class PlannedSplits:
 
 
 class SplitPlanner(Protocol):
-    """The driver side of a source. It runs in a process of its own and sees no driver memory."""
+    """The driver side of a source. It runs in a process of its own and sees no driver memory.
+
+    Examples:
+        >>> planner = ab.generate(None, total_rows=1_000, max_rows=600).planner()
+        >>> planner.bound()
+        >>> first = planner.plan(None, now_seconds=0.0)
+        >>> first.splits, planner.more(first.position)
+        (({'from': 0, 'to': 600, 'bytes': 14400},), True)
+        >>> second = planner.plan(first.position, now_seconds=1.0)
+        >>> second.splits, planner.more(second.position)
+        (({'from': 600, 'to': 1000, 'bytes': 9600},), False)
+    """
 
     def plan(self, position: dict[str, Any] | None, now_seconds: float) -> PlannedSplits:
         """Return the next splits after the position (None at the very start), within the source's admission.
@@ -57,7 +74,13 @@ class SplitPlanner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReadOutcome:
-    """Some rows of a split, with the rows that could not be read."""
+    """Some rows of a split, with the rows that could not be read.
+
+    Examples:
+        >>> from anabranch.model import ReadOutcome
+        >>> ReadOutcome(frame.head(1), rejected=(("no number", "volts: x"),)).rejected
+        (('no number', 'volts: x'),)
+    """
 
     frame: pl.DataFrame
     rejected: tuple[tuple[str, str], ...] = ()
@@ -67,7 +90,33 @@ class ReadOutcome:
 
 
 class Source(Protocol):
-    """Where rows come from. Instances are pickled to tasks: keep them small and plain."""
+    """Where rows come from. Instances are pickled to tasks: keep them small and plain.
+
+    Examples:
+        >>> from anabranch.model import PlannedSplits, ReadOutcome
+        >>> class Numbers:
+        ...     label, schema = "numbers", {"n": pl.Int64()}
+        ...
+        ...     def check(self):
+        ...         pass
+        ...
+        ...     def planner(self):
+        ...         return self
+        ...
+        ...     def plan(self, position, now_seconds):
+        ...         return PlannedSplits((), position) if position else PlannedSplits(({"to": 3},), {"read": 3})
+        ...
+        ...     def bound(self):
+        ...         pass
+        ...
+        ...     def more(self, position):
+        ...         return position is None
+        ...
+        ...     def read(self, split):
+        ...         yield ReadOutcome(pl.DataFrame({"n": range(split["to"])}, schema=self.schema))
+        >>> collect(flow.read(Numbers()))
+        [(0,), (1,), (2,)]
+    """
 
     @property
     def label(self) -> str:
@@ -90,7 +139,13 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A result file that a task wrote; it exists for readers only once the manifest names it."""
+    """A result file that a task wrote; it exists for readers only once the manifest names it.
+
+    Examples:
+        >>> from anabranch.model import StagedFile
+        >>> StagedFile("results/0/part.txt", rows=2, bytes=14, slot=0).rows
+        2
+    """
 
     file: str
     rows: int
@@ -109,7 +164,28 @@ class StagedFile:
 
 
 class Sink(Protocol):
-    """Where results go: encoded in tasks, published by the driver after the manifest, idempotently by batch."""
+    r"""Where results go: encoded in tasks, published by the driver after the manifest, idempotently by batch.
+
+    Examples:
+        >>> class Lines:
+        ...     label, suffix = "lines", ".txt"
+        ...
+        ...     def check(self, schema):
+        ...         pass
+        ...
+        ...     def encode(self, frame):
+        ...         return "".join(f"{row}\n" for row in sorted(frame.rows())).encode()
+        ...
+        ...     def publish(self, batch, staged, context):
+        ...         Path(f"batch-{batch}.txt").write_bytes(b"".join(Path(path).read_bytes() for _, path in staged))
+        ...
+        ...     def retract(self, after_batch):
+        ...         raise ab.SinkError(f"remove the files of batches after {after_batch} by hand")
+        >>> _ = readings.key_by("sensor").agg(rows=ab.count()).write(Lines())
+        >>> _ = flow.run("state", trigger="available-now", slots=1)
+        >>> Path("batch-0.txt").read_text().splitlines()
+        ['(1, 3)', '(2, 1)']
+    """
 
     @property
     def label(self) -> str: ...

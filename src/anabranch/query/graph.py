@@ -45,6 +45,11 @@ class FlowGraph:
 
         A checkpoint knows a source by what and where it is. ``name`` tells apart two that are the same in that;
         ``formerly`` names a source of the checkpoint that this one goes on from, if its place changed.
+
+        Examples:
+            >>> north = flow.read(ab.files("north", schema="sensor bigint, volts double"), name="north")
+            >>> north.schema
+            {'sensor': Int64, 'volts': Float64}
         """
         check_source(source)
         check_endpoint_name("read", name, [spring.name for spring in self.springs()])
@@ -62,7 +67,11 @@ class FlowGraph:
         return [node.operation for node in self.nodes.values() if isinstance(node.operation, Output)]
 
     def dead_letter(self, sink: Sink) -> None:
-        """Send malformed rows and rows with a null key or time to this sink, instead of the checkpoint's own folder."""
+        """Send malformed rows and rows with a null key or time to this sink, instead of the checkpoint's own folder.
+
+        Examples:
+            >>> flow.dead_letter(ab.json_lines("rejected"))
+        """
         check_sink(sink)
         self.dead_letter_sink = sink
 
@@ -70,7 +79,14 @@ class FlowGraph:
     def explain(
         self, format: ExplainFormat = "text", *, slots: int = DEFAULT_SLOTS, parallelism: Parallelism = "operator-set"
     ) -> str:
-        """Return how the flow would run on so many slots: as text, as Mermaid or as SVG."""
+        """Return how the flow would run on so many slots: as text, as Mermaid or as SVG.
+
+        Examples:
+            >>> _ = readings.key_by("sensor").agg(rows=ab.count()).write(ab.console())
+            >>> print(flow.explain(slots=4).splitlines()[2])
+            1 exchange = 1 hop · fan-out 4
+            >>> svg = flow.explain("svg")
+        """
         # Workers import this module, and draw nothing.
         from anabranch.query.explain.plans import explain
 

@@ -30,6 +30,11 @@ class LocalMerge:
 
     Any condition that is given is enough; with none, what a batch merged is sent in the same batch. Whatever is said,
     rows are sent in the batch in which a window that holds them fires, so results do not depend on it.
+
+    Examples:
+        >>> held = readings.watermark("ts").key_by("sensor", merge=ab.LocalMerge(at="window", count=10_000))
+        >>> collect(held.window("10s").agg(rows=ab.count()).select("sensor", "rows"))
+        [(1, 1), (1, 2), (2, 1)]
     """
 
     slice: Duration | None = None

@@ -89,7 +89,12 @@ _BALANCED = Balance()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stream:
-    """Rows on their way; every method returns a new stream and leaves this one as it is."""
+    """Rows on their way; every method returns a new stream and leaves this one as it is.
+
+    Examples:
+        >>> readings.filter("volts < 207").select("sensor", kv="volts / 1000")
+        <Stream of 'example' behind select sensor, kv=volts / 1000: sensor Int64, kv Float64>
+    """
 
     graph: FlowGraph
     node: Node
@@ -112,15 +117,33 @@ class Stream:
         return dict(self.node.schema)
 
     def filter(self, predicate: Expression) -> Stream:
-        """Keep the rows for which the predicate, a Polars expression or SQL, is true."""
+        """Keep the rows for which the predicate, a Polars expression or SQL, is true.
+
+        Examples:
+            >>> collect(readings.filter(pl.col("volts") < 207).select("sensor", "volts"))
+            [(1, 206.25)]
+            >>> readings.filter("volts < 207 AND sensor = 1").schema == readings.schema
+            True
+        """
         return self._step(Filter(predicate), f"filter {describe(predicate)}")
 
     def select(self, *columns: Expression, **named: Expression) -> Stream:
-        """Keep only these columns: names, Polars expressions or SQL."""
+        """Keep only these columns: names, Polars expressions or SQL.
+
+        Examples:
+            >>> readings.select("sensor", pl.col("ts").dt.date().alias("day"), kv="volts / 1000").schema
+            {'sensor': Int64, 'day': Date, 'kv': Float64}
+        """
         return self._step(Select(columns, named), f"select {describe_all(columns, named)}")
 
     def with_columns(self, *columns: Expression, **named: Expression) -> Stream:
-        """Add or replace columns, by Polars expressions or SQL."""
+        """Add or replace columns, by Polars expressions or SQL.
+
+        Examples:
+            >>> more = readings.with_columns(low=pl.col("volts") < 207, half="volts / 2")
+            >>> collect(more.select("low", "half").filter("low"))
+            [(True, 103.125)]
+        """
         return self._step(WithColumns(columns, named), f"with_columns {describe_all(columns, named)}")
 
     def map_batches(
@@ -132,6 +155,12 @@ class Stream:
         """Let a function turn Polars frames into frames.
 
         The same rows may come in other frames on a replay: the function must treat each row alike wherever it is cut.
+
+        Examples:
+            >>> def in_kilovolts(frame):
+            ...     return frame.select("sensor", kv=pl.col("volts") / 1000)
+            >>> readings.map_batches(in_kilovolts).schema
+            {'sensor': Int64, 'kv': Float64}
         """
         check_function("map_batches", function)
         label = f"map_batches {getattr(function, '__name__', 'function')}"
@@ -146,14 +175,28 @@ class Stream:
         *,
         schema: SchemaLike,
     ) -> Stream:
-        """Turn each row into any number of rows of the given schema. Row by row: slower than ``map_batches``."""
+        """Turn each row into any number of rows of the given schema. Row by row: slower than ``map_batches``.
+
+        Examples:
+            >>> def halves(row):
+            ...     return [{"sensor": row["sensor"], "half": row["volts"] / 2}] * 2
+            >>> low = readings.filter("volts < 207")
+            >>> collect(low.flat_map(halves, schema={"sensor": pl.Int64, "half": pl.Float64}))
+            [(1, 103.125), (1, 103.125)]
+        """
         check_function("flat_map", function)
         declared = read_schema("flat_map", schema)
         label = f"flat_map {getattr(function, '__name__', 'function')}"
         return self._add(FlatMap(function, declared), label, declared)
 
     def union(self, *others: Stream) -> Stream:
-        """Put streams of the same columns together."""
+        """Put streams of the same columns together.
+
+        Examples:
+            >>> low, high = readings.filter("volts < 207"), readings.filter("volts > 230")
+            >>> collect(low.union(high).select("volts"))
+            [(206.25,), (231.0,)]
+        """
         for other in others:
             _check_stream(other)
             if other.graph is not self.graph:
@@ -179,6 +222,11 @@ class Stream:
 
         Rows that the table has nothing for get nulls, are dropped, or are rejected to the dead-letter sink. Each worker
         keeps up to ``cache`` keys, as they were when it fetched them, until they expire.
+
+        Examples:
+            >>> places = pl.DataFrame({"sensor": [1], "town": ["Riga"]})
+            >>> collect(readings.lookup(ab.frame_table(places), on="sensor", missing="drop").select("town", "volts"))
+            [('Riga', 206.25), ('Riga', 230.0), ('Riga', 231.0)]
         """
         return lookup_stream(self, table, on, columns, missing, cache, expires)
 
@@ -196,6 +244,12 @@ class Stream:
         (``NamedStrategy``); ``auto`` moves and splits hot keys as needed.
         ``balance`` says how even slots must be, and when to look again; None leaves keys where they are.
         ``exchange`` says how rows of a key come together, ``merge`` when readers send what they merged of them.
+
+        Examples:
+            >>> readings.key_by("sensor", routing="least-count").keys
+            ('sensor',)
+            >>> collect(readings.key_by("sensor", balance=None, exchange="routed").agg(rows=ab.count()))
+            [(1, 3), (2, 1)]
         """
         check_key_columns("key_by", columns, self.schema)
         return replace(self, keys=columns, routing=make_routing(routing, balance, exchange, merge))
@@ -221,6 +275,11 @@ class Stream:
         clock), or is as far as ``behind`` the flow's median time, holds nothing open and nobody up; an idle key's own
         time is dropped after ``forget``, which is as long as ``idle`` unless said. Rows of a source whose time is null,
         before ``earliest`` or as far as ``future`` ahead of the wall clock go to the dead-letter sink.
+
+        Examples:
+            >>> timed = readings.watermark("ts", delay="2s", per="key", idle="30s", future="1m")
+            >>> collect(timed.key_by("sensor").window("10s").agg(rows=ab.count()).select("sensor", "rows"))
+            [(1, 1), (1, 2), (2, 1)]
         """
         check_time_column(column, self.schema)
         operation = Watermark(
@@ -245,13 +304,27 @@ class Stream:
         Rows that come when all their windows have closed are dropped, or handed out by ``late_rows()`` (*side*), or
         change the result, which is emitted again, for as long as ``lateness`` after the window closed (*update*).
         ``early`` emits results so far whenever the watermark passes a multiple of it.
+
+        Examples:
+            >>> windows = readings.watermark("ts").key_by("sensor").window("10s", every="5s")
+            >>> collect(windows.agg(rows=ab.count()).select("sensor", "rows"))
+            [(1, 1), (1, 1), (1, 2), (1, 2), (2, 1), (2, 1)]
+            >>> corrected = readings.watermark("ts").key_by("sensor").window("10s", late="update", lateness="1m")
+            >>> list(corrected.agg(rows=ab.count()).schema)
+            ['window_start', 'window_end', 'emission', 'sensor', 'rows']
         """
         return self._windowed(make_window(size, every, offset, late, lateness, early))
 
     def session(
         self, gap: Duration, *, late: LatePolicy = "drop", lateness: Duration = "0s", early: Duration | None = None
     ) -> Stream:
-        """Put rows of a key together until it is silent for this long; ``late`` and ``early`` as for windows."""
+        """Put rows of a key together until it is silent for this long; ``late`` and ``early`` as for windows.
+
+        Examples:
+            >>> sessions = readings.watermark("ts").key_by("sensor").session("5s").agg(rows=ab.count())
+            >>> collect(sessions.select("sensor", start=pl.col("window_start").dt.second(), rows="rows"))
+            [(1, 1, 2), (1, 14, 1), (2, 2, 1)]
+        """
         return self._windowed(make_session(gap, late, lateness, early))
 
     def count_window(
@@ -262,6 +335,10 @@ class Stream:
         No event time is needed. Results say in ``window`` which of the key's windows they are, from 0. A drain emits
         those that are not full, too. A key without a row for ``idle``, by the wall clock, is forgotten: the windows
         that it had begun are emitted or dropped, as ``unfilled`` says.
+
+        Examples:
+            >>> collect(readings.key_by("sensor").count_window(2).agg(rows=ab.count(), lowest=ab.min("volts")))
+            [(0, 1, 2, 206.25), (0, 2, 1, 229.5), (1, 1, 1, 231.0)]
         """
         self._needs_keys("count_window")
         window = make_count_window(rows, every, idle, unfilled)
@@ -274,6 +351,13 @@ class Stream:
         """Aggregate per key and window; without a window, emit each key's new values in every batch that has it.
 
         ``ttl`` forgets a key of a running aggregate after that much silence.
+
+        Examples:
+            >>> keyed = readings.watermark("ts").key_by("sensor")
+            >>> collect(keyed.window("10s").agg(rows=ab.count(), name="per-sensor").select("sensor", "rows"))
+            [(1, 1), (1, 2), (2, 1)]
+            >>> keyed.agg(rows=ab.count(), ttl="1h").schema
+            {'sensor': Int64, 'rows': Int64}
         """
         self._needs_keys("agg")
         check_aggregates(unnamed, aggregates)
@@ -293,7 +377,12 @@ class Stream:
         ttl: Duration | None = None,
         name: str | None = None,
     ) -> Stream:
-        """Keep each key's k rows with the largest ``by`` (smallest if not descending), with a ``rank`` from 1."""
+        """Keep each key's k rows with the largest ``by`` (smallest if not descending), with a ``rank`` from 1.
+
+        Examples:
+            >>> collect(readings.key_by("sensor").top_k(2, by="volts", columns=[]))
+            [(1, 1, 231.0), (1, 2, 230.0), (2, 1, 229.5)]
+        """
         self._needs_keys("top_k")
         self._refuse_ttl_of_windows("top_k", ttl)
         if not isinstance(k, int) or k < 1:
@@ -308,7 +397,12 @@ class Stream:
         return add_operator(self, spec, name or "top_k", f"top {k} by {by}")
 
     def distinct(self, *columns: str, ttl: Duration | None = None, name: str | None = None) -> Stream:
-        """Let the first row of each combination of these columns (or of the keys) pass; after the ttl, it may again."""
+        """Let the first row of each combination of these columns (or of the keys) pass; after the ttl, it may again.
+
+        Examples:
+            >>> collect(readings.distinct("sensor", ttl="1d").select("sensor", "volts"))
+            [(1, 230.0), (2, 229.5)]
+        """
         if columns:
             check_key_columns("distinct", columns, self.schema)
         stream = self.key_by(*columns) if columns else self
@@ -326,6 +420,10 @@ class Stream:
 
         Without a watermark before it, follows the slowest source partition, which is let go after being ``idle``. Rows
         that come when later ones may have gone on are dropped, or handed out by ``late_rows()`` (*side*).
+
+        Examples:
+            >>> collect(readings.key_by("sensor").ordered("ts", idle="5s").select("sensor", "volts"))
+            [(1, 206.25), (1, 230.0), (1, 231.0), (2, 229.5)]
         """
         return order_stream(self, by, idle, late, name)
 
@@ -339,11 +437,28 @@ class Stream:
         """Let a processor handle each key's rows, with state and timers, and emit rows of this schema.
 
         Right behind ``ordered()``, it gets them in the order of their time, also across batches.
+
+        Examples:
+            >>> class Number(ab.Processor):
+            ...     rows = ab.value(pl.Int64(), default=0)
+            ...
+            ...     def on_time(self, row, state, timers):
+            ...         state.rows += 1
+            ...         yield {"number": state.rows, "volts": row["volts"]}
+            >>> keyed = readings.key_by("sensor").ordered("ts")
+            >>> collect(keyed.process(Number(), schema={"sensor": pl.Int64, "number": pl.Int64, "volts": pl.Float64}))
+            [(1, 1, 230.0), (1, 2, 206.25), (1, 3, 231.0), (2, 1, 229.5)]
         """
         return process_stream(self, processor, schema, name)
 
     def late_rows(self) -> Stream:
-        """Return the rows that came too late for the windows before, as they came; say ``late="side"`` there."""
+        """Return the rows that came too late for the windows before, as they came; say ``late="side"`` there.
+
+        Examples:
+            >>> windows = readings.watermark("ts").key_by("sensor").window("10s", late="side").agg(rows=ab.count())
+            >>> windows.late_rows().schema == readings.schema
+            True
+        """
         if not puts_late_rows_aside(self.node.operation):
             msg = 'late_rows() comes right behind windows that put late rows aside: .window("10s", late="side").agg(…)'
             raise FlowError(msg)
@@ -357,6 +472,11 @@ class Stream:
         """Send this stream to a sink; returns the stream, so that it may go to others too.
 
         A checkpoint knows a sink by what and where it is; ``name`` and ``formerly`` are those of ``Flow.read``.
+
+        Examples:
+            >>> _ = readings.write(ab.parquet("readings"), name="all").write(ab.console())
+            >>> [sink.label.split()[0] for sink in flow.sinks]
+            ['parquet', 'console']
         """
         check_sink(sink)
         check_endpoint_name("write", name, [output.name for output in self.graph.outputs()])

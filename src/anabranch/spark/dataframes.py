@@ -71,6 +71,11 @@ def from_spark(frame: DataFrame) -> SparkSource:
 
     Spark gives its rows no stable order: where a result depends on order, ``first`` among equal times,
     a replay may choose differently.
+
+    Examples:
+        >>> spark = ab.local_session()
+        >>> ab.from_spark(spark.createDataFrame([(1, 230.0)], "sensor bigint, volts double")).schema
+        {'sensor': Int64, 'volts': Float64}
     """
     return SparkSource(frame)
 

@@ -37,7 +37,17 @@ POLL_SECONDS = 0.2
 
 
 class Flow(FlowGraph):
-    """A keyed stream job: read, transform, key, aggregate, write; then run it on Spark."""
+    """A keyed stream job: read, transform, key, aggregate, write; then run it on Spark.
+
+    Examples:
+        >>> flow = ab.Flow("low-voltage")
+        >>> readings = flow.read(ab.memory(frame))
+        >>> lowest = readings.key_by("sensor").watermark("ts").window("10s").agg(lowest=ab.min("volts"))
+        >>> _ = lowest.filter("lowest < 207").write(ab.parquet("alerts"))
+        >>> progress = flow.run("state", trigger="available-now", drain=True)
+        >>> pl.read_parquet("alerts/*.parquet").select("sensor", "lowest").rows()
+        [(1, 206.25)]
+    """
 
     def check(
         self,
@@ -50,6 +60,12 @@ class Flow(FlowGraph):
 
         With a checkpoint and settings, also whatever ``run`` would refuse at once with these: a checkpoint that cannot
         be written, another driver on it, a source that never ends.
+
+        Examples:
+            >>> flow.check()
+            Traceback (most recent call last):
+                ...
+            anabranch.errors.FlowError: flow 'example' writes nothing; end it with .write(ab.parquet(...))
         """
         if checkpoint is not None or settings:
             self._check_run(_read_settings("." if checkpoint is None else checkpoint, settings))
@@ -83,8 +99,15 @@ class Flow(FlowGraph):
     ) -> Handle:
         """Start the flow in the background and return a handle.
 
-        Without a session, a local one is started. ``settings`` are those of ``RunSettings``: trigger, drain, slots …
+        Without a session, a local one is started. ``settings`` are the settings of a run: trigger, drain, slots …
         ``initial_state`` (operator → rows of ``read_state(raw=True)``) counts only for a new checkpoint.
+
+        Examples:
+            >>> _ = readings.key_by("sensor").agg(rows=ab.count()).write(ab.to_memory())
+            >>> handle = flow.start("state", trigger="5s", slots=2)
+            >>> handle.stop(drain=True)
+            >>> handle.active
+            False
         """
         if spark is not None:
             refuse_connect(spark)
@@ -116,7 +139,16 @@ class Flow(FlowGraph):
         initial_state: Mapping[str, pl.DataFrame] | None = None,
         **settings: Unpack[RunKeywords],
     ) -> list[BatchProgress]:
-        """Run the flow until it ends, or until Ctrl-C, which lets the running batch finish; return its progress."""
+        """Run the flow until it ends, or until Ctrl-C, which lets the running batch finish; return its progress.
+
+        Arguments are those of ``start``.
+
+        Examples:
+            >>> _ = readings.key_by("sensor").agg(rows=ab.count()).write(ab.to_memory())
+            >>> progress = flow.run("state", trigger="available-now", drain=True, slots=2)
+            >>> sum(batch.rows_in for batch in progress)
+            4
+        """
         handle = self.start(checkpoint, spark=spark, on_progress=on_progress, initial_state=initial_state, **settings)
         # Spark's own handler of Ctrl-C cancels the jobs of the running batch; a user's own is left alone.
         with Interrupts(only_sparks=True) as interrupts:
@@ -133,14 +165,29 @@ class Flow(FlowGraph):
     def backfill(
         self, checkpoint: Path, *, spark: SparkSession | None = None, **settings: Unpack[RunKeywords]
     ) -> list[BatchProgress]:
-        """Run over what is there now, files or a static DataFrame, to the end: the answers of a stream that ended."""
+        """Run over what is there now, files or a static DataFrame, to the end: the answers of a stream that ended.
+
+        Examples:
+            >>> sink = ab.to_memory()
+            >>> _ = readings.key_by("sensor").watermark("ts").window("10s").agg(rows=ab.count()).write(sink)
+            >>> _ = flow.backfill("state")
+            >>> sink.frame()["rows"].sum()
+            4
+        """
         given: RunKeywords = {"trigger": AVAILABLE_NOW, "drain": True, **settings}
         return self.run(checkpoint, spark=spark, **given)
 
     def read_state(
         self, checkpoint: Path, operator: str | None = None, *, batch: int | None = None, raw: bool = False
     ) -> pl.DataFrame:
-        """Return the state of a stateful operator after a batch (the last, unless said), without Spark."""
+        """Return the state of a stateful operator after a batch (the last, unless said), without Spark.
+
+        Examples:
+            >>> _ = readings.key_by("sensor").agg(rows=ab.count(), name="totals").write(ab.to_memory())
+            >>> _ = flow.backfill("state")
+            >>> flow.read_state("state", "totals").sort("sensor").rows()
+            [(1, 3), (2, 1)]
+        """
         store = open_store(os.fspath(checkpoint))
         commits = Checkpoint(store)
         manifest = commits.latest() if batch is None else commits.load(batch)

@@ -17,7 +17,18 @@ from anabranch.state.checkpoint import Checkpoint
 
 
 class Handle:
-    """A running flow."""
+    """A running flow, as ``Flow.start`` returns it.
+
+    Examples:
+        >>> _ = readings.key_by("sensor").agg(rows=ab.count()).write(ab.to_memory())
+        >>> handle = flow.start("state", trigger="available-now")
+        >>> handle.wait()
+        True
+        >>> handle.totals.rows_in, handle.active, handle.exception()
+        (4, False, None)
+        >>> sorted(handle.results().rows()) == sorted(handle.state().rows())
+        True
+    """
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -118,6 +129,10 @@ def active() -> tuple[Handle, ...]:
     """Return the flows that run in this process, as they were started.
 
     They are not among ``spark.streams.active``: each runs in a clone of the session, which is left as it is.
+
+    Examples:
+        >>> [handle.name for handle in ab.active()]
+        []
     """
     with _started_lock:
         return tuple(handle for handle in _started if handle.active)

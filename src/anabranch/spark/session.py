@@ -42,7 +42,16 @@ _OURS = "spark.anabranch.local"
 def local_session(
     master: str | None = None, memory: str | None = None, config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Start (or find) a Spark session on this machine."""
+    """Start (or find) a Spark session on this machine.
+
+    ``master`` is Spark's, ``local[*]`` unless said; ``memory`` is that of the driver, such as ``4g``; ``config`` has
+    Spark's own settings.
+
+    Examples:
+        >>> spark = ab.local_session("local[2]", "1g")
+        >>> spark.range(3).count()
+        3
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = (

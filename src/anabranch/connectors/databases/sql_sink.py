@@ -183,6 +183,10 @@ def postgres(
 
     With ``keys`` a later row of a key replaces the earlier one. The table is made if it is absent. The URL is
     ``postgresql://user:password@host/database``; ``${NAME}`` in it is an environment variable of the driver.
+
+    Examples:
+        >>> ab.postgres("postgresql://flows:${PGPASSWORD}@db/results", "lowest", keys=["sensor"]).label
+        'postgres postgresql://db/results lowest (upsert by sensor)'
     """
     return _make("postgres", url, table, keys, mode, batch_column, on_loss, patience_seconds)
 
@@ -201,6 +205,10 @@ def mariadb(
 
     With ``keys`` a later row of a key replaces the earlier one. The table is made if it is absent. The URL is
     ``mariadb://user:password@host/database``; ``${NAME}`` in it is an environment variable of the driver.
+
+    Examples:
+        >>> ab.mariadb("mariadb://flows:${DB_SECRET}@db/results", "lowest").label
+        'mariadb mariadb://db/results lowest (append)'
     """
     return _make("mariadb", url, table, keys, mode, batch_column, on_loss, patience_seconds)
 

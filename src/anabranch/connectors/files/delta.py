@@ -206,6 +206,10 @@ def delta(
     """Write results into a Delta Lake table at a path or URL, exactly once: every batch is one version of it.
 
     With ``keys`` a later row of a key replaces the earlier one, by a merge. The table is made before the first rows.
+
+    Examples:
+        >>> ab.delta("s3://lake/lowest", keys=["sensor"]).label
+        'delta s3://lake/lowest (upsert by sensor)'
     """
     _import_deltalake()
     names = (keys,) if isinstance(keys, str) else tuple(keys)

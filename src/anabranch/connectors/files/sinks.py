@@ -76,6 +76,14 @@ def parquet(path: str | os.PathLike[str]) -> PartFileSink:
     """Write results as Parquet files ``part-<batch>-<slot>.parquet`` into a directory, exactly once.
 
     The directory may also be a URL of an object store: ``s3://bucket/alerts``. Each sink needs a directory of its own.
+
+    Examples:
+        >>> _ = readings.key_by("sensor").agg(lowest=ab.min("volts")).write(ab.parquet("lowest"))
+        >>> _ = flow.backfill("state", slots=1)
+        >>> [path.name for path in sorted(Path("lowest").glob("part-*"))]
+        ['part-000000000000-00000.parquet']
+        >>> pl.read_parquet("lowest/*.parquet").sort("sensor").rows()
+        [(1, 206.25), (2, 229.5)]
     """
     return PartFileSink(_name_place("parquet", path), ".parquet")
 
@@ -84,6 +92,12 @@ def json_lines(path: str | os.PathLike[str]) -> PartFileSink:
     """Write results as JSON lines ``part-<batch>-<slot>.json`` into a directory, exactly once.
 
     The directory may also be a URL of an object store: ``s3://bucket/alerts``. Each sink needs a directory of its own.
+
+    Examples:
+        >>> _ = readings.key_by("sensor").agg(lowest=ab.min("volts")).write(ab.json_lines("lowest"))
+        >>> _ = flow.backfill("state")
+        >>> pl.read_ndjson("lowest/*.json").sort("sensor").rows()
+        [(1, 206.25), (2, 229.5)]
     """
     return PartFileSink(_name_place("json_lines", path), ".json")
 

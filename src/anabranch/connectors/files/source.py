@@ -178,6 +178,10 @@ def files(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all 
 
     With ``recursive``, each folder is a partition. ``partitioned_by`` says which partitioner wrote the rows into
     numbered folders, for ``key_by(…, exchange="ahead")`` to check.
+
+    Examples:
+        >>> ab.files("readings", format="csv", schema={"sensor": pl.Int64, "volts": pl.Float64}, max_files=10).schema
+        {'sensor': Int64, 'volts': Float64}
     """
     if format not in get_args(FileFormat):
         msg = f"files cannot have the format {format!r}; use one of {', '.join(get_args(FileFormat))}"

@@ -86,12 +86,22 @@ class MovingNormal:
 
 
 def uniform(keys: int) -> Uniform:
-    """Draw every key equally often."""
+    """Draw every key equally often.
+
+    Examples:
+        >>> ab.uniform(1_000).label
+        'uniform over 1000 keys'
+    """
     return Uniform(_check_keys(keys))
 
 
 def zipf(keys: int, exponent: float = 1.0) -> Zipf:
-    """Draw key k in proportion to 1 / (k + 1) ** exponent; the larger the exponent, the hotter key 0."""
+    """Draw key k in proportion to 1 / (k + 1) ** exponent; the larger the exponent, the hotter key 0.
+
+    Examples:
+        >>> ab.zipf(1_000, exponent=1.5).label
+        'zipf(1.5) over 1000 keys'
+    """
     if exponent < 0:
         msg = f"the zipf exponent is {exponent}; use 0 (uniform) or more, usually between 0.5 and 2"
         raise FlowError(msg)
@@ -105,7 +115,12 @@ def moving_normal(
     sigma: float | None = None,
     period_seconds: float = 60.0,
 ) -> MovingNormal:
-    """Draw keys around a mean that moves to and fro; by default between the quarters, sigma a twentieth of the keys."""
+    """Draw keys around a mean that moves to and fro; by default between the quarters, sigma a twentieth of the keys.
+
+    Examples:
+        >>> ab.moving_normal(100).label
+        'normal over 100 keys, mean 25 → 75 and back in 60 s, sigma 5'
+    """
     _check_keys(keys)
     if period_seconds <= 0:
         msg = f"period_seconds is {period_seconds}; use a positive number of seconds"

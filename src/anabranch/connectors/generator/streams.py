@@ -39,7 +39,13 @@ _ENDLESS = (
 
 @dataclass(frozen=True, slots=True)
 class GeneratedValues:
-    """Normal values around a mean that differs from key to key by ``key_sigma``."""
+    """Normal values around a mean that differs from key to key by ``key_sigma``.
+
+    Examples:
+        >>> volts = ab.GeneratedValues(mean=230.0, sigma=4.0, key_sigma=6.0)
+        >>> ab.generate(total_rows=1_000, values=volts).values.mean
+        230.0
+    """
 
     mean: float = 100.0
     sigma: float = 15.0
@@ -190,6 +196,13 @@ def generate(  # noqa: PLR0913 - a generator is all knobs, by keyword, with defa
     ``disorder`` older than that, so a watermark delayed by ``disorder`` loses nothing. Rows depend on seed and row
     number alone, whatever the batches. With ``rows_per_second=None``, every batch has ``max_rows`` rows.
     ``payload="json"`` writes and parses JSON on the way, to cost what a JSON source costs.
+
+    Examples:
+        >>> made = ab.generate(1_000, keys=ab.zipf(100, 1.5), columns=("sensor", "ts", "volts"))
+        >>> made.label
+        'generator (1000 rows/s, zipf(1.5) over 100 keys)'
+        >>> made.schema
+        {'sensor': Int64, 'ts': Datetime(time_unit='us', time_zone=None), 'volts': Float64}
     """
     if rows_per_second is not None and (not isinstance(rows_per_second, int | float) or rows_per_second <= 0):
         msg = f"rows_per_second is {rows_per_second!r}; use a positive rate, or None for as fast as possible"

@@ -208,6 +208,13 @@ def global_store(
 
     The store is a file of SQLite (a path, or ``sqlite:///path``), ``postgresql://…``, ``mariadb://…`` or ``redis://…``;
     ``${NAME}`` in a URL is an environment variable of the driver. The table is made if it is absent.
+
+    Examples:
+        >>> lowest = readings.key_by("sensor", exchange="global").agg(lowest=ab.min("volts"))
+        >>> _ = lowest.write(ab.global_store("lowest.sqlite", table="lowest"))
+        >>> _ = flow.backfill("state")
+        >>> ab.read_global_store("lowest.sqlite", "lowest").select("sensor", "lowest").sort("sensor").rows()
+        [(1, 206.25), (2, 229.5)]
     """
     if not _NAME.fullmatch(table):
         msg = f"{table!r} is no table; give a name, or schema.name"
@@ -216,7 +223,14 @@ def global_store(
 
 
 def read_global_store(url: str | os.PathLike[str], table: str) -> pl.DataFrame:
-    """Return the rows of a table that ``global_store`` made: keys, windows and values, in no order."""
+    """Return the rows of a table that ``global_store`` made: keys, windows and values, in no order.
+
+    Examples:
+        >>> _ = readings.key_by("sensor").agg(rows=ab.count()).write(ab.global_store("rows.sqlite", table="rows"))
+        >>> _ = flow.backfill("state")
+        >>> ab.read_global_store("rows.sqlite", "rows")["rows"].sum()
+        4
+    """
     checked = _checked_url(url)
     place = show_address(checked)
 

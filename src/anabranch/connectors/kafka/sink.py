@@ -278,6 +278,10 @@ def kafka_topic(  # noqa: PLR0913 - options of Kafka, each with its default
     ``key`` names columns: one is written as it is, several as JSON. ``format`` is ``json``, ``avro`` or ``protobuf``
     of all columns, or ``raw``, the bytes of the column ``value``. ``headers`` maps names to columns. With
     ``tombstones``, a row without anything but its key is a message without a value. ``options`` go to librdkafka.
+
+    Examples:
+        >>> ab.kafka_topic("kafka-1:9092", "lowest", key="sensor").label
+        'kafka kafka-1:9092 lowest (json)'
     """
     load_confluent_kafka()
     if not topic:

@@ -141,6 +141,17 @@ def kafka(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all 
     Servers that go away are waited for, for up to ``patience_seconds``. Messages that were deleted before they were
     read stop the flow, unless ``on_loss="skip"``. ``partitioned_by`` is the partitioner that wrote the topics, for
     ``key_by(…, exchange="ahead")`` to check.
+
+    Examples:
+        >>> clicks = ab.kafka(
+        ...     "kafka-1:9092",
+        ...     "clicks",
+        ...     schema={"user": pl.Int64, "page": pl.String},
+        ...     include={"key": "shop"},
+        ...     options={"security.protocol": "SSL"},
+        ... )
+        >>> clicks.schema
+        {'user': Int64, 'page': String, 'shop': Binary}
     """
     load_confluent_kafka()
     connection = make_connection(list(servers) if not isinstance(servers, str) else servers, options)

@@ -84,7 +84,13 @@ class ParquetTable:
 
 
 def frame_table(frame: FrameLike) -> FrameTable:
-    """Look rows up in a Polars or pandas frame, which travels with the flow."""
+    """Look rows up in a Polars or pandas frame, which travels with the flow.
+
+    Examples:
+        >>> places = pl.DataFrame({"sensor": [1, 2], "town": ["Riga", "Tartu"]})
+        >>> collect(readings.filter("volts < 207").lookup(ab.frame_table(places), on="sensor").select("town", "volts"))
+        [('Riga', 206.25)]
+    """
     table = as_frame("frame_table", frame)
     if table.estimated_size() > LARGEST_FRAME_BYTES:
         msg = (
@@ -96,7 +102,13 @@ def frame_table(frame: FrameLike) -> FrameTable:
 
 
 def parquet_table(path: str | Path) -> ParquetTable:
-    """Look rows up in a Parquet file or a folder of them, which every worker reads as a whole."""
+    """Look rows up in a Parquet file or a folder of them, which every worker reads as a whole.
+
+    Examples:
+        >>> pl.DataFrame({"sensor": [1, 2], "town": ["Riga", "Tartu"]}).write_parquet("places.parquet")
+        >>> readings.lookup(ab.parquet_table("places.parquet"), on="sensor").schema["town"]
+        String
+    """
     return ParquetTable(str(path))
 
 

@@ -141,6 +141,11 @@ def redis_table(url: str, key: str, *, holds: Holds = "text", patience_seconds: 
 
     ``holds`` says what lies there: a ``text`` (one column), a ``json`` object, or a ``hash`` with a field a column. A
     server that goes away is waited for as long as ``patience_seconds``.
+
+    Examples:
+        >>> towns = ab.redis_table("redis://cache:6379/0", "sensor:{sensor}", holds="hash")
+        >>> readings.lookup(towns, on="sensor", columns={"town": pl.String}, expires="1m").schema["town"]
+        String
     """
     if holds not in get_args(Holds):
         msg = f"redis_table: holds={holds!r} is unknown; a key holds {', '.join(get_args(Holds))}"

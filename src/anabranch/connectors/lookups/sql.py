@@ -183,6 +183,11 @@ def sql_table(url: str, table: str, *, key: str | tuple[str, ...] = (), patience
 
     ``key`` names the table's key columns where they are called otherwise than the stream's; an index on them is worth
     having. A server that goes away is waited for as long as ``patience_seconds``.
+
+    Examples:
+        >>> places = ab.sql_table("postgresql://flows:${PGPASSWORD}@db/plants", "places", key="sensor_id")
+        >>> readings.lookup(places, on="sensor", columns={"town": pl.String}, missing="drop").schema["town"]
+        String
     """
     _dialect_of(url)
     names = (key,) if isinstance(key, str) else tuple(key)

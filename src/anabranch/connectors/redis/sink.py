@@ -258,6 +258,10 @@ def redis_hashes(
 
     A later row of a key replaces the fields of the earlier one. A batch is one MULTI together with its number, so the
     server must be a single one, not a cluster. ``{column:ms}`` in a key gives a time in milliseconds.
+
+    Examples:
+        >>> ab.redis_hashes("redis://cache:6379/0", "lowest:{sensor}:{window_start:ms}", expire_seconds=86_400).label
+        'redis redis://cache:6379/0 lowest:{sensor}:{window_start:ms}'
     """
     import_redis(SinkError)
     read_address(url, SCHEMES, EXAMPLE)

@@ -232,47 +232,92 @@ class Edge:
 
 
 def count(argument: Argument | None = None) -> Count:
-    """Count rows, or the values of a column that are not null."""
+    """Count rows, or the values of a column that are not null.
+
+    Examples:
+        >>> collect(readings.key_by("sensor").agg(rows=ab.count(), values=ab.count("volts")))
+        [(1, 3, 3), (2, 1, 1)]
+    """
     return Count(None if argument is None else as_expression(argument))
 
 
 def sum(argument: Argument) -> Sum:
-    """Add up a column."""
+    """Add up a column.
+
+    Examples:
+        >>> collect(readings.key_by("sensor").agg(watts=ab.sum(pl.col("volts") * 2)))
+        [(1, 1334.5), (2, 459.0)]
+    """
     return Sum(as_expression(argument))
 
 
 def min(argument: Argument) -> Extreme:
-    """Keep the smallest value."""
+    """Keep the smallest value.
+
+    Examples:
+        >>> collect(readings.key_by("sensor").agg(lowest=ab.min("volts")))
+        [(1, 206.25), (2, 229.5)]
+    """
     return Extreme(as_expression(argument), "min")
 
 
 def max(argument: Argument) -> Extreme:
-    """Keep the largest value."""
+    """Keep the largest value.
+
+    Examples:
+        >>> collect(readings.key_by("sensor").agg(highest=ab.max("volts")))
+        [(1, 231.0), (2, 229.5)]
+    """
     return Extreme(as_expression(argument), "max")
 
 
 def mean(argument: Argument) -> Mean:
-    """Take the arithmetic mean."""
+    """Take the arithmetic mean.
+
+    Examples:
+        >>> collect(readings.filter("volts > 220").key_by("sensor").agg(mean=ab.mean("volts")))
+        [(1, 230.5), (2, 229.5)]
+    """
     return Mean(as_expression(argument))
 
 
 def variance(argument: Argument, ddof: int = 1) -> Variance:
-    """Take the variance: null of a single value; ``ddof=0`` for that of a whole population, 0 of a single value."""
+    """Take the variance: null of a single value; ``ddof=0`` for that of a whole population, 0 of a single value.
+
+    Examples:
+        >>> collect(readings.filter("volts > 220").key_by("sensor").agg(variance=ab.variance("volts")))
+        [(1, 0.5), (2, None)]
+    """
     return Variance(as_expression(argument), ddof, root=False)
 
 
 def stddev(argument: Argument, ddof: int = 1) -> Variance:
-    """Take the standard deviation: null of a single value; ``ddof=0`` for a whole population, 0 of a single value."""
+    """Take the standard deviation: null of a single value; ``ddof=0`` for a whole population, 0 of a single value.
+
+    Examples:
+        >>> collect(readings.filter("volts > 220").key_by("sensor").agg(spread=ab.stddev("volts", ddof=0)))
+        [(1, 0.5), (2, 0.0)]
+    """
     return Variance(as_expression(argument), ddof, root=True)
 
 
 def first(argument: Argument) -> Edge:
-    """Keep the value of the earliest row, by event time, then by place in the stream."""
+    """Keep the value of the earliest row, by event time, then by place in the stream.
+
+    Examples:
+        >>> collect(readings.watermark("ts").key_by("sensor").agg(first=ab.first("volts")))
+        [(1, 230.0), (2, 229.5)]
+    """
     return Edge(as_expression(argument), "first")
 
 
 def last(argument: Argument) -> Edge:
-    """Keep the value of the latest row, by event time, then by place in the stream."""
+    """Keep the value of the latest row, by event time, then by place in the stream.
+
+    Examples:
+        >>> collect(readings.watermark("ts").key_by("sensor").agg(last=ab.last("volts")))
+        [(1, 231.0), (2, 229.5)]
+    """
     return Edge(as_expression(argument), "last")
 
 

@@ -127,7 +127,12 @@ class Quantiles:
 
 
 def approx_distinct(argument: Argument, lg_k: int = 12) -> ApproxDistinct:
-    """Estimate the number of different values; one more ``lg_k`` doubles the memory and takes 30 % off the error."""
+    """Estimate the number of different values; one more ``lg_k`` doubles the memory and takes 30 % off the error.
+
+    Examples:
+        >>> collect(readings.with_columns(all=pl.lit(1)).key_by("all").agg(sensors=ab.approx_distinct("sensor")))
+        [(1, 2)]
+    """
     if not 7 <= lg_k <= 21:
         msg = f"approx_distinct: lg_k must be from 7 to 21, got {lg_k}; 12 gives an error of 1.6 %"
         raise FlowError(msg)
@@ -135,17 +140,32 @@ def approx_distinct(argument: Argument, lg_k: int = 12) -> ApproxDistinct:
 
 
 def quantile(argument: Argument, fraction: float) -> Quantiles:
-    """Estimate one quantile: ``quantile("ms", 0.99)``."""
+    """Estimate one quantile: ``quantile("ms", 0.99)``.
+
+    Examples:
+        >>> collect(readings.key_by("sensor").agg(p99=ab.quantile("volts", 0.99)))
+        [(1, 231.0), (2, 229.5)]
+    """
     return Quantiles(as_expression(argument), _checked((fraction,)), as_list=False)
 
 
 def quantiles(argument: Argument, *fractions: float) -> Quantiles:
-    """Estimate several quantiles from one digest, as a list: ``quantiles("ms", 0.5, 0.9, 0.99)``."""
+    """Estimate several quantiles from one digest, as a list: ``quantiles("ms", 0.5, 0.9, 0.99)``.
+
+    Examples:
+        >>> collect(readings.key_by("sensor").agg(volts=ab.quantiles("volts", 0, 0.5, 1)))
+        [(1, [206.25, 230.0, 231.0]), (2, [229.5, 229.5, 229.5])]
+    """
     return Quantiles(as_expression(argument), _checked(fractions), as_list=True)
 
 
 def median(argument: Argument) -> Quantiles:
-    """Estimate the median."""
+    """Estimate the median.
+
+    Examples:
+        >>> collect(readings.key_by("sensor").agg(median=ab.median("volts")))
+        [(1, 230.0), (2, 229.5)]
+    """
     return quantile(argument, 0.5)
 
 

@@ -196,6 +196,17 @@ def value(dtype: DType, default: Any = _Missing.DEFAULT) -> ValueField:
     """Declare one value per key: ``last = ab.value(pl.Float64(), default=0.0)``; None puts the default back.
 
     Only a field that says its default, be it None, can be added to a processor that has a checkpoint already.
+
+    Examples:
+        >>> class Counter(ab.Processor):
+        ...     rows = ab.value(pl.Int64(), default=0)
+        ...
+        ...     def on_time(self, row, state, timers):
+        ...         state.rows += 1
+        ...         yield {"rows": state.rows}
+        >>> keyed = readings.watermark("ts").key_by("sensor")
+        >>> collect(keyed.process(Counter(), schema={"sensor": pl.Int64, "rows": pl.Int64}))
+        [(1, 1), (1, 2), (1, 3), (2, 1)]
     """
     made = _instance(dtype, "value")
     if isinstance(made, pl.List):
@@ -211,12 +222,37 @@ def value(dtype: DType, default: Any = _Missing.DEFAULT) -> ValueField:
 
 
 def listed(dtype: DType) -> ListField:
-    """Declare a list per key, empty at first: ``seen = ab.listed(pl.Int64())``."""
+    """Declare a list per key, empty at first: ``seen = ab.listed(pl.Int64())``.
+
+    Examples:
+        >>> class Seen(ab.Processor):
+        ...     seconds = ab.listed(pl.Int64())
+        ...
+        ...     def on_time(self, row, state, timers):
+        ...         state.seconds.append(row["ts"].second)
+        ...         yield {"seconds": len(state.seconds)}
+        >>> keyed = readings.watermark("ts").key_by("sensor")
+        >>> collect(keyed.process(Seen(), schema={"sensor": pl.Int64, "seconds": pl.Int64}))
+        [(1, 1), (1, 2), (1, 3), (2, 1)]
+    """
     return ListField(_instance(dtype, "listed"))
 
 
 def mapped(key: DType, value: DType) -> MapField:
-    """Declare a map per key, empty at first: ``totals = ab.mapped(pl.String(), pl.Int64())``."""
+    """Declare a map per key, empty at first: ``totals = ab.mapped(pl.String(), pl.Int64())``.
+
+    Examples:
+        >>> class ByHalfMinute(ab.Processor):
+        ...     totals = ab.mapped(pl.Int64(), pl.Float64())
+        ...
+        ...     def on_time(self, row, state, timers):
+        ...         half = row["ts"].second // 30
+        ...         state.totals[half] = state.totals.get(half, 0.0) + row["volts"]
+        ...         yield {"volts": state.totals[half]}
+        >>> keyed = readings.filter("sensor = 2").watermark("ts").key_by("sensor")
+        >>> collect(keyed.process(ByHalfMinute(), schema={"sensor": pl.Int64, "volts": pl.Float64}))
+        [(2, 229.5)]
+    """
     made = _instance(key, "mapped")
     if made.is_nested() or made.is_float():
         msg = f"mapped: keys of a map are {made}; use plain values that are equal or not, such as integers or strings"
@@ -225,7 +261,23 @@ def mapped(key: DType, value: DType) -> MapField:
 
 
 class KeyState:
-    """What a processor keeps of one key: ``state.last``, ``state.seen.append(…)``, ``state.totals["a"]``."""
+    """What a processor keeps of one key: ``state.last``, ``state.seen.append(…)``, ``state.totals["a"]``.
+
+    Examples:
+        >>> class Last(ab.Processor):
+        ...     last = ab.value(pl.Float64())
+        ...     seen = ab.listed(pl.Float64())
+        ...
+        ...     def on_time(self, row, state: ab.KeyState, timers):
+        ...         state.seen.append(row["volts"])
+        ...         state.last = row["volts"]
+        ...         if len(state.seen) == 3:
+        ...             yield {"seen": len(state.seen), "last": state.last}
+        ...             state.clear()
+        >>> keyed = readings.watermark("ts").key_by("sensor")
+        >>> collect(keyed.process(Last(), schema={"sensor": pl.Int64, "seen": pl.Int64, "last": pl.Float64}))
+        [(1, 3, 231.0)]
+    """
 
     def __init__(self, fields: Mapping[str, StateField], stored: Mapping[str, Any]) -> None:
         # Past our own __setattr__. What users see of a field is in __dict__ once they have looked at it.

@@ -18,7 +18,19 @@ Emitted = Iterable[Row] | None
 
 @dataclass(frozen=True, slots=True)
 class RowTime:
-    """What ``is_late`` may know about time; all in UTC, without a zone."""
+    """What ``is_late`` may know about time; all in UTC, without a zone.
+
+    Examples:
+        >>> class NothingIsLate(ab.Processor):
+        ...     def is_late(self, row, time: ab.RowTime):
+        ...         return time.now - time.event_time > timedelta(days=36_500)
+        ...
+        ...     def on_time(self, row, state, timers):
+        ...         yield {"at": row["ts"].second}
+        >>> keyed = readings.watermark("ts").key_by("sensor")
+        >>> collect(keyed.process(NothingIsLate(), schema={"sensor": pl.Int64, "at": pl.Int64}))
+        [(1, 1), (1, 5), (1, 14), (2, 2)]
+    """
 
     event_time: datetime
     """The row's own."""
@@ -45,6 +57,20 @@ class Processor(_DeclaresState):
 
     State is declared by fields of the class, ``last = ab.value(pl.Float64())``, and kept per key. Nothing else may be
     remembered between calls: an object lives only as long as a task. Key columns of the output may be left out.
+
+    Examples:
+        >>> class Falls(ab.Processor):
+        ...     last = ab.value(pl.Float64())
+        ...
+        ...     def on_time(self, row, state, timers):
+        ...         if state.last is not None and row["volts"] < state.last - 10:
+        ...             yield {"from": state.last, "to": row["volts"]}
+        ...         state.last = row["volts"]
+        >>> falls = readings.watermark("ts").key_by("sensor").process(
+        ...     Falls(), schema={"sensor": pl.Int64, "from": pl.Float64, "to": pl.Float64}
+        ... )
+        >>> collect(falls)
+        [(1, 230.0, 206.25)]
     """
 
     def is_late(self, row: Row, time: RowTime) -> bool:
@@ -66,7 +92,19 @@ class Processor(_DeclaresState):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameTime:
-    """What a ``FrameProcessor`` is told about time; moments are in UTC, without a zone."""
+    """What a ``FrameProcessor`` is told about time; moments are in UTC, without a zone.
+
+    Examples:
+        >>> class Marks(ab.FrameProcessor):
+        ...     def process(self, frame, state, time: ab.FrameTime):
+        ...         fired = time.timers.select("sensor", tag="tag")
+        ...         once = frame.unique("sensor", maintain_order=True)
+        ...         wanted = once.select("sensor", at=pl.col("ts") + timedelta(minutes=1), tag=pl.lit("later"))
+        ...         return fired, None, wanted
+        >>> keyed = readings.watermark("ts").key_by("sensor")
+        >>> collect(keyed.process(Marks(), schema={"sensor": pl.Int64, "tag": pl.String}))
+        [(1, 'later'), (2, 'later')]
+    """
 
     now: datetime
     """The wall clock's time of the batch."""
@@ -83,7 +121,21 @@ FrameOutcome = (
 
 
 class FrameProcessor(_DeclaresState):
-    """Handles all rows of a batch on a slot at once, as Polars frames: for a million rows a second and more."""
+    """Handles all rows of a batch on a slot at once, as Polars frames: for a million rows a second and more.
+
+    Examples:
+        >>> class Totals(ab.FrameProcessor):
+        ...     total = ab.value(pl.Float64(), default=0.0)
+        ...
+        ...     def process(self, frame, state, time):
+        ...         more = frame.group_by("sensor", maintain_order=True).agg(more=pl.col("volts").sum())
+        ...         after = state.join(more, on="sensor", maintain_order="left")
+        ...         after = after.select("sensor", total=pl.col("total") + pl.col("more"))
+        ...         return after, after
+        >>> keyed = readings.watermark("ts").key_by("sensor")
+        >>> collect(keyed.process(Totals(), schema={"sensor": pl.Int64, "total": pl.Float64}))
+        [(1, 667.25), (2, 229.5)]
+    """
 
     def process(self, frame: pl.DataFrame, state: pl.DataFrame, time: FrameTime) -> FrameOutcome:
         """Return output rows and new state; if timers are to be set, their frame as a third.

@@ -47,8 +47,26 @@ class Strategy(Protocol):
 
 
 _strategies: Registry[Callable[..., Strategy]] = Registry("strategy")
-strategy = _strategies.register
-"""Enter a class or factory as a strategy: ``@routing.strategy("name")``."""
+
+
+def strategy(name: str) -> Callable[[Callable[..., Strategy]], Callable[..., Strategy]]:
+    """Enter the class or factory that is decorated as a strategy, for ``key_by(…, routing=name)``.
+
+    It must be importable where the flow is written. The same name again is refused unless it comes from the same
+    place, as when a notebook cell runs twice.
+
+    Examples:
+        >>> from anabranch import routing
+        >>> @routing.strategy("as-it-was")
+        ... class AsItWas:
+        ...     splits_keys = False
+        ...
+        ...     def decide(self, sample, current, rng):
+        ...         return current
+        >>> collect(readings.key_by("sensor", routing="as-it-was").agg(rows=ab.count()))
+        [(1, 3), (2, 1)]
+    """
+    return _strategies.register(name)
 
 
 def make_strategy(name: str, /, **options: Any) -> Strategy:
