@@ -42,7 +42,7 @@ def explain(
     ] = False,
     debug: DebugOption = False,
 ) -> None:
-    """Draw a flow: springs, processors, subqueries, exchanges, hops and fan-out. Starts no Spark.
+    """Draw a flow: sources, steps, sinks, subqueries, exchanges, hops and fan-out. Starts no Spark.
 
     [dim]Examples:[/dim]
 

@@ -1,4 +1,4 @@
-"""A flow as a graph of springs, processors and outputs."""
+"""A flow as a graph of sources, steps and outputs."""
 
 from __future__ import annotations
 

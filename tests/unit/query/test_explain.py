@@ -17,7 +17,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def low_voltage() -> FlowGraph:
-    """Return two springs, two hops, three sinks."""
+    """Return two sources, two hops, three sinks."""
     flow = FlowGraph("low-voltage")
     readings = timed_readings(flow).filter("volts > 0")
     readings = readings.union(timed_readings(flow).filter("volts < 1000")).filter("region <> 'test'")
@@ -32,9 +32,9 @@ def svg_texts(svg: str) -> list[str]:
     return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
 
 
-def test_text_counts_springs_processors_subqueries_hops_and_fan_out() -> None:
+def test_text_counts_sources_steps_subqueries_hops_and_fan_out() -> None:
     text = explain_text(make_plan(low_voltage(), slots=8))
-    assert "2 springs · 6 processors (2 stateful, 4 stateless) · 3 sinks · 3 subqueries" in text
+    assert "2 sources · 6 steps (2 stateful, 4 stateless) · 3 sinks · 3 subqueries" in text
     assert "2 exchanges = 2 hops · fan-out 8 + 8 = 16" in text
 
 

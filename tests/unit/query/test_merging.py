@@ -51,7 +51,7 @@ def test_auto_is_global_where_results_go_to_a_store() -> None:
     assert [node.label for node in plan.merged_globally] == ["agg readings=count by sensor over windows of 10s"]
     text = explain_text(plan)
     assert "global merge, no exchange (its results go to a store that merges them" in text
-    assert "1 processor (1 stateful, 0 stateless)" in text
+    assert "1 step (1 stateful, 0 stateless)" in text
     assert "no exchange: every row stays in the task that reads it" in text
 
 

@@ -14,7 +14,7 @@ from anabranch.query.merging import describe_hold, why_not_held
 from anabranch.query.nodes import Node, Output, Spring, Stateful, Watermark
 from anabranch.query.plan import Parallelism, Plan, Subquery
 
-Kind = Literal["spring", "stateless", "stateful", "sink"]
+Kind = Literal["source", "stateless", "stateful", "sink"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,8 @@ class Facts:
         stateless = len(plan.operators) - stateful
         return " · ".join(
             [
-                _count(len(plan.springs), "spring"),
-                f"{_count(len(plan.operators), 'processor')} ({stateful} stateful, {stateless} stateless)",
+                _count(len(plan.springs), "source"),
+                f"{_count(len(plan.operators), 'step')} ({stateful} stateful, {stateless} stateless)",
                 _count(len(plan.outputs), "sink"),
                 _count(len(self.subqueries), "subquery", "subqueries"),
             ]
@@ -142,7 +142,7 @@ def gather_facts(plan: Plan) -> Facts:
 def kind_of(node: Node) -> Kind:
     """Return what a node is drawn as."""
     if isinstance(node.operation, Spring):
-        return "spring"
+        return "source"
     if isinstance(node.operation, Output):
         return "sink"
     return "stateful" if node.stateful else "stateless"

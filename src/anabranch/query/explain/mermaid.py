@@ -6,14 +6,14 @@ from anabranch.query.explain.facts import Facts, Kind, gather_facts, kind_of, ti
 from anabranch.query.plan import Plan, Subquery
 
 _SHAPES: dict[Kind, tuple[str, str]] = {
-    "spring": ("([", "])"),
+    "source": ("([", "])"),
     "stateless": ("[", "]"),
     "stateful": ("[[", "]]"),
     "sink": ("[(", ")]"),
 }
 # Filled with mid tones and dark text: they read on a light page and on a dark one.
 _CLASSES: dict[Kind, str] = {
-    "spring": "fill:#a7d8f0,stroke:#2b7fa8,color:#0b2533",
+    "source": "fill:#a7d8f0,stroke:#2b7fa8,color:#0b2533",
     "stateless": "fill:#dfe5ec,stroke:#7b8794,color:#1c2733",
     "stateful": "fill:#ffd38a,stroke:#b9770e,color:#3a2604",
     "sink": "fill:#b9e3c1,stroke:#3b8a55,color:#0d2b18",

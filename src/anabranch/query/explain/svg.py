@@ -19,7 +19,7 @@ _STYLE = """
     .words { font: 12px system-ui, 'Segoe UI', Helvetica, Arial, sans-serif; fill: #6e7781 }
     .chosen { font-weight: 600; fill: #b9770e }
     .box { fill: #7b8794; fill-opacity: .10; stroke: #7b8794; stroke-opacity: .55 }
-    .spring { fill: #a7d8f0; stroke: #2b7fa8 }
+    .source { fill: #a7d8f0; stroke: #2b7fa8 }
     .stateless { fill: #dfe5ec; stroke: #7b8794 }
     .stateful { fill: #ffd38a; stroke: #b9770e }
     .sink { fill: #b9e3c1; stroke: #3b8a55 }
@@ -29,9 +29,9 @@ _STYLE = """
 """
 _HEADER_HEIGHT = 92
 _CORNER_RADIUS = 9
-_CORNERS: dict[Kind, int] = {"spring": 18, "stateless": 6, "stateful": 6, "sink": 2}
+_CORNERS: dict[Kind, int] = {"source": 18, "stateless": 6, "stateful": 6, "sink": 2}
 _LEGEND: tuple[tuple[str, str], ...] = (
-    ("spring", "spring"),
+    ("source", "source"),
     ("stateless", "stateless"),
     ("stateful", "stateful"),
     ("sink", "sink"),

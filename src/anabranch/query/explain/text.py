@@ -5,8 +5,8 @@ from __future__ import annotations
 from anabranch.query.explain.facts import Exchange, Facts, Kind, gather_facts, kind_of, name_of, title_of
 from anabranch.query.plan import Plan, Subquery
 
-_MARKS: dict[Kind, str] = {"spring": "◆", "stateless": "○", "stateful": "●", "sink": "■"}
-_LEGEND = "◆ spring   ○ stateless   ● stateful   ■ sink   ⇒ exchange"
+_MARKS: dict[Kind, str] = {"source": "◆", "stateless": "○", "stateful": "●", "sink": "■"}
+_LEGEND = "◆ source   ○ stateless   ● stateful   ■ sink   ⇒ exchange"
 
 
 def explain_text(plan: Plan) -> str:
