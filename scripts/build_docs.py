@@ -47,7 +47,7 @@ _LINK = re.compile(r"\]\((?P<target>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")
 _NAME = re.compile(r"(?<!\[)`ab\.(?P<name>\w+)(?P<rest>[^`<>\n]*)`(?!\])")
 _LOADED = re.compile(
     r"""<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)\s*=\s*["']?(?:https?:)?//[^>]*>"""
-    r"""|(?:@import|url\()\s*["']?(?:https?:)?//[^)]*"""
+    r"""|(?:@import|url\()\s*["']?(?:https?:)?//[^)'\";]*"""
 )
 _MARKUP = re.compile(r"\[/?(?:bold|dim|italic)\]")
 
