@@ -7,10 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 
-from anabranch.eventtime.window_close_times import LastEnd, Times
+from anabranch.eventtime.windows import LastEnd, Times
 from anabranch.model import BEGINNING_OF_TIME, HASH, Clock, ForgottenClocks, PartedClocks, SharedClocks
 
+_ROW = "__row"
 _OF_KEYS = ("forgotten", "parted")
 """What is known of single keys, not of groups or slots."""
 
@@ -150,6 +153,31 @@ class OperatorClocks:
             forgotten=ForgottenClocks.from_json(data["forgotten"]) if "forgotten" in data else None,
             parted=PartedClocks.from_text(data["parted"]) if "parted" in data else None,
         )
+
+
+def follow_parts(
+    known: PartedClocks | None, reported: Sequence[PartedClocks], split: Sequence[NDArray[np.uint64]]
+) -> PartedClocks | None:
+    """Return the clocks after a batch: what was reported counts, else what was known; None if nothing is left.
+
+    ``split`` has the hashes of keys that are, or were until now, on several slots: others keep their time themselves.
+    """
+    every = [clocks for clocks in (known, *reported) if clocks is not None and len(clocks)]
+    hashes = {key for part in split for key in part.tolist()}
+    if not every or not hashes:
+        return None
+    keys = pl.concat([clocks.keys for clocks in every])
+    newest = keys.with_row_index(_ROW).unique(keys.columns, keep="last", maintain_order=True)
+    kept = newest.filter(pl.col(HASH).is_in(pl.Series(sorted(hashes), dtype=pl.UInt64).implode()))
+    kept = kept.sort(HASH, maintain_order=True)
+    if kept.is_empty():
+        return None
+    rows = kept.get_column(_ROW).to_numpy()
+    times = (
+        np.concatenate([getattr(clocks, name) for clocks in every])[rows]
+        for name in ("before_us", "clock_us", "spoke_us")
+    )
+    return PartedClocks(kept.drop(_ROW), *times)
 
 
 def _count(clock: Clock, slots: int) -> int | None:

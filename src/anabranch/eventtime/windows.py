@@ -6,7 +6,8 @@ size and slide. A tumbling window is its own single pane. All times are Int64 mi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import gcd
 from typing import TypeVar
 
@@ -14,7 +15,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.model import WindowSpec
+from anabranch.model import AggregateSpec, OperatorSpec, OrderSpec, ProcessSpec, TopKSpec, WindowSpec
+
+Times = NDArray[np.int64]
+LastEnd = Callable[[Times], Times]
+"""Says when the last window that holds an event ends."""
 
 Time = TypeVar("Time", int, NDArray[np.int64])
 """Microseconds: one time, or an array of them."""
@@ -84,6 +89,25 @@ def last_window_ends_us(window: WindowSpec, panes: NDArray[np.int64]) -> NDArray
         (panes - window.offset_us) // window.slide_us * window.slide_us + window.offset_us + window.size_us
     )
     return ends
+
+
+def last_end_of(spec: OperatorSpec) -> LastEnd:
+    """Return the function that says when the last window of an operator that holds an event ends.
+
+    A row that waits for its turn goes on once the watermark has passed it.
+    """
+    if isinstance(spec, ProcessSpec | OrderSpec):
+        return _just_after
+    window = spec.window if isinstance(spec, AggregateSpec | TopKSpec) else None
+    return partial(_last_end_us, window) if window is not None else np.asarray
+
+
+def _just_after(times_us: Times) -> Times:
+    return times_us + 1
+
+
+def _last_end_us(window: WindowSpec, times_us: Times) -> Times:
+    return times_us + window.size_us if window.kind == "session" else last_window_ends_us(window, times_us)
 
 
 def lay_windows_over_panes(panes: pl.Series, window: WindowSpec, after_us: int, until_us: int) -> pl.DataFrame:

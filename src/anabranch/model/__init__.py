@@ -37,7 +37,6 @@ from anabranch.model.operations import (
 from anabranch.model.progress import BatchProgress, BatchRecord, RunTotals
 from anabranch.model.routes import BucketMap, RouteError, RoutingTable, Share
 from anabranch.model.runs import RunReader, RunRef, RunWriter, SlotState
-from anabranch.model.split_key_clocks import PartedClocks
 from anabranch.model.splits import Admission, PlannedSplits, ReadOutcome, Sink, Source, Split, SplitPlanner, StagedFile
 from anabranch.model.times import (
     BEGINNING_OF_TIME,
@@ -48,6 +47,7 @@ from anabranch.model.times import (
     Clock,
     ForgottenClocks,
     OperatorTime,
+    PartedClocks,
     SharedClocks,
 )
 

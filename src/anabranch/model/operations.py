@@ -11,8 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.model.runs import RunRef, SlotState
-from anabranch.model.split_key_clocks import PartedClocks
-from anabranch.model.times import FLOW_CLOCK, Clock, OperatorTime
+from anabranch.model.times import FLOW_CLOCK, Clock, OperatorTime, PartedClocks
 
 Column = Callable[[str], pl.Expr]
 """Maps an aggregate's own short column name to the real column: ``col("n")``."""

@@ -7,9 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.model.split_key_clocks import PartedClocks
+from anabranch.model.columns import HASH
+from anabranch.model.frame_texts import frame_from_text, frame_to_text
+
+Times = NDArray[np.int64]
 
 NO_PANE = -(2**63)
 """Stands for the pane of a row that has none."""
@@ -25,6 +29,8 @@ CLOCK_LEVELS: tuple[ClockLevel, ...] = get_args(ClockLevel)
 
 DEFAULT_GROUPS = 1024
 _LOOKS_PER_IDLE_TIME = 4
+_ROW = "__row"
+_PARTED_TIMES = ("__before", "__clock", "__spoke")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +129,59 @@ class ForgottenClocks:
     def from_json(cls, data: Mapping[str, Any]) -> ForgottenClocks:
         """Read what ``to_json`` wrote."""
         return cls.none().plus(data["until_us"], dict(zip(data["groups"], data["clocks_us"], strict=True)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartedClocks:
+    """By key, the time that its parts have together, as of the end of a batch.
+
+    A part sees some of a key's rows only, so its watermark cannot lie with it: the driver keeps it while the key is
+    split, and for one batch more, in which the slot that has the key whole again writes it into its state.
+    """
+
+    keys: pl.DataFrame
+    """One row a key, by hash: HASH and the key columns."""
+    before_us: Times
+    """The watermark under which the batch took its rows in."""
+    clock_us: Times
+    """The watermark after it, under which the next one does."""
+    spoke_us: Times
+    """When the key last had a row, by the wall clock."""
+
+    def __len__(self) -> int:
+        return self.keys.height
+
+    def hashes(self) -> NDArray[np.uint64]:
+        """Return the hashes of the keys, sorted and unique."""
+        hashes: NDArray[np.uint64] = np.unique(self.keys.get_column(HASH).to_numpy())
+        return hashes
+
+    def find(self, keys: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return which of the given keys (HASH and key columns) are known, and where they are here."""
+        numbered = self.keys.with_row_index(_ROW)
+        columns = self.keys.columns
+        rows = keys.select(columns).join(numbered, on=columns, how="left", maintain_order="left").get_column(_ROW)
+        known = rows.is_not_null().to_numpy()
+        return np.flatnonzero(known), rows.drop_nulls().cast(pl.Int64).to_numpy()
+
+    def pick(self, chosen: NDArray[np.bool_]) -> PartedClocks | None:
+        """Return the clocks of some of the keys; None for none."""
+        if not chosen.any():
+            return None
+        keys = self.keys.filter(pl.Series(chosen))
+        return PartedClocks(keys, self.before_us[chosen], self.clock_us[chosen], self.spoke_us[chosen])
+
+    def to_text(self) -> str:
+        """Return plain text, for ledgers and manifests."""
+        times = (self.before_us, self.clock_us, self.spoke_us)
+        named = [pl.Series(name, values, dtype=pl.Int64) for name, values in zip(_PARTED_TIMES, times, strict=True)]
+        return frame_to_text(self.keys.with_columns(named))
+
+    @classmethod
+    def from_text(cls, text: str) -> PartedClocks:
+        """Read what ``to_text`` wrote."""
+        rows = frame_from_text(text)
+        return cls(rows.drop(_PARTED_TIMES), *(rows.get_column(name).to_numpy() for name in _PARTED_TIMES))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from anabranch.eventtime.operator_clocks import OperatorClocks
+from anabranch.eventtime.operator_clocks import OperatorClocks, follow_parts
 from anabranch.model import HASH, PartedClocks
-from anabranch.model.split_key_clocks import follow_parts
 
 
 def clocks(times: dict[tuple[int, str], int]) -> PartedClocks:

@@ -16,7 +16,7 @@ import polars as pl
 from hypothesis import strategies as st
 
 from anabranch.eventtime.operator_clocks import OperatorClocks
-from anabranch.eventtime.window_close_times import last_end_of
+from anabranch.eventtime.windows import last_end_of
 from anabranch.model import (
     BEGINNING_OF_TIME,
     END_OF_TIME,

@@ -13,7 +13,7 @@ import polars as pl
 
 from anabranch.control.apply import Change
 from anabranch.eventtime.flow.operator_times import lateness_of
-from anabranch.eventtime.operator_clocks import OperatorClocks
+from anabranch.eventtime.operator_clocks import OperatorClocks, follow_parts
 from anabranch.model import (
     BEGINNING_OF_TIME,
     HASH,
@@ -26,7 +26,6 @@ from anabranch.model import (
     RunRef,
     WindowSpec,
 )
-from anabranch.model.split_key_clocks import follow_parts
 from anabranch.operators.kernels import make_kernel
 from anabranch.routing import Routes
 from anabranch.routing.phases import (

@@ -15,7 +15,7 @@ import numpy as np
 
 from anabranch.eventtime.flow.reported import TimeReport
 from anabranch.eventtime.watermarks import WHOLE_FLOW, FlowTime, SeenTimes, WatermarkRules
-from anabranch.eventtime.window_close_times import last_end_of
+from anabranch.eventtime.windows import last_end_of
 from anabranch.model import BEGINNING_OF_TIME
 from anabranch.model.times import FollowedTimes
 from anabranch.query.nodes import Spring, Stateful, Watermark

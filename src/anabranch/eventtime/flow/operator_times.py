@@ -8,11 +8,10 @@ from typing import Any
 
 from anabranch.eventtime.flow.flow_time import load_time
 from anabranch.eventtime.flow.reported import TimeReport
-from anabranch.eventtime.operator_clocks import OperatorClocks
+from anabranch.eventtime.operator_clocks import OperatorClocks, follow_parts
 from anabranch.eventtime.watermarks import FlowTime
-from anabranch.eventtime.window_close_times import last_end_of
+from anabranch.eventtime.windows import last_end_of
 from anabranch.model import BEGINNING_OF_TIME, AggregateSpec, OperatorSpec, OperatorTime, TopKSpec
-from anabranch.model.split_key_clocks import follow_parts
 from anabranch.query.nodes import Stateful
 from anabranch.query.plan import Plan, name_of
 from anabranch.routing.phases import FlowRoutes
