@@ -7,7 +7,10 @@ from functools import reduce
 from typing import TypeVar
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
+
+from anabranch.model import HASH
 
 Hashes = NDArray[np.uint64]
 _Number = TypeVar("_Number", bound=np.generic)
@@ -17,6 +20,21 @@ WORTH_COMPILED_CODE_ROWS = 1 << 16
 _MOST_ROWS = 2**32 - 1
 _SEARCH_STEPS = 24
 """What a search in one of millions of hashes costs, in steps of a walk through all of them."""
+
+
+def hashes_of(rows: pl.DataFrame) -> Hashes:
+    """Return the hashes of rows."""
+    hashes: Hashes = rows.get_column(HASH).to_numpy()
+    return hashes
+
+
+def sort_by_hash(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows by hash, those of equal hashes in their old order."""
+    hashes = hashes_of(rows)
+    if is_rising(hashes):
+        return rows
+    order, _ = order_by_hash(hashes)
+    return rows.rechunk()[order]
 
 
 def order_by_hash(hashes: Hashes) -> tuple[NDArray[np.integer], Hashes]:
@@ -102,3 +120,14 @@ def _search_wanted(
     # For each match: where its stretch begins, plus its place in the stretch.
     place_in_stretch = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.repeat(first, counts) + place_in_stretch, found
+
+
+def is_among(hashes: Hashes, wanted: Hashes) -> NDArray[np.bool_]:
+    """Say of each hash whether it is among the wanted ones (sorted)."""
+    among = np.zeros(len(hashes), np.bool_)
+    if wanted.size and is_rising(hashes):
+        among[find_wanted(hashes, wanted)[0]] = True
+    elif wanted.size:
+        places = np.minimum(np.searchsorted(wanted, hashes), wanted.size - 1)
+        np.equal(wanted[places], hashes, out=among)
+    return among

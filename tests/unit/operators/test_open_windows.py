@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from anabranch.model import BEGINNING_OF_TIME, HASH, Clock, OperatorTime, WindowSpec
 from anabranch.operators.aggregates import functions as agg
-from anabranch.operators.keyed.lateness import Merged
+from anabranch.operators.keyed.touched_keys import Merged
 from anabranch.operators.windows.key_time_windows import ClockedWindows
 from anabranch.operators.windows.open_windows import OpenWindows
 from unit.compiled_loops import compiled_from

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.compiled.hash_order import Hashes, unite_hashes
+from anabranch.compiled.hash_order import Hashes, hashes_of, is_among, unite_hashes
+from anabranch.eventtime.forgetting import Forgetting
+from anabranch.eventtime.key_clocks import CLOCK, SPOKE, KeyClocks, Times, places_of, shared_times
 from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, HASH, Clock, OperatorTime, SlotState
 from anabranch.operators.aggregates.partials import concatenate
-from anabranch.operators.keyed.forgetting import Forgetting
-from anabranch.operators.keyed.key_clocks import CLOCK, SPOKE, KeyClocks, Times, places_of, shared_times
-from anabranch.operators.keyed.newest_rows import hashes_of, is_among, load_rows, newest_rows, store_rows
+from anabranch.operators.keyed.newest_rows import load_rows, newest_rows, store_rows, sweep_runs
 
 DUE = "__due"
 """Int64 microseconds of event time: the watermark at which something of the key is next to be done."""
@@ -164,9 +165,11 @@ class ClockedKeys:
     def forget(self, state: SlotState, written: pl.DataFrame | None, time: OperatorTime) -> dict[int, int]:
         """Forget who is silent for too long after a batch wrote this; return by group up to when rows are late."""
         return self._forgetting.settle(
-            *(state, [] if written is None else [written], time, _NOBODY),
+            [] if written is None else [written],
+            time,
+            _NOBODY,
             lambda rows: self._is_dead(self._evolve(rows), time),
-            self._evolve,
+            partial(sweep_runs, state, evolve=self._evolve),
         )
 
     def stored(self, runs: list[pl.DataFrame]) -> pl.DataFrame:

@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.compiled.hash_order import Hashes, find_wanted, is_rising, merge_hashes, order_by_hash
-from anabranch.model import HASH, SlotState
+from anabranch.compiled.hash_order import Hashes, hashes_of, is_among, merge_hashes, sort_by_hash
+from anabranch.model import SlotState
 from anabranch.operators.aggregates.partials import concatenate
 from anabranch.operators.compaction import count_due_runs
 
@@ -25,21 +25,6 @@ Evolve = Callable[[pl.DataFrame], pl.DataFrame]
 def as_they_are(rows: pl.DataFrame) -> pl.DataFrame:
     """Return rows unchanged."""
     return rows
-
-
-def hashes_of(rows: pl.DataFrame) -> Hashes:
-    """Return the hashes of rows."""
-    hashes: Hashes = rows.get_column(HASH).to_numpy()
-    return hashes
-
-
-def sort_by_hash(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return rows by hash, those of equal hashes in their old order."""
-    hashes = hashes_of(rows)
-    if is_rising(hashes):
-        return rows
-    order, _ = order_by_hash(hashes)
-    return rows.rechunk()[order]
 
 
 def newest_rows(runs: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -83,15 +68,31 @@ def store_rows(
     state.replace_newest(count, merged)
 
 
-def is_among(hashes: Hashes, wanted: Hashes) -> NDArray[np.bool_]:
-    """Say of each hash whether it is among the wanted ones (sorted)."""
-    among = np.zeros(len(hashes), np.bool_)
-    if wanted.size and is_rising(hashes):
-        among[find_wanted(hashes, wanted)[0]] = True
-    elif wanted.size:
-        places = np.minimum(np.searchsorted(wanted, hashes), wanted.size - 1)
-        np.equal(wanted[places], hashes, out=among)
-    return among
+def sweep_runs(
+    state: SlotState, is_over: Callable[[pl.DataFrame], NDArray[np.bool_]], evolve: Evolve = as_they_are
+) -> list[pl.DataFrame]:
+    """Return the rows that are over, and write the state anew without them if that is half of what counts in it.
+
+    What newer runs have superseded goes when runs are merged, which has a measure of its own.
+    """
+    runs = state.live()
+    found: list[pl.DataFrame] = []
+    newer: Hashes = np.empty(0, np.uint64)
+    counted = 0
+    for rows in reversed(runs):
+        hashes = hashes_of(rows)
+        superseded = is_among(hashes, newer) if newer.size else np.zeros(len(hashes), np.bool_)
+        over = is_over(rows) & ~superseded
+        found.append(rows.filter(pl.Series(over)))
+        counted += int((~superseded).sum())
+        newer = merge_hashes(newer, hashes) if newer.size else hashes
+    gone = sum(rows.height for rows in found)
+    # State that changes hands is work enough for a batch.
+    if gone and 2 * gone >= counted and not state.changes_hands:
+        merged = newest_rows([evolve(rows) for rows in runs])
+        # The old runs would not do in its place: a key that moves later would leave there what is not seen here.
+        state.replace_newest(len(runs), merged.filter(pl.Series(~is_over(merged))), rebuildable=False)
+    return found
 
 
 def take_out(rows: pl.DataFrame | None, wanted: Hashes) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:

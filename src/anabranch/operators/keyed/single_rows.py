@@ -9,6 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from anabranch.compiled.hash_order import hashes_of
+from anabranch.eventtime.key_clocks import LATEST, PLACE, Times, latest_by_group, places_of, read_clocks
 from anabranch.model import (
     BATCH,
     BEGINNING_OF_TIME,
@@ -26,18 +28,8 @@ from anabranch.model import (
 )
 from anabranch.operators.aggregates.checks import check_columns
 from anabranch.operators.aggregates.partials import concatenate
-from anabranch.operators.keyed.key_clocks import (
-    LATEST,
-    PLACE,
-    Times,
-    latest_by_group,
-    place_keys,
-    places_of,
-    read_clocks,
-)
 from anabranch.operators.keyed.keyed_state import DUE, ClockedKeys, TouchedKeys
-from anabranch.operators.keyed.lateness import touched_hashes
-from anabranch.operators.keyed.newest_rows import hashes_of
+from anabranch.operators.keyed.known_keys import place_keys, touched_hashes
 
 ENGINE_COLUMNS = (BATCH, HASH, LATEST, ORDER, PLACE, TIME)
 

@@ -11,10 +11,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.errors import FlowError
+from anabranch.eventtime.key_clocks import Times, places_of
 from anabranch.eventtime.timers import from_us, watermark_from_us
 from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME
 from anabranch.model.frame_texts import describe_row
-from anabranch.operators.keyed.key_clocks import Times, places_of
 from anabranch.operators.keyed.keyed_state import align_by_key
 from anabranch.operators.keyed.single_rows import KeyBatch, drop_engine_columns
 from anabranch.operators.processors.declared_state import StateField, ValueField

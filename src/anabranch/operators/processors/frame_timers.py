@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from anabranch.eventtime.key_clocks import PLACE, Times, places_of
 from anabranch.eventtime.timers import NO_EVENT_TIME, TIMER_COLUMNS, TIMER_LIST
-from anabranch.operators.keyed.key_clocks import PLACE, Times, places_of
 from anabranch.operators.keyed.keyed_state import align_by_key
 from anabranch.operators.keyed.single_rows import KeyBatch
 from anabranch.operators.processors.returned_frames import FrameError, find_places

@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.errors import FlowError
+from anabranch.eventtime.key_clocks import LATEST, places_of
 from anabranch.eventtime.timers import (
     EVENT_TIMERS,
     PROCESSING_TIMERS,
@@ -17,7 +18,6 @@ from anabranch.eventtime.timers import (
     first_timer_us,
 )
 from anabranch.model import ProcessSpec
-from anabranch.operators.keyed.key_clocks import LATEST, places_of
 from anabranch.operators.keyed.single_rows import ENGINE_COLUMNS, KeyBatch, SingleRowsKernel, Work
 from anabranch.operators.processors.frame_processor import LATE, WATERMARK, FrameRunner
 from anabranch.operators.processors.processor import FrameProcessor, Processor

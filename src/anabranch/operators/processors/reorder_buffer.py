@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from anabranch.eventtime.key_clocks import LATEST, PLACE, Times, places_of
 from anabranch.model import BATCH, BEGINNING_OF_TIME, HASH, ORDER
 from anabranch.operators.aggregates.partials import concatenate
-from anabranch.operators.keyed.key_clocks import LATEST, PLACE, Times, places_of
 from anabranch.operators.keyed.keyed_state import TouchedKeys, align_by_key
 
 HELD = "__held"

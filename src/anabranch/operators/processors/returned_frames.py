@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.operators.keyed.key_clocks import PLACE
+from anabranch.eventtime.key_clocks import PLACE
 
 
 class FrameError(Exception):

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from anabranch.eventtime.key_clocks import LATEST, PLACE, places_of
 from anabranch.eventtime.timers import (
     TIMER_COLUMNS,
     TIMER_LIST,
@@ -26,7 +27,6 @@ from anabranch.eventtime.timers import (
 )
 from anabranch.model import END_OF_TIME
 from anabranch.model.frame_texts import describe_row
-from anabranch.operators.keyed.key_clocks import LATEST, PLACE, places_of
 from anabranch.operators.keyed.keyed_state import align_by_key
 from anabranch.operators.keyed.single_rows import ENGINE_COLUMNS, KeyBatch
 from anabranch.operators.processors.checked_values import describe_value, make_check

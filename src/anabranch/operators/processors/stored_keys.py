@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from anabranch.eventtime.key_clocks import Times
 from anabranch.eventtime.timers import (
     NO_TIMER_US,
     TIMER_COLUMNS,
@@ -20,7 +21,6 @@ from anabranch.eventtime.timers import (
     watermark_from_us,
 )
 from anabranch.model import HASH
-from anabranch.operators.keyed.key_clocks import Times
 from anabranch.operators.keyed.single_rows import KeyBatch
 from anabranch.operators.processors.declared_state import KeyState, StateField
 

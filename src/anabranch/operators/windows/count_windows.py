@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.compiled.hash_order import Hashes, unite_hashes
+from anabranch.compiled.hash_order import Hashes, hashes_of, unite_hashes
 from anabranch.eventtime import last_window_ends_us, pane_us
+from anabranch.eventtime.key_clocks import PLACE, SPOKE, Times, places_of
 from anabranch.model import (
     BEGINNING_OF_TIME,
     END_OF_TIME,
@@ -30,10 +31,8 @@ from anabranch.model import (
 )
 from anabranch.operators.aggregates.checks import check_aggregates, describe_aggregates, empty_rows
 from anabranch.operators.aggregates.partials import Partials, concatenate
-from anabranch.operators.keyed.forgetting import sweep_runs
-from anabranch.operators.keyed.key_clocks import PLACE, SPOKE, Times, place_keys, places_of
-from anabranch.operators.keyed.lateness import touched_hashes
-from anabranch.operators.keyed.newest_rows import hashes_of, load_rows, newest_rows, store_rows
+from anabranch.operators.keyed.known_keys import place_keys, touched_hashes
+from anabranch.operators.keyed.newest_rows import load_rows, newest_rows, store_rows, sweep_runs
 from anabranch.operators.windows.panes import PANE, START, lay_windows
 
 _COUNTED = "__counted"

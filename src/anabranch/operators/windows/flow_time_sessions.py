@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from anabranch.eventtime.key_clocks import ROWS
 from anabranch.model import (
     HASH,
     WINDOW,
@@ -23,7 +24,6 @@ from anabranch.model import (
 from anabranch.operators.aggregates.checks import check_aggregates, describe_aggregates, empty_rows
 from anabranch.operators.aggregates.partials import Partials, concatenate, sort_as_run
 from anabranch.operators.compaction import compact
-from anabranch.operators.keyed.key_clocks import ROWS
 from anabranch.operators.windows.session_fragments import END, SESSION, START, Fragments
 
 _CHECK = "__check"

@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 
+from anabranch.compiled.hash_order import hashes_of
+from anabranch.eventtime.key_clocks import Times, latest_by_group, shared_times
 from anabranch.model import BEGINNING_OF_TIME, WINDOW, OperatorTime, SlotState
 from anabranch.operators.aggregates.partials import concatenate, sort_as_run
-from anabranch.operators.keyed.key_clocks import Times, latest_by_group, shared_times
-from anabranch.operators.keyed.newest_rows import hashes_of
 from anabranch.operators.windows.key_time_kernel import ClockedKernel
 
 

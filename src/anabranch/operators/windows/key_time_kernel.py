@@ -5,13 +5,28 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.compiled.hash_order import Hashes, unite_hashes
+from anabranch.compiled.hash_order import Hashes, hashes_of, is_among, unite_hashes
+from anabranch.eventtime.forgetting import Forgetting
+from anabranch.eventtime.key_clocks import (
+    CLOCK,
+    PLACE,
+    ROWS,
+    SPOKE,
+    KeyClocks,
+    PartTimes,
+    Times,
+    align_parted,
+    places_of,
+    read_clocks,
+    shared_times,
+)
+from anabranch.eventtime.lateness import ORIGINAL, Judged
 from anabranch.model import (
     BEGINNING_OF_TIME,
     EMISSION,
@@ -30,23 +45,9 @@ from anabranch.model import (
 )
 from anabranch.operators.aggregates.checks import check_aggregates, describe_aggregates, empty_rows
 from anabranch.operators.aggregates.partials import Partials, concatenate
-from anabranch.operators.keyed.forgetting import Forgetting
-from anabranch.operators.keyed.key_clocks import (
-    CLOCK,
-    PLACE,
-    ROWS,
-    SPOKE,
-    KeyClocks,
-    PartTimes,
-    Times,
-    align_parted,
-    place_keys,
-    places_of,
-    read_clocks,
-    shared_times,
-)
-from anabranch.operators.keyed.lateness import ORIGINAL, Advanced, Judged, Merged, Taken, gather_rows, touched_hashes
-from anabranch.operators.keyed.newest_rows import hashes_of, is_among, load_rows, newest_rows, store_rows, take_out
+from anabranch.operators.keyed.known_keys import place_keys, touched_hashes
+from anabranch.operators.keyed.newest_rows import load_rows, newest_rows, store_rows, sweep_runs, take_out
+from anabranch.operators.keyed.touched_keys import Advanced, Merged, Taken, gather_rows
 
 
 class ClockedKernel(ABC):
@@ -167,7 +168,8 @@ class ClockedKernel(ABC):
         if advanced:
             written = concatenate([some.written for some in advanced])
             store_rows(state, written, lambda merged: self._has_content(merged, time.floor_us))
-        forgotten_us = self._forgetting.settle(state, [some.written for some in advanced], time, split, is_dead)
+        sweep = partial(sweep_runs, state)
+        forgotten_us = self._forgetting.settle([some.written for some in advanced], time, split, is_dead, sweep)
         # What is due of a key with parts, the meeting says.
         live = [take_out(run, split)[0] for run in state.live()] if self._looks_ahead() else []
         left = [run for run in live if run is not None]

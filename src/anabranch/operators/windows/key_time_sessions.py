@@ -8,6 +8,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from anabranch.eventtime.key_clocks import LATEST, PLACE, ROWS, KeyClocks, Times, places_of
+from anabranch.eventtime.lateness import Judged, carry_original, judge_rows
 from anabranch.model import (
     BEGINNING_OF_TIME,
     EMISSION,
@@ -19,8 +21,7 @@ from anabranch.model import (
     WindowSpec,
 )
 from anabranch.operators.aggregates.partials import concatenate
-from anabranch.operators.keyed.key_clocks import LATEST, PLACE, ROWS, KeyClocks, Times, places_of
-from anabranch.operators.keyed.lateness import Judged, Taken, carry_original, judge_rows
+from anabranch.operators.keyed.touched_keys import Taken
 from anabranch.operators.windows.group_time_buffers import ClockedLanes
 from anabranch.operators.windows.session_fragments import END, SESSION, START, Fragments
 

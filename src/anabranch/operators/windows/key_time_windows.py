@@ -9,6 +9,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.eventtime import drop_limit_us, last_window_ends_us, pane_start, pane_us, window_ends_after_us
+from anabranch.eventtime.key_clocks import CLOCK, LATEST, PLACE, ROWS, KeyClocks, Times, places_of
+from anabranch.eventtime.lateness import Judged, carry_original, judge_rows
 from anabranch.eventtime.windows import last_end_until_us
 from anabranch.model import (
     BEGINNING_OF_TIME,
@@ -24,8 +26,7 @@ from anabranch.model import (
     SlotState,
     WindowSpec,
 )
-from anabranch.operators.keyed.key_clocks import CLOCK, LATEST, PLACE, ROWS, KeyClocks, Times, places_of
-from anabranch.operators.keyed.lateness import Judged, Merged, Taken, carry_original, judge_rows
+from anabranch.operators.keyed.touched_keys import Merged, Taken
 from anabranch.operators.windows.group_time_buffers import ClockedLanes
 from anabranch.operators.windows.open_windows import OpenWindows
 from anabranch.operators.windows.panes import PANE, START, lay_windows

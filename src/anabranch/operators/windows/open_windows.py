@@ -14,15 +14,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.compiled.hash_order import WORTH_COMPILED_CODE_ROWS, Hashes, order_by_hash, take_in_order
+from anabranch.compiled.hash_order import WORTH_COMPILED_CODE_ROWS, Hashes, hashes_of, order_by_hash, take_in_order
 from anabranch.eventtime import drop_limit_us, pane_us
+from anabranch.eventtime.key_clocks import CLOCK, LATEST, ROWS
+from anabranch.eventtime.lateness import Judged
 from anabranch.model import BEGINNING_OF_TIME, HASH, Clock, OperatorTime, WindowSpec
 from anabranch.model.times import NO_PANE
 from anabranch.operators.aggregates.overflows import LARGEST_INT64
 from anabranch.operators.aggregates.partials import Partials, concatenate
-from anabranch.operators.keyed.key_clocks import CLOCK, LATEST, ROWS
-from anabranch.operators.keyed.lateness import Advanced, Judged, Merged
-from anabranch.operators.keyed.newest_rows import hashes_of
+from anabranch.operators.keyed.touched_keys import Advanced, Merged
 from anabranch.operators.windows.panes import PANE
 
 _SAMPLED_KEYS = 64

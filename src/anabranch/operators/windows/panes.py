@@ -9,9 +9,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.eventtime import last_window_ends_us, window_ends_after_us
+from anabranch.eventtime.key_clocks import PLACE
 from anabranch.model import WindowSpec
 from anabranch.operators.aggregates.partials import Partials
-from anabranch.operators.keyed.key_clocks import PLACE
 
 PANE = "__pane"
 """Int64: the start of the pane; null where a key has none."""

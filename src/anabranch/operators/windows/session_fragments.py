@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import polars as pl
 
 from anabranch.eventtime import number_sessions
+from anabranch.eventtime.key_clocks import ROWS
 from anabranch.model import HASH, WINDOW_END, WINDOW_START
 from anabranch.operators.aggregates.partials import Partials
-from anabranch.operators.keyed.key_clocks import ROWS
 
 START, END = "__start", "__end"
 """Int64 microseconds: the interval of a fragment, [first row, last row + gap)."""

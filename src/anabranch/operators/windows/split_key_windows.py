@@ -8,8 +8,22 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.compiled.hash_order import Hashes
+from anabranch.compiled.hash_order import Hashes, hashes_of, is_among
 from anabranch.eventtime import last_window_ends_us, pane_us
+from anabranch.eventtime.key_clocks import (
+    CLOCK,
+    LATEST,
+    PLACE,
+    SPOKE,
+    KeyClocks,
+    PartTimes,
+    Times,
+    align_parted,
+    largest_by_key,
+    places_of,
+    read_clocks,
+)
+from anabranch.eventtime.lateness import Judged
 from anabranch.model import (
     BEGINNING_OF_TIME,
     HASH,
@@ -23,22 +37,9 @@ from anabranch.model import (
     WindowSpec,
 )
 from anabranch.operators.aggregates.partials import concatenate
-from anabranch.operators.keyed.key_clocks import (
-    CLOCK,
-    LATEST,
-    PLACE,
-    SPOKE,
-    KeyClocks,
-    PartTimes,
-    Times,
-    align_parted,
-    largest_by_key,
-    place_keys,
-    places_of,
-    read_clocks,
-)
-from anabranch.operators.keyed.lateness import Advanced, Judged
-from anabranch.operators.keyed.newest_rows import hashes_of, is_among, load_rows, take_out
+from anabranch.operators.keyed.known_keys import place_keys
+from anabranch.operators.keyed.newest_rows import load_rows, take_out
+from anabranch.operators.keyed.touched_keys import Advanced
 from anabranch.operators.windows.key_time_windows import CAME, DIRTY, ClockedWindows
 from anabranch.operators.windows.panes import PANE
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.compiled.hash_order import Hashes, find_wanted
-from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, HASH, Clock, OperatorTime, PartedClocks
-from anabranch.operators.aggregates.partials import concatenate
-from anabranch.operators.keyed.newest_rows import hashes_of, sort_by_hash
+from anabranch.compiled.hash_order import Hashes, hashes_of
+from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, Clock, OperatorTime, PartedClocks
 
 CLOCK = "__clock"
 """Int64 microseconds: a key's own watermark, which never goes back."""
@@ -77,47 +74,6 @@ def places_of(rows: pl.DataFrame) -> NDArray[np.int64]:
     """Return where each row's key is among the keys of the batch."""
     places: NDArray[np.int64] = rows.get_column(PLACE).to_numpy()
     return places
-
-
-def place_keys(
-    keys: Sequence[str], known: pl.DataFrame | None, arrived: pl.DataFrame | None
-) -> tuple[pl.DataFrame, pl.DataFrame | None, pl.DataFrame | None]:
-    """Return the keys of a batch, one row each, by hash, and both frames by hash, with the PLACE of each row's key."""
-    columns = [HASH, *keys]
-    frames = [None if frame is None else sort_by_hash(frame) for frame in (known, arrived)]
-    firsts = [frame.select(columns).filter(_differs(HASH)) for frame in frames if frame is not None]
-    found = sort_by_hash(concatenate(firsts))
-    if any(_has_collisions(frame, keys) for frame in (*frames, found) if frame is not None):
-        # Two keys have one hash: rows find theirs by value.
-        present = concatenate([frame.select(columns) for frame in frames if frame is not None])
-        found = sort_by_hash(present.unique(columns, maintain_order=True))
-        numbered = found.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(PLACE))
-        placed = [
-            None if frame is None else frame.join(numbered, on=columns, how="left", maintain_order="left")
-            for frame in frames
-        ]
-        return found, placed[0], placed[1]
-    found = found.filter(_differs(HASH))
-    placed = [None if frame is None else frame.with_columns(_places_among(found, frame)) for frame in frames]
-    return found, placed[0], placed[1]
-
-
-def _differs(column: str) -> pl.Expr:
-    """Say of each row whether its value is another than that of the row before."""
-    return pl.col(column).ne_missing(pl.col(column).shift(1)) | (pl.int_range(pl.len()) == 0)
-
-
-def _has_collisions(rows: pl.DataFrame, keys: Sequence[str]) -> bool:
-    """Say whether rows, by hash, have different keys of one hash."""
-    return bool(rows.select((~_differs(HASH) & pl.any_horizontal(_differs(key) for key in keys)).any()).item())
-
-
-def _places_among(found: pl.DataFrame, rows: pl.DataFrame) -> pl.Series:
-    """Return where each row's hash is among those found; both are by hash."""
-    hashes = hashes_of(rows)
-    begins = np.concatenate(([True], hashes[1:] != hashes[:-1])) if len(hashes) else np.empty(0, np.bool_)
-    places, _ = find_wanted(hashes_of(found), hashes[begins])
-    return pl.Series(PLACE, places[np.cumsum(begins) - 1].astype(np.int64))
 
 
 def group_of(hashes: Hashes, groups: int) -> NDArray[np.int64]:

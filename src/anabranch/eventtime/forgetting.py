@@ -13,7 +13,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.compiled.hash_order import Hashes, merge_hashes
+from anabranch.compiled.hash_order import Hashes, hashes_of, is_among
+from anabranch.eventtime.key_clocks import CLOCK, SPOKE, Times
 from anabranch.model import (
     BEGINNING_OF_TIME,
     END_OF_TIME,
@@ -21,13 +22,12 @@ from anabranch.model import (
     Clock,
     ForgottenClocks,
     OperatorTime,
-    SlotState,
 )
-from anabranch.operators.keyed.key_clocks import CLOCK, SPOKE, Times
-from anabranch.operators.keyed.newest_rows import Evolve, as_they_are, hashes_of, is_among, newest_rows
 
 Mask = Callable[[pl.DataFrame], NDArray[np.bool_]]
 """Says something of each row."""
+Sweep = Callable[[Mask], Sequence[pl.DataFrame]]
+"""Returns the rows of the state that are over, and may write the state anew without them."""
 
 _SAMPLED_ROWS = 4096
 
@@ -69,25 +69,18 @@ class Forgetting:
         return None if found.all() else rows.filter(pl.Series(~found))
 
     def settle(
-        self,
-        state: SlotState,
-        written: Sequence[pl.DataFrame],
-        time: OperatorTime,
-        shared: Hashes,
-        is_dead: Mask,
-        evolve: Evolve = as_they_are,
+        self, written: Sequence[pl.DataFrame], time: OperatorTime, shared: Hashes, is_dead: Mask, sweep: Sweep
     ) -> dict[int, int]:
         """Forget who is silent for too long now; return by group up to when rows of them all are late.
 
-        ``written`` is what this batch wrote, ``is_dead`` says which rows only hide older ones. When half of the
-        state is over, it is written anew without that half.
+        ``written`` is what this batch wrote, ``is_dead`` says which rows only hide older ones.
         """
         until_us = time.forget_until_us(self.clock)
         if until_us == BEGINNING_OF_TIME:
             return {}
         seen = list(written)
         if time.looks_for_idle(self.clock):
-            seen += sweep_runs(state, lambda rows: self.find(rows, until_us, shared) | is_dead(rows), evolve)
+            seen += sweep(lambda rows: self.find(rows, until_us, shared) | is_dead(rows))
         return self._latest_by_group([rows.filter(pl.Series(self.find(rows, until_us, shared))) for rows in seen])
 
     def wake_us(self, runs: Sequence[pl.DataFrame], time: OperatorTime) -> int | None:
@@ -112,31 +105,6 @@ class Forgetting:
             groups = ForgottenClocks.groups_of(hashes_of(rows))
             np.maximum.at(latest_us, groups, rows.get_column(CLOCK).to_numpy() + self.lateness_us)
         return {int(group): int(latest_us[group]) for group in np.flatnonzero(latest_us > BEGINNING_OF_TIME)}
-
-
-def sweep_runs(state: SlotState, is_over: Mask, evolve: Evolve = as_they_are) -> list[pl.DataFrame]:
-    """Return the rows that are over, and write the state anew without them if that is half of what counts in it.
-
-    What newer runs have superseded goes when runs are merged, which has a measure of its own.
-    """
-    runs = state.live()
-    found: list[pl.DataFrame] = []
-    newer: Hashes = np.empty(0, np.uint64)
-    counted = 0
-    for rows in reversed(runs):
-        hashes = hashes_of(rows)
-        superseded = is_among(hashes, newer) if newer.size else np.zeros(len(hashes), np.bool_)
-        over = is_over(rows) & ~superseded
-        found.append(rows.filter(pl.Series(over)))
-        counted += int((~superseded).sum())
-        newer = merge_hashes(newer, hashes) if newer.size else hashes
-    gone = sum(rows.height for rows in found)
-    # State that changes hands is work enough for a batch.
-    if gone and 2 * gone >= counted and not state.changes_hands:
-        merged = newest_rows([evolve(rows) for rows in runs])
-        # The old runs would not do in its place: a key that moves later would leave there what is not seen here.
-        state.replace_newest(len(runs), merged.filter(pl.Series(~is_over(merged))), rebuildable=False)
-    return found
 
 
 def _last_spoke_us(rows: pl.DataFrame) -> Times:
