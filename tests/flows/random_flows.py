@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.balancing import PLANNERS
-from anabranch.control.apply import Steering
+from anabranch.control.steering import Steering
 from anabranch.engine.spec import FlowProgram
 from anabranch.model import LATE_POLICIES, Clock, LatePolicy, WindowSpec
 from anabranch.query.streams import Stream

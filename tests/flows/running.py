@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 import anabranch as ab
-from anabranch.control.apply import Steering
+from anabranch.control.steering import Steering
 from anabranch.engine.local_run import LocalRun
 from anabranch.engine.settings import RunSettings, make_settings
 from anabranch.engine.spec import FlowProgram

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.control.apply import Change
+from anabranch.control.decisions import Decision, RouteChange
 from anabranch.control.observe.load_sampling import Watch
 from anabranch.control.reported import BatchReport
 from anabranch.engine.spec import FlowProgram
@@ -45,9 +45,9 @@ class WildSteering:
     def watches(self, routes: FlowRoutes) -> dict[int, Watch]:
         return {}
 
-    def decide(self, batch: int, routes: FlowRoutes, before: Manifest | None) -> dict[int, Change]:
+    def decide(self, batch: int, routes: FlowRoutes) -> Decision:
         chance = random.Random(f"{self._seed} {batch}")
-        changes: dict[int, Change] = {}
+        changes: dict[int, RouteChange] = {}
         for head, phases in routes.items():
             if phases.earlier is not None or chance.random() < 0.15:
                 self.waits += phases.earlier is not None
@@ -61,9 +61,9 @@ class WildSteering:
                 by_value=self._goes_by_value(head),
                 most_slots=self._most_slots,
             )
-            changes[head] = Change(following, chance.choice(["state", "window"]))
+            changes[head] = RouteChange(following, chance.choice(["state", "window"]))
             self.changes += 1
-        return changes
+        return Decision(batch, changes)
 
     def observe(self, manifest: Manifest, report: BatchReport, routes: FlowRoutes) -> None:
         self.handed_bytes += sum(operator.handed_bytes for operator in report.operators.values())

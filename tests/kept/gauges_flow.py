@@ -17,12 +17,13 @@ from typing import Any
 import polars as pl
 
 import anabranch as ab
-from anabranch.control.apply import Change, FlowRoutes
+from anabranch.control.decisions import Decision, RouteChange
 from anabranch.engine.local_run import LocalRun
 from anabranch.engine.settings import make_settings
 from anabranch.engine.spec import FlowProgram
 from anabranch.model import RoutingTable
 from anabranch.routing import hash_keys
+from anabranch.routing.phases import FlowRoutes
 
 START = datetime(2026, 1, 1)
 SCHEMA = {"gauge": pl.Int64(), "ts": pl.Datetime("us"), "level": pl.Int64()}
@@ -143,15 +144,16 @@ class SharesAGauge:
     def watches(self, routes: FlowRoutes) -> dict[int, Any]:
         return {}
 
-    def decide(self, batch: int, routes: FlowRoutes, before: object) -> dict[int, Change]:
+    def decide(self, batch: int, routes: FlowRoutes) -> Decision:
         if batch:
-            return {}
+            return Decision(batch)
         table = RoutingTable.of({self._hash: {0: 0.5, 1: 0.5}})
-        return {
-            head: Change(phases.routes.with_table(table), "state")
+        changes = {
+            head: RouteChange(phases.routes.with_table(table), "state")
             for head, phases in routes.items()
             if self._program.kernels[head].splittable
         }
+        return Decision(batch, changes)
 
     def observe(self, manifest: object, report: object, routes: FlowRoutes) -> None:
         pass

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from anabranch.control.apply import Change, ReconfigurationProtocol
+from anabranch.control.decisions import Decision, ReconfigurationProtocol, RouteChange
 from anabranch.control.observe.load_sampling import Watch
 from anabranch.control.rebalancer import Rebalancer
 from anabranch.control.reported import BatchReport
@@ -32,10 +32,10 @@ class RecordingSteering(Rebalancer):
         self.batches: list[dict[str, dict[str, Any]]] = []
         """By batch: operator → rows by slot, bytes that were handed on, the change that takes effect afterwards."""
 
-    def decide(self, batch: int, routes: FlowRoutes, before: Manifest | None) -> dict[int, Change]:
-        changes = super().decide(batch, routes, before)
-        self._changes = {head: str(change) for head, change in changes.items()}
-        return changes
+    def decide(self, batch: int, routes: FlowRoutes) -> Decision:
+        decision = super().decide(batch, routes)
+        self._changes = {head: str(change) for head, change in decision.routes.items()}
+        return decision
 
     def observe(self, manifest: Manifest, report: BatchReport, routes: FlowRoutes) -> None:
         super().observe(manifest, report, routes)
@@ -72,14 +72,14 @@ class ScriptedSteering:
     def watches(self, routes: FlowRoutes) -> dict[int, Watch]:
         return {}
 
-    def decide(self, batch: int, routes: FlowRoutes, before: Manifest | None) -> dict[int, Change]:
+    def decide(self, batch: int, routes: FlowRoutes) -> Decision:
         step = self.script.get(batch)
         if step is None:
-            return {}
+            return Decision(batch)
         ((head, phases),) = routes.items()
         following = take_step(phases.routes, step)
         self.done[batch] = (phases.routes, following)
-        return {head: Change(following, step.protocol, f"the script says: {step}")}
+        return Decision(batch, {head: RouteChange(following, step.protocol, f"the script says: {step}")})
 
     def observe(self, manifest: Manifest, report: BatchReport, routes: FlowRoutes) -> None:
         return

@@ -13,7 +13,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.control.decide.balancer import Balancer, OperatorLoads, Proposal
+from anabranch.control.decide.balancer import Balancer
+from anabranch.control.decisions import Proposal
+from anabranch.control.observe.loads import OperatorLoads
 from anabranch.routing.hashing import buckets_of, hash_keys
 from anabranch.routing.keys import KeyBatch, KeySample
 from anabranch.routing.moving import moved_parts

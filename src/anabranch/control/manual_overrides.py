@@ -1,4 +1,4 @@
-"""People's wishes about keys and settings, checked and turned into routes."""
+"""What people tell a running flow about keys, slots, strategies and settings, checked and turned into routes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from anabranch.balancing.level import check_planner
-from anabranch.control.decide.balancer import OperatorLoads, Proposal
+from anabranch.control.commands import Command
 from anabranch.control.decide.moved_state import estimate_moved_bytes
-from anabranch.errors import FlowError, name_alternatives
+from anabranch.control.decisions import Proposal
+from anabranch.control.observe.loads import OperatorLoads
+from anabranch.control.operators import ControlledOperator
+from anabranch.errors import AnabranchError, FlowError, name_alternatives
 from anabranch.model import RoutingTable
-from anabranch.model.balance import AUTO, CONDITIONS, Balance, BalanceTrigger, Routing
+from anabranch.model.balance import AUTO, CONDITIONS, Balance, BalanceTrigger, NamedStrategy, Routing
+from anabranch.model.routes import MOST_SLOTS
+from anabranch.routing import hash_keys
 from anabranch.routing.keys import KeyBatch
 from anabranch.routing.routes import Routes
+from anabranch.routing.strategies.by_name import check_named, make_strategy
+from anabranch.state.inspect import read_text
 
 _TEXTS = ("planner", "protocol", "oversized")
 _NUMBERS: dict[str, type[int] | type[float]] = {"tolerance": float, "sample_rate": float, "fewest_rows_a_slot": int}
@@ -39,6 +47,78 @@ NEVER = "never"
 
 class WishRefused(FlowError):
     """A command cannot be carried out; the flow goes on as before."""
+
+
+def note_for_all(
+    chosen: Sequence[ControlledOperator], command: Command, *, seen_batch: int, begun_batch: int
+) -> list[str]:
+    """Note a wish for every operator, or, if one refuses it, for none; return what will happen.
+
+    ``seen_batch`` is the last batch that is over, ``begun_batch`` the last one of which it is decided what changes at
+    its end.
+    """
+    before = [(operator, operator.balancer.routing, len(operator.wishes)) for operator in chosen]
+    try:
+        return [_note(operator, command, max(seen_batch, begun_batch), seen_batch + 1) for operator in chosen]
+    except AnabranchError:
+        for operator, routing, wishes in before:
+            operator.balancer.routing = routing
+            del operator.wishes[wishes:]
+        raise
+
+
+def _note(operator: ControlledOperator, command: Command, batch: int, seed: int) -> str:
+    name = operator.facts.name
+    if operator.facts.is_ahead:
+        msg = f"{name} has its source's partitions as its slots; keys go where the partitioner puts them"
+        raise WishRefused(msg)
+    if command.action == "set":
+        operator.balancer.routing = change_setting(operator.balancer.routing, command.arguments)
+        return f"{name}: {', '.join(f'{setting} is {value}' for setting, value in command.arguments.items())}"
+    if operator.phases is None:
+        msg = f"{name} has not run yet; try again after the first batch"
+        raise WishRefused(msg)
+    if operator.phases.earlier is not None:
+        msg = f"{name} is in the midst of a change: open windows end first; try again later"
+        raise WishRefused(msg)
+    proposal = _propose(operator, command, operator.newest_wish(operator.coming or operator.phases.routes), seed)
+    operator.wishes.append(proposal)
+    moved = f"; about {proposal.moved_bytes:,.0f} bytes of state move" if proposal.moved_bytes else ""
+    return f"{name}: {proposal.reason}{moved}; takes effect after batch {batch + len(operator.wishes)}"
+
+
+def _propose(operator: ControlledOperator, command: Command, routes: Routes, seed: int) -> Proposal:
+    given, facts = command.arguments, operator.facts
+    if command.action == "slots":
+        count = _count(given.get("count"), most=MOST_SLOTS)
+        return operator.balancer.resize(operator.loads, routes, count)
+    if command.action == "strategy":
+        return _propose_strategy(operator, given, routes, seed)
+    key = _read_key(str(given.get("key", "")), facts.key_types)
+    if command.action == "move":
+        wanted: list[int] = [_count(given.get("slot"), least=0)]
+    elif command.action == "split":
+        wanted = [_count(slot, least=0) for slot in given.get("slots", [])]
+        if not facts.splittable:
+            msg = f"{facts.name} keeps every key whole; it can be moved, not split"
+            raise WishRefused(msg)
+    else:
+        wanted = []
+    return place_key(routes, key, str(given.get("key")), wanted, operator.loads)
+
+
+def _propose_strategy(operator: ControlledOperator, given: Mapping[str, Any], routes: Routes, seed: int) -> Proposal:
+    facts = operator.facts
+    named = NamedStrategy(str(given.get("name")), **given.get("options", {}))
+    check_named(named)
+    # Powers that the flow has already follow the slots; those that are given now must fit them.
+    Routing().going_by(named).check_slots(routes.slots)
+    if named.name != AUTO and make_strategy(named.name, **named.options).splits_keys and not facts.spreadable:
+        msg = f"{facts.name} keeps every key whole; {named.name} spreads a key over slots"
+        if facts.splittable:
+            msg = f"{facts.name} can split single keys; {named.name} would spread all of them over slots"
+        raise WishRefused(msg)
+    return operator.balancer.switch(named, operator.loads, routes, np.random.default_rng(seed))
 
 
 def place_key(
@@ -70,6 +150,33 @@ def _place(routes: Routes, key: int, label: str, slots: Sequence[int]) -> tuple[
     placed = kept.overlaid(RoutingTable.of({key: {slot: 1 / len(slots) for slot in slots}}))
     where = f"slot {slots[0]}" if len(slots) == 1 else f"slots {', '.join(map(str, slots))}"
     return placed, f"key {label} goes to {where}"
+
+
+def _count(given: Any, least: int = 1, most: int | None = None) -> int:
+    try:
+        number = int(given)
+    except (TypeError, ValueError):
+        number = least - 1
+    if number < least or (most is not None and number > most):
+        msg = f"{given!r} is not a number from {least} {'on' if most is None else f'to {most:,}'}"
+        raise WishRefused(msg)
+    return number
+
+
+def _read_key(text: str, types: Mapping[str, pl.DataType]) -> int:
+    """Return the hash of a key that is given as text; several columns are separated by commas."""
+    parts = [text] if len(types) == 1 else [part.strip() for part in text.split(",")]
+    if len(parts) != len(types):
+        msg = f"the key {text!r} has {len(parts)} parts; the operator is keyed by {', '.join(types)}"
+        raise WishRefused(msg)
+    columns = []
+    for part, (name, dtype) in zip(parts, types.items(), strict=True):
+        value = read_text(part, dtype)
+        if value[0] is None:
+            msg = f"{part!r} cannot be a value of {name}, which is {dtype}"
+            raise WishRefused(msg)
+        columns.append(value.alias(name))
+    return int(hash_keys(pl.DataFrame(columns), list(types))[0])
 
 
 def change_setting(routing: Routing, given: Mapping[str, Any]) -> Routing:

@@ -1,62 +1,30 @@
-"""One stateful operator under balance: what is known of it, and what people are shown."""
+"""What people are shown of an operator under control."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 import polars as pl
 
-from anabranch.control.decide.balancer import Balancer, OperatorLoads, Proposal
 from anabranch.control.decide.choosing import Standing
 from anabranch.control.manual_overrides import list_settings
 from anabranch.control.observe.load_sampling import ROWS
-from anabranch.model import HASH, WindowSpec
-from anabranch.model.exchanges import ExchangeFigures
+from anabranch.control.observe.loads import OperatorLoads
+from anabranch.control.operators import ControlledOperator
+from anabranch.model import HASH
 from anabranch.model.frame_texts import key_as_text
-from anabranch.model.loads import StateSizes
-from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
 from anabranch.routing.strategies.scores import score_loads
 
 _HOT_KEYS_SHOWN = 20
 
 
-@dataclass(slots=True)
-class WatchedOperator:
-    """One stateful operator under balance."""
-
-    head: int
-    name: str
-    balancer: Balancer
-    window: WindowSpec | None
-    splittable: bool
-    spreadable: bool
-    """Whether a strategy may spread any key over slots."""
-    key_types: dict[str, pl.DataType]
-    wishes: list[Proposal] = field(default_factory=list)
-    proposal: Proposal | None = None
-    loads: OperatorLoads | None = None
-    sizes: StateSizes | None = None
-    """How much state keys have, as last measured."""
-    labels: dict[int, str] = field(default_factory=dict)
-    event_us_a_batch: float | None = None
-    phases: PhasedRoutes | None = None
-    exchange: ExchangeFigures | None = None
-    """What its exchange did in the last batch."""
-    coming: Routes | None = None
-    """The routes of the next batch, while the one at whose end they change is running."""
-
-    def newest_wish(self, routes: Routes) -> Routes:
-        """Return the routes that the next wish is about: those of the last one, or else the given ones."""
-        return self.wishes[-1].routes if self.wishes else routes
-
-
-def describe_operator(operator: WatchedOperator) -> dict[str, Any]:
+def describe_operator(operator: ControlledOperator) -> dict[str, Any]:
     """Return what `ctl show` says of an operator, as plain JSON data."""
     loads, phases, balancer = operator.loads, operator.phases, operator.balancer
     described: dict[str, Any] = {
-        "operator": operator.name,
+        "operator": operator.facts.name,
         "strategy": balancer.routing.strategy,
         "options": {name: _plain(value) for name, value in balancer.routing.options.items()},
         "settings": list_settings(balancer.balance),
@@ -115,7 +83,7 @@ def label_keys(sample: pl.DataFrame, keys: tuple[str, ...]) -> dict[int, str]:
     return dict(zip(hottest[HASH].to_list(), texts.to_series().to_list(), strict=True))
 
 
-def _hot_keys(operator: WatchedOperator, loads: OperatorLoads, routes: Routes) -> list[dict[str, Any]]:
+def _hot_keys(operator: ControlledOperator, loads: OperatorLoads, routes: Routes) -> list[dict[str, Any]]:
     total = max(float(loads.slot_rows.sum()), 1.0)
     hottest = sorted(loads.hot_rows.items(), key=lambda item: (-item[1], item[0]))[:_HOT_KEYS_SHOWN]
     return [
@@ -136,7 +104,7 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def _pending(operator: WatchedOperator) -> str | None:
+def _pending(operator: ControlledOperator) -> str | None:
     if operator.phases is not None and operator.phases.earlier is not None:
         return "windows that were open before the last change end where they are"
     if operator.wishes:

@@ -11,17 +11,12 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.control.apply import (
-    Change,
-    Steering,
-    TriesStrategies,
-    check_changes,
-    count_slots,
-    load_routes,
-    store_levels,
-)
+from anabranch.control.apply import check_decision, store_levels
+from anabranch.control.decisions import Decision
+from anabranch.control.steering import Steering, TriesStrategies
 from anabranch.engine.ahead.level import AheadLevel
 from anabranch.engine.batch_progress import describe_batch
+from anabranch.engine.batch_routes import count_slots, load_routes
 from anabranch.engine.blocks import LEDGER
 from anabranch.engine.exchange_watch import ExchangeWatch, describe_switches
 from anabranch.engine.faults import reach
@@ -135,15 +130,15 @@ class BatchRunner:
         times = operator_times(
             self._plan, before, given.batch, routes, draining=given.drain, now_us=now_us, since_us=since_us
         )
-        changes = check_changes(self._plan, routes, self._steering.decide(given.batch, routes, before))
+        decision = check_decision(self._plan, routes, self._steering.decide(given.batch, routes))
         reach("before-job", given.batch)
-        report = self._run_job(given, before, times, routes, changes, rising)
+        report = self._run_job(given, before, times, routes, decision, rising)
         while report.bad_files:
             # Some tasks may have read rows of these files, so that none of what was computed counts.
             logger.warning("batch %d is run again without %s", given.batch, ", ".join(report.bad_files))
             given = self._passed_over.set_aside(report.bad_files, given)
             self._lease.check()
-            report = self._run_job(given, before, times, routes, changes, rising)
+            report = self._run_job(given, before, times, routes, decision, rising)
         job_seconds = time.perf_counter() - began
         reach("after-job", given.batch)
         partition_keys = self._ahead.check(report, times)
@@ -158,7 +153,7 @@ class BatchRunner:
         )
         if self._fires_at_once:
             times = settle_times(self._plan, times, time_after, report)
-        levels = store_levels(self._plan, routes, changes, times, time_after, report)
+        levels = store_levels(self._plan, routes, decision, times, time_after, report)
         clocks = advance_clocks(
             self._plan,
             load_clocks(self._plan, before),
@@ -166,10 +161,9 @@ class BatchRunner:
             times,
             time_after,
             drained=given.drain,
-            changed=frozenset(changes),
+            changed=frozenset(decision.routes),
         )
-        next_routes = {head: change.routes for head, change in changes.items()}
-        clocks = follow_split_keys(self._plan, clocks, report, routes, next_routes)
+        clocks = follow_split_keys(self._plan, clocks, report, routes, decision.next_routes)
         manifest = self._manifest(given, before, report, levels, time_after, clocks, now_us, partition_keys)
         reach("before-manifest", given.batch)
         # A driver that was replaced may have committed the batch just before: then its manifest stands.
@@ -190,11 +184,11 @@ class BatchRunner:
         }
         progress = describe_batch(self._plan, standing, report, total, phases, drained=given.drain)
         moved = sum(operator.handed_bytes for operator in report.operators.values())
-        return standing, replace(progress, moved_bytes=moved, **self._describe_changes(changes, report))
+        return standing, replace(progress, moved_bytes=moved, **self._describe_changes(decision, report))
 
-    def _describe_changes(self, changes: Mapping[int, Change], report: BatchReport) -> dict[str, Any]:
+    def _describe_changes(self, decision: Decision, report: BatchReport) -> dict[str, Any]:
         """Return what the progress of a batch says of the changes at its end, and of how strategies do."""
-        named = {name_of(self._plan, head): change for head, change in changes.items()}
+        named = {name_of(self._plan, head): change for head, change in decision.routes.items()}
         routes = tuple(f"{name}: {change}" for name, change in named.items())
         return {
             "changes": routes + describe_switches(report.figures),
@@ -272,7 +266,7 @@ class BatchRunner:
         before: Manifest | None,
         times: Mapping[int, OperatorTime],
         routes: FlowRoutes,
-        changes: Mapping[int, Change],
+        decision: Decision,
         rising: RisingTime,
     ) -> BatchReport:
         known = {level.operator: level for level in before.levels} if before is not None else {}
@@ -293,7 +287,7 @@ class BatchRunner:
                 runs={head: state.runs if state is not None else () for head, state in states.items()},
                 handoffs={head: state.handoffs for head, state in states.items() if state is not None},
                 watches=self._steering.watches(routes),
-                next_routes={head: change.routes for head, change in changes.items() if change.protocol == "state"},
+                next_routes=decision.moved_routes,
                 held=held,
                 chosen=self._exchanges.chosen,
                 now_us=rising.now_us,

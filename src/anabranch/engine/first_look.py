@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.control.apply import first_routes
+from anabranch.engine.batch_routes import first_routes
 from anabranch.engine.failing_steps import StepFailed
 from anabranch.engine.jobs import BatchInput, JobFailed
 from anabranch.engine.outer_rows import decode_rows

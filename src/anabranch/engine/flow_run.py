@@ -15,8 +15,8 @@ import polars as pl
 
 from anabranch.connectors import json_lines
 from anabranch.connectors.sink_ownership import claim_places, close_sinks, name_sinks, refuse_shared_places
-from anabranch.control.apply import Steering
 from anabranch.control.rebalancer import Rebalancer
+from anabranch.control.steering import Steering
 from anabranch.engine.ahead.level import AheadLevel, check_ahead, heads_ahead, pack_by_partition
 from anabranch.engine.batch import BatchRunner, FlowIdentity
 from anabranch.engine.dead_letters import DEAD_LETTER_SCHEMA

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 import polars as pl
 
 from anabranch.connectors.waits import WaitBoard, noted_on
-from anabranch.control.apply import Steering
+from anabranch.control.steering import Steering
 from anabranch.engine.flow_run import FlowRun
 from anabranch.engine.local_jobs import LocalJobs
 from anabranch.engine.outer_rows import OuterSource

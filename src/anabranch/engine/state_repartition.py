@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch.connectors.partitioner import Partitioner
-from anabranch.control.apply import load_routes
 from anabranch.engine.ahead.level import find_partitioner
+from anabranch.engine.batch_routes import load_routes
 from anabranch.engine.spec import FlowProgram
 from anabranch.engine.states import read_state, write_level
 from anabranch.errors import CheckpointError

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.control.apply import first_routes
+from anabranch.engine.batch_routes import first_routes
 from anabranch.engine.blocks import cut
 from anabranch.engine.spec import FlowProgram
 from anabranch.errors import CheckpointError, FlowError

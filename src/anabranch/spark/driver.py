@@ -15,9 +15,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from anabranch.connectors.control_channels.opening import open_channels
 from anabranch.connectors.private_folders import PrivateFolder
-from anabranch.control.apply import Steering
 from anabranch.control.commands import Submits
 from anabranch.control.listening import CommandListener
+from anabranch.control.steering import Steering
 from anabranch.engine.ahead.level import AheadLevel
 from anabranch.engine.flow_run import FlowRun
 from anabranch.engine.settings import AVAILABLE_NOW, ONCE, RunSettings

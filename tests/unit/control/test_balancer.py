@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.control.decide.balancer import Balancer, OperatorLoads, Proposal
+from anabranch.control.decide.balancer import Balancer
+from anabranch.control.decisions import Proposal
+from anabranch.control.observe.loads import OperatorLoads
 from anabranch.model import RouteError, RoutingTable
 from anabranch.model.balance import Balance, BalanceTrigger, NamedStrategy, Routing
 from anabranch.model.loads import StateSizes

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from anabranch.control.apply import Change
+from anabranch.control.decisions import RouteChange
 from anabranch.eventtime.flow.operator_times import lateness_of
 from anabranch.eventtime.operator_clocks import OperatorClocks, follow_parts
 from anabranch.model import (
@@ -104,7 +104,7 @@ class ManySlots:
     def window(self) -> WindowSpec | None:
         return window_of(self.spec)
 
-    def advance(self, batch: Batch, time: OperatorTime, combined: bool, change: Change | None = None) -> Outcome:
+    def advance(self, batch: Batch, time: OperatorTime, combined: bool, change: RouteChange | None = None) -> Outcome:
         """Run one batch on all slots; the change, if there is one, counts from the next batch on."""
         time = replace(time, parted=self.parted, forgotten=self.clocks.forgotten)
         combined = combined and self.kernel.mergeable
@@ -240,7 +240,7 @@ class ManySlots:
                 handing[target] = self.files.write(rows)
         return handing
 
-    def _follow(self, change: Change | None, waits: bool, time: OperatorTime) -> None:
+    def _follow(self, change: RouteChange | None, waits: bool, time: OperatorTime) -> None:
         if change is None:
             self.phases = settle(self.phases, self.window, max(time.fired_us, time.closed_us, time.fire_us))
         elif waits and self.window is not None and self.latest_us != BEGINNING_OF_TIME:
@@ -257,7 +257,7 @@ def run_on_slots(
     batches: Sequence[Batch],
     times: Sequence[OperatorTime],
     combined: bool,
-    changes: Sequence[Change | None],
+    changes: Sequence[RouteChange | None],
     disturb: Callable[[ManySlots], None] | None = None,
 ) -> list[Outcome]:
     """Feed a stream to an operator on several slots; each batch has its change, and may be disturbed before it."""

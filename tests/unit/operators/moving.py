@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.control.apply import Change
+from anabranch.control.decisions import RouteChange
 from anabranch.model import (
     AggregateSpec,
     Clock,
@@ -103,7 +103,9 @@ def is_drained(spec: OperatorSpec) -> bool:
     return isinstance(spec, AggregateSpec | TopKSpec) and (spec.window is not None or spec.count_window is not None)
 
 
-def make_changes(seed: int, spec: OperatorSpec, hashes: HashKeys, count: int) -> tuple[Routes, list[Change | None]]:
+def make_changes(
+    seed: int, spec: OperatorSpec, hashes: HashKeys, count: int
+) -> tuple[Routes, list[RouteChange | None]]:
     """Return the first routes, and what chance changes at each boundary."""
     chance = random.Random(seed)
     keys = hashes(pl.DataFrame({"key": pl.Series(KEYS, dtype=pl.Int64)})).unique().to_list()
@@ -117,7 +119,8 @@ def make_changes(seed: int, spec: OperatorSpec, hashes: HashKeys, count: int) ->
 
     first = routes()
     changes = [
-        None if chance.random() < 0.2 else Change(routes(), chance.choice(["state", "window"])) for _ in range(count)
+        None if chance.random() < 0.2 else RouteChange(routes(), chance.choice(["state", "window"]))
+        for _ in range(count)
     ]
     return first, changes
 

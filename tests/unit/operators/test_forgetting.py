@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from anabranch.control.apply import Change
+from anabranch.control.decisions import RouteChange
 from anabranch.model import (
     AggregateSpec,
     Clock,
@@ -175,7 +175,7 @@ def check_on_slots(name: str, seed: int, count: int = 40) -> ManySlots:
         batch = batches[number] if number < len(batches) else Batch((), 0)
         for refs in many.runs.values():
             many.files.damaged |= {ref.file for ref in refs if ref.made_from and chance.random() < 0.3}
-        got = many.advance(batch, time, True, Change(change.routes, "state") if change is not None else None)
+        got = many.advance(batch, time, True, RouteChange(change.routes, "state") if change is not None else None)
         oracle.assert_same([got], [one.advance(batch, time, True)])
     if one.clocks.forgotten is not None:
         assert many.clocks.forgotten is not None

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.control.apply import Change
+from anabranch.control.decisions import RouteChange
 from anabranch.model import OperatorSpec, OperatorTime, RoutingTable
 from anabranch.operators.kernels import make_kernel
 from anabranch.routing import ChoiceSplitter, Routes
@@ -97,7 +97,9 @@ def test_merged_runs_of_sessions_name_nothing_to_fall_back_on() -> None:
     assert len(slots.runs[0]) < 10
 
 
-def total_of(parts: Sequence[Batch], spec: OperatorSpec, routes: Routes, changes: Sequence[Change | None]) -> list[int]:
+def total_of(
+    parts: Sequence[Batch], spec: OperatorSpec, routes: Routes, changes: Sequence[RouteChange | None]
+) -> list[int]:
     times = times_of(parts, first_hop=True, drain=is_drained(spec))
     slots = ManySlots(spec, routes, hash_apart)
     outcomes = run_on_slots(slots, parts, times, True, [*changes, *[None] * (len(times) - len(changes))])
@@ -120,7 +122,7 @@ def test_a_running_total_counts_every_part_of_a_key_even_those_that_were_silent(
 
 
 def test_a_key_that_is_split_merged_and_split_again_keeps_its_total() -> None:
-    changes = [Change(split(0), "state"), Change(split(1, 2), "state"), Change(split(3), "state")]
+    changes = [RouteChange(split(0), "state"), RouteChange(split(1, 2), "state"), RouteChange(split(3), "state")]
     assert total_of(ONE_KEY, SPECS["running"], split(0, 1, 2), changes) == [10, 20, 30, 40]
 
 
@@ -128,14 +130,14 @@ def test_running_totals_under_a_row_splitter_meet_too() -> None:
     """Any key may be on two slots then, and none is in the routing table."""
     pkg = Routes(Routes.even(4, 32).base, splitter=ChoiceSplitter(4))
     assert total_of(ONE_KEY, SPECS["running"], pkg, []) == [10, 20, 30, 40]
-    assert total_of(ONE_KEY, SPECS["running"], pkg, [Change(split(0, 2), "state")]) == [10, 20, 30, 40]
+    assert total_of(ONE_KEY, SPECS["running"], pkg, [RouteChange(split(0, 2), "state")]) == [10, 20, 30, 40]
 
 
 def test_open_windows_stay_with_their_owner_under_the_window_protocol() -> None:
     slots = ManySlots(SPECS["tumbling"], split(0), hash_apart)
     batches = [Batch(((Row(0, 5, 1, 1.0),),), -20), Batch(((Row(0, 7, 1, 1.0), Row(0, 15, 1, 1.0)),), -20)]
     times = times_of([*batches, Batch((), 13), Batch((), 40)], first_hop=True, drain=False)
-    slots.advance(batches[0], times[0], True, Change(split(1), "window"))
+    slots.advance(batches[0], times[0], True, RouteChange(split(1), "window"))
     assert slots.phases.earlier is not None
     slots.advance(batches[1], times[1], True)
     assert [len(slots.runs[slot]) for slot in (0, 1)] == [2, 1]

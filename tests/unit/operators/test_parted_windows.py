@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.control.apply import Change
+from anabranch.control.decisions import RouteChange
 from anabranch.model import AggregateSpec, Clock, OperatorTime, RoutingTable, WindowSpec
 from anabranch.routing import Routes
 from unit.operators.clocked_streams import (
@@ -76,7 +76,7 @@ def check(
     for number, time in enumerate(times):
         batch = batches[number] if number < len(batches) else Batch((), 0)
         emitted, late, _ = oracle.advance(place(number, batch), time)
-        change = Change(routes(), "state") if chance.random() < 0.7 else None
+        change = RouteChange(routes(), "state") if chance.random() < 0.7 else None
         outcome = slots.advance(batch, time, combined, change)
         assert (rows_of(outcome), outcome.late_rows) == (as_rows(emitted, shape), late)
 
@@ -135,7 +135,7 @@ def test_windows_of_a_split_key_close_in_the_batch_that_brought_the_time() -> No
 
 def test_a_merged_key_takes_its_time_back_and_the_driver_forgets_it() -> None:
     slots = ManySlots(spec_of(TUMBLING, Clock("key")), routed(0, 1, 2), hash_few)
-    slots.advance(rows_at(*range(20)), OperatorTime(0), True, Change(routed(3), "state"))
+    slots.advance(rows_at(*range(20)), OperatorTime(0), True, RouteChange(routed(3), "state"))
     assert slots.parted is not None
     assert slots.advance(rows_at(*range(10)), OperatorTime(1), True).late_rows == 10
     assert slots.parted is None
@@ -144,7 +144,7 @@ def test_a_merged_key_takes_its_time_back_and_the_driver_forgets_it() -> None:
 
 def test_a_key_takes_its_time_along_when_it_is_split() -> None:
     slots = ManySlots(spec_of(TUMBLING, Clock("key")), routed(), hash_few)
-    outcome = slots.advance(rows_at(3, 14), OperatorTime(0), True, Change(routed(1, 2, 3), "state"))
+    outcome = slots.advance(rows_at(3, 14), OperatorTime(0), True, RouteChange(routed(1, 2, 3), "state"))
     assert [row["rows"] for row in outcome.rows] == [1]
     assert slots.advance(rows_at(*range(8)), OperatorTime(1), True).late_rows == 8
     assert [row["rows"] for row in slots.advance(rows_at(15, 16, 20), OperatorTime(2), True).rows] == [3]

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 import anabranch as ab
-from anabranch.control.apply import count_slots, load_routes
 from anabranch.engine import first_look
+from anabranch.engine.batch_routes import count_slots, load_routes
 from anabranch.engine.first_look import FirstLook, choose_splits, look_file
 from anabranch.engine.spec import BatchSpec, FlowProgram
 from anabranch.eventtime.flow.operator_times import operator_times

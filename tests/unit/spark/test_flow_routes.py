@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
-from anabranch.control.apply import Change, count_slots, load_routes, store_levels
+from anabranch.control.apply import store_levels
+from anabranch.control.decisions import Decision, RouteChange
+from anabranch.engine.batch_routes import count_slots, load_routes
 from anabranch.engine.reports import BatchReport, OperatorReport
 from anabranch.engine.spec import FlowProgram
 from anabranch.eventtime.watermarks import FlowTime
@@ -34,7 +36,7 @@ def report(head: int, runs: tuple[tuple[RunRef, ...], ...], handoffs: tuple[tupl
 def store(
     program: FlowProgram,
     phases: PhasedRoutes,
-    change: Change | None,
+    change: RouteChange | None,
     *,
     latest_second: int | None = 15,
     fired_second: int = 0,
@@ -47,8 +49,8 @@ def store(
     after = FlowTime({} if latest_second is None else {node: latest_second * SECOND_US})
     fired_us = fired_second * SECOND_US
     times = {head: OperatorTime(0, fired_us, fired_us, 0, fired_us)}
-    changes = {} if change is None else {head: change}
-    (level,) = store_levels(program.plan, {head: phases}, changes, times, after, report(head, runs, handoffs))
+    decision = Decision(0, {} if change is None else {head: change})
+    (level,) = store_levels(program.plan, {head: phases}, decision, times, after, report(head, runs, handoffs))
     return level
 
 
@@ -97,7 +99,7 @@ def test_state_that_moves_has_one_phase_from_the_next_batch_on(tmp_path: Path) -
     level = store(
         windows(tmp_path),
         PhasedRoutes(Routes.even(2, 16)),
-        Change(Routes.even(3, 16), "state"),
+        RouteChange(Routes.even(3, 16), "state"),
         handoffs=((), (), (RUN,)),
     )
     assert PhasedRoutes.from_json(level.routes) == PhasedRoutes(Routes.even(3, 16))
@@ -107,7 +109,7 @@ def test_state_that_moves_has_one_phase_from_the_next_batch_on(tmp_path: Path) -
 def test_windows_that_are_open_keep_their_routes_until_they_have_fired(tmp_path: Path) -> None:
     program = windows(tmp_path)
     old, new = Routes.even(2, 16), Routes.even(3, 16)
-    begun = PhasedRoutes.from_json(store(program, PhasedRoutes(old), Change(new, "window")).routes)
+    begun = PhasedRoutes.from_json(store(program, PhasedRoutes(old), RouteChange(new, "window")).routes)
     # The last event was in the window from 10 to 20 s.
     assert begun == PhasedRoutes(new, Earlier(old, 20 * SECOND_US))
     for fired_second, following in ((19, begun), (20, PhasedRoutes(new))):
@@ -116,14 +118,14 @@ def test_windows_that_are_open_keep_their_routes_until_they_have_fired(tmp_path:
 
 
 def test_without_any_event_there_is_nothing_to_wait_for(tmp_path: Path) -> None:
-    change = Change(Routes.even(3, 16), "window")
+    change = RouteChange(Routes.even(3, 16), "window")
     level = store(windows(tmp_path), PhasedRoutes(Routes.even(2, 16)), change, latest_second=None)
     assert PhasedRoutes.from_json(level.routes) == PhasedRoutes(Routes.even(3, 16))
 
 
 def test_slots_that_are_no_more_are_forgotten_once_they_are_empty(tmp_path: Path) -> None:
     program = windows(tmp_path)
-    phases, change = PhasedRoutes(Routes.even(3, 16)), Change(Routes.even(1, 16), "state")
+    phases, change = PhasedRoutes(Routes.even(3, 16)), RouteChange(Routes.even(1, 16), "state")
     level = store(program, phases, change, runs=((RUN,), (), ()), handoffs=((RUN,),))
     assert level.runs == ((RUN,),)
     with pytest.raises(AssertionError, match="a slot that goes still has state"):

@@ -12,12 +12,14 @@ import polars as pl
 import pytest
 
 import anabranch as ab
-from anabranch.control.apply import Change, check_changes
+from anabranch.control.apply import MOVED_AT_ONCE_BYTES, check_decision, choose_protocol
 from anabranch.control.commands import Command
-from anabranch.control.decide.balancer import OperatorLoads, Proposal
+from anabranch.control.decide.balancer import Balancer
+from anabranch.control.decisions import Decision, Proposal, RouteChange
+from anabranch.control.facts import find_operators
 from anabranch.control.observe.load_sampling import ROWS
+from anabranch.control.observe.loads import OperatorLoads
 from anabranch.control.operator_status import label_keys
-from anabranch.control.rebalancer import MOVED_AT_ONCE_BYTES
 from anabranch.model import HASH
 from anabranch.model.balance import Balance
 from anabranch.query.plan import name_of
@@ -306,13 +308,12 @@ def test_a_restart_after_a_row_splitter_may_have_fewer_slots(tmp_path: Path) -> 
 
 
 def test_much_state_waits_for_windows_that_end_soon(flow: Flow) -> None:
-    head = flow.plan.stateful[0].id
-    operator = flow.steering._operators[head]
+    (facts,) = find_operators(flow.plan, flow.program.kernels)
     old, new = flow.routes.routes, Routes.even(2, BUCKETS)
 
     def protocol(moved: float, event_seconds: float | None) -> str:
-        operator.event_us_a_batch = None if event_seconds is None else event_seconds * SECOND_US
-        return flow.steering._protocol(operator, old, Proposal(new, "", moved))
+        event_us = None if event_seconds is None else event_seconds * SECOND_US
+        return choose_protocol("auto", old, Proposal(new, "", moved), facts.window, event_us)
 
     assert protocol(MOVED_AT_ONCE_BYTES, 5) == "state"
     assert protocol(MOVED_AT_ONCE_BYTES + 1, 5) == "window"
@@ -394,16 +395,17 @@ def test_a_trigger_that_is_set_while_the_flow_runs_decides_from_then_on(
 def test_an_operator_in_the_midst_of_a_change_is_left_alone(flow: Flow) -> None:
     head = flow.plan.stateful[0].id
     phases = PhasedRoutes(Routes.even(2, BUCKETS), Earlier(Routes.even(4, BUCKETS), 0))
-    change = Change(Routes.even(3, BUCKETS), "state")
-    assert check_changes(flow.plan, {head: phases}, {head: change}) == {}
+    change = RouteChange(Routes.even(3, BUCKETS), "state")
+    assert check_decision(flow.plan, {head: phases}, Decision(0, {head: change})) == Decision(0)
 
 
 def test_a_change_that_cannot_wait_moves_its_state(tmp_path: Path) -> None:
     running = Flow(lambda stream: stream.key_by("key").agg(rows=ab.count()), tmp_path)
     head = running.plan.stateful[0].id
     routes = {head: PhasedRoutes(Routes.even(2, BUCKETS))}
-    checked = check_changes(running.plan, routes, {head: Change(Routes.even(3, BUCKETS), "window", "more")})
-    assert checked == {head: Change(Routes.even(3, BUCKETS), "state", "more")}
+    wanted = Decision(0, {head: RouteChange(Routes.even(3, BUCKETS), "window", "more")})
+    checked = check_decision(running.plan, routes, wanted)
+    assert checked.routes == {head: RouteChange(Routes.even(3, BUCKETS), "state", "more")}
     assert name_of(running.plan, head) == "agg"
 
 
@@ -508,11 +510,12 @@ def test_a_strategy_that_cannot_decide_on_such_keys_leaves_the_flow_as_it_is(tmp
         lambda stream: stream.key_by("key", "value", routing="ranges", balance=EAGER).agg(rows=ab.count()),
         tmp_path,
     )
-    operator = next(iter(stubborn.steering._operators.values()))
+    (facts,) = find_operators(stubborn.plan, stubborn.program.kernels)
+    balancer = Balancer(facts.routing)
     sample = KeySample(np.array([1, 2], np.uint64), np.array([900.0, 100.0]))
     loads = OperatorLoads(0, 0.0, 1000, sample.counts, np.full(BUCKETS, 1.0), {}, sample, 0.0, True)
-    assert operator.balancer.consider(loads, stubborn.routes.routes) is None
-    assert "ranges are cut at the quantiles" in operator.balancer.last_reason
+    assert balancer.consider(loads, stubborn.routes.routes) is None
+    assert "ranges are cut at the quantiles" in balancer.last_reason
 
 
 def test_an_operator_whose_slots_are_partitions_is_left_alone(tmp_path: Path) -> None:

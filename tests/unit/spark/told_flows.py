@@ -8,10 +8,12 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.control.apply import Change, check_changes, load_routes, store_levels
+from anabranch.control.apply import check_decision, store_levels
 from anabranch.control.commands import Command, Reply
+from anabranch.control.decisions import Decision, RouteChange
 from anabranch.control.observe.load_sampling import Watch, watch_rows
 from anabranch.control.rebalancer import Rebalancer
+from anabranch.engine.batch_routes import load_routes
 from anabranch.engine.reports import BatchReport, OperatorReport
 from anabranch.eventtime.flow.flow_time import load_time, rules_of, store_time
 from anabranch.eventtime.watermarks import SeenTimes
@@ -37,20 +39,20 @@ class Flow:
         self.state_bytes = 0
         """What each slot is told to hold, in as many rows as there were in the batch."""
         self._routes: dict[int, PhasedRoutes] = {}
-        self._changes: dict[int, Change] = {}
+        self._decision = Decision(-1)
 
     @property
     def routes(self) -> PhasedRoutes:
         """The routes of the first operator after the last batch."""
         return load_routes(self.plan, self.manifest, BUCKETS)[self.plan.stateful[0].id]
 
-    def begin(self) -> dict[int, Change]:
+    def begin(self) -> dict[int, RouteChange]:
         """Begin a batch; return what is going to change at its end."""
         self.batch += 1
         self._routes = load_routes(self.plan, self.manifest, BUCKETS)
-        decided = self.steering.decide(self.batch, self._routes, self.manifest)
-        self._changes = check_changes(self.plan, self._routes, decided)
-        return self._changes
+        decided = self.steering.decide(self.batch, self._routes)
+        self._decision = check_decision(self.plan, self._routes, decided)
+        return dict(self._decision.routes)
 
     def end(self, keys: list[int], second: int = 0) -> None:
         """End the batch: it had rows of these keys, in this second."""
@@ -77,7 +79,7 @@ class Flow:
             for head in self._routes
         }
         after = before.advanced(SeenTimes(latest), rules_of(self.plan), now_us=0)
-        levels = store_levels(self.plan, self._routes, self._changes, times, after, report)
+        levels = store_levels(self.plan, self._routes, self._decision, times, after, report)
         rows_before = self.manifest.totals["rows_in"] if self.manifest is not None else 0
         self.manifest = Manifest(
             "test",
@@ -96,7 +98,7 @@ class Flow:
     def _runs(self, slot: int, rows: int) -> tuple[RunRef, ...]:
         return (RunRef(f"state/{slot}", rows, self.state_bytes, "0", self.batch),) if self.state_bytes and rows else ()
 
-    def run(self, keys: list[int], second: int = 0) -> dict[int, Change]:
+    def run(self, keys: list[int], second: int = 0) -> dict[int, RouteChange]:
         changes = self.begin()
         self.end(keys, second)
         return changes

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anabranch.balancing import (
     Goal,
@@ -22,12 +20,11 @@ from anabranch.balancing.level import BUCKETS_ONLY
 from anabranch.balancing.planners.outcome import Clock
 from anabranch.control.decide.choosing import PLAN, Choice, Round
 from anabranch.control.decide.moved_state import estimate_moved_bytes
-from anabranch.control.decide.plan_words import count_of, describe_plan
 from anabranch.control.decide.trials import FADE, Trials, name_strategy
-from anabranch.control.observe.level_loads import measure_level
+from anabranch.control.decisions import Proposal
+from anabranch.control.observe.loads import OperatorLoads, measure_level
 from anabranch.model import RouteError
 from anabranch.model.balance import AUTO, Balance, NamedStrategy, Routing
-from anabranch.model.loads import StateSizes
 from anabranch.model.moves import PlanCosts
 from anabranch.routing.bases.base_routes import BucketRoute
 from anabranch.routing.keys import KeySample
@@ -53,51 +50,6 @@ _SHARING = 0.1
 """What it costs, as a part of a batch, that any key may be in several slots: an exchange more, in which parts meet."""
 _BATCHES_A_SAMPLE = 8
 """Slots that are even, and stay so, send a sample as often as that: people want to see scores and hot keys."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OperatorLoads:
-    """What an operator's slots had to do in a batch."""
-
-    batch: int
-    now_seconds: float
-    rows_in_all: int
-    """Since the flow began."""
-    slot_rows: NDArray[np.float64]
-    bucket_rows: NDArray[np.float64]
-    hot_rows: Mapping[int, float]
-    """Key hash → rows."""
-    sample: KeySample | None
-    """Keys of all slots; None in most batches of slots that are even."""
-    state_bytes: float
-    """As the files of all state have them."""
-    splittable: bool
-    """Whether keys of this operator may be shared by slots."""
-    spreadable: bool = True
-    """Whether a strategy may share any of them, and not only those that a plan names."""
-    state_rows: int = 0
-    """Rows of state; as many as ``state_bytes`` are of."""
-    sizes: StateSizes | None = None
-    """How much state buckets and hot keys have, as last measured; None if it never was."""
-    sampled_rows: int = 0
-    """Rows that were looked at for hot keys."""
-
-    @property
-    def bytes_a_state_row(self) -> float:
-        """How large a row of state is, in the mean; 0 if nobody counted them."""
-        return self.state_bytes / self.state_rows if self.state_rows else 0.0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Proposal:
-    """New routes, and why."""
-
-    routes: Routes
-    reason: str
-    moved_bytes: float
-    """State that has to move, as far as can be told beforehand."""
-    costs: PlanCosts | None = None
-    """What planning it took, and what it costs from then on; None of what people wish for."""
 
 
 @dataclass(slots=True)
@@ -438,3 +390,22 @@ def _keeps_whole(routes: Routes, loads: OperatorLoads) -> bool:
     if routes.splitter is not None:
         return loads.splittable and loads.spreadable
     return loads.splittable or not len(routes.table.split_keys())
+
+
+def describe_plan(plan: LevelPlan, planner: str) -> str:
+    """Return what a plan does, and what it cannot do."""
+    moves = [count_of(len(plan.key_plan.moves), "part of a key", "parts of keys")]
+    if plan.bucket_plan is not None and len(plan.bucket_plan.moves):
+        moves.append(count_of(len(plan.bucket_plan.moves), "bucket", "buckets"))
+    facts = [f"{planner} moves {' and '.join(moves)}"]
+    split = len(plan.table.split_keys())
+    if split:
+        facts.append(count_of(split, "key is split", "keys are split"))
+    if plan.shortfall:
+        facts.append(plan.shortfall)
+    return "; ".join(facts)
+
+
+def count_of(number: int, one: str, several: str) -> str:
+    """Return a number with the word for one or for several."""
+    return f"{number} {one if number == 1 else several}"

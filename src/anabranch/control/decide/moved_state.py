@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
+from anabranch.control.observe.loads import OperatorLoads
 from anabranch.routing.bases.base_routes import BucketRoute
 from anabranch.routing.hashing import buckets_of
 from anabranch.routing.keys import KeyBatch
 from anabranch.routing.lookup import find_keys
 from anabranch.routing.moving import moved_parts
-
-if TYPE_CHECKING:
-    from anabranch.control.decide.balancer import OperatorLoads
-    from anabranch.routing.routes import Routes
+from anabranch.routing.routes import Routes
 
 
 def estimate_moved_bytes(loads: OperatorLoads | None, old: Routes, new: Routes) -> float:

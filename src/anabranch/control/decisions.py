@@ -1,0 +1,61 @@
+"""What is decided, as data: whoever decides makes it, and whoever applies it needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from anabranch.model.moves import PlanCosts
+from anabranch.routing.routes import Routes
+
+ReconfigurationProtocol = Literal["state", "window"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Proposal:
+    """New routes, and why."""
+
+    routes: Routes
+    reason: str
+    moved_bytes: float
+    """State that has to move, as far as can be told beforehand."""
+    costs: PlanCosts | None = None
+    """What planning it took, and what it costs from then on; None of what people wish for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteChange:
+    """New routes of an operator, and with them its slots, from the next batch on."""
+
+    routes: Routes
+    protocol: ReconfigurationProtocol
+    """*state*: what is held moves at the end of this batch. *window*: nothing moves, open windows stay to their end."""
+    reason: str = ""
+    costs: PlanCosts | None = None
+    """What the plan behind it cost and will cost; None where people asked for it."""
+
+    def __str__(self) -> str:
+        return f"{self.reason} (by the {self.protocol} protocol)"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """All that changes at the end of a batch.
+
+    One field for each kind of thing that can change: where slots run, and on how many executors, would be others.
+    """
+
+    batch: int
+    routes: Mapping[int, RouteChange] = field(default_factory=dict)
+    """By stateful node; what is not there stays as it is."""
+
+    @property
+    def next_routes(self) -> dict[int, Routes]:
+        """By stateful node, the routes of the next batch where they are others."""
+        return {head: change.routes for head, change in self.routes.items()}
+
+    @property
+    def moved_routes(self) -> dict[int, Routes]:
+        """The same where state moves at the end of this batch."""
+        return {head: change.routes for head, change in self.routes.items() if change.protocol == "state"}

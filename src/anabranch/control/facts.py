@@ -1,0 +1,59 @@
+"""What a flow says of its stateful operators, before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from anabranch.model import Kernel, WindowSpec, spreads_any_key
+from anabranch.model.balance import AUTO, Routing
+from anabranch.query.nodes import Stateful
+from anabranch.query.plan import Plan
+from anabranch.routing.phases import window_of
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFacts:
+    """What a flow says of one of its stateful operators."""
+
+    head: int
+    name: str
+    routing: Routing
+    slots: int
+    """As planned; an operator whose routes have others can be brought to them."""
+    window: WindowSpec | None
+    splittable: bool
+    """Whether slots may share a key."""
+    spreadable: bool
+    """Whether a strategy may spread any key over slots."""
+    key_types: Mapping[str, pl.DataType]
+    is_ahead: bool = False
+    """Whether a source's partitions are its slots: then whoever wrote them has said where keys go."""
+
+
+def find_operators(plan: Plan, kernels: Mapping[int, Kernel]) -> tuple[OperatorFacts, ...]:
+    """Return what is known of a flow's operators that have slots."""
+    found = []
+    for node in plan.stateful:
+        operation = node.operation
+        assert isinstance(operation, Stateful)
+        is_ahead = plan.exchanges[node.id].kind == "ahead"
+        schema = plan.nodes[node.inputs[0]].schema
+        untold: dict[str, Any] = {"strategy": AUTO, "balance": None, "options": {}, "powers": None}
+        found.append(
+            OperatorFacts(
+                head=node.id,
+                name=operation.name,
+                routing=replace(operation.routing, **untold) if is_ahead else operation.routing,
+                slots=plan.slots[plan.level_of(node.id) - 1],
+                window=window_of(operation.spec),
+                splittable=kernels[node.id].splittable,
+                spreadable=spreads_any_key(kernels[node.id]),
+                key_types={key: schema[key] for key in operation.spec.keys},
+                is_ahead=is_ahead,
+            )
+        )
+    return tuple(found)

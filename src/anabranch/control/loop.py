@@ -1,0 +1,152 @@
+"""Observe, decide: what control knows of a flow, and what it makes of it. Batches and commands in, frozen data out.
+
+It has no lock, no log and no thread, and is told what time it is: whoever runs it has those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from anabranch.control.apply import choose_protocol
+from anabranch.control.commands import Command, Reply
+from anabranch.control.decide.balancer import Balancer
+from anabranch.control.decisions import Decision, RouteChange
+from anabranch.control.facts import OperatorFacts
+from anabranch.control.manual_overrides import WishRefused, note_for_all
+from anabranch.control.observe.load_sampling import Watch
+from anabranch.control.observe.loads import BatchSeen, count_loads
+from anabranch.control.operator_status import describe_operator, label_keys
+from anabranch.control.operators import ControlledOperator
+from anabranch.errors import AnabranchError
+from anabranch.model.balance import Balance
+from anabranch.routing.phases import FlowRoutes
+from anabranch.routing.routes import Routes
+from anabranch.routing.strategies.by_name import count_buckets
+
+
+class ControlLoop:
+    """Looks at what every batch did, and says what changes at the next boundary, when that is worth it."""
+
+    def __init__(
+        self, operators: Iterable[OperatorFacts], clock: Callable[[], float] | None = None, resizes: bool = False
+    ) -> None:
+        """``clock`` says what planning takes; ``resizes``: routes over other slots than planned follow the plan."""
+        self._batch = -1
+        self._begun_batch = -1
+        self._operators = {facts.head: ControlledOperator(facts, Balancer(facts.routing, clock)) for facts in operators}
+        self._to_resize = {head for head, one in self._operators.items() if resizes and not one.facts.is_ahead}
+
+    def watches(self, routes: FlowRoutes) -> dict[int, Watch]:
+        """Return what slots should look at in the next batch."""
+        watches = {}
+        for head, operator in self._operators.items():
+            balancer = operator.balancer
+            undecided = balancer.is_undecided(routes[head].routes)
+            balance = Balance() if balancer.balance is None and undecided else balancer.balance
+            if balance is not None:
+                watches[head] = Watch(
+                    count_buckets(routes[head].routes.base),
+                    balance.sample_rate,
+                    undecided or balancer.wants_sample,
+                    balancer.wants_sizes,
+                )
+        return watches
+
+    def observe(self, batch: BatchSeen) -> None:
+        """Learn what a batch did under its routes."""
+        self._batch = batch.batch
+        for head, operator in self._operators.items():
+            seen = batch.operators[head]
+            operator.phases, operator.coming, operator.exchange = seen.next_routes, None, seen.exchange
+            operator.follow_time(seen.latest_us)
+            # Slots measure their state now and then; in between, what they said last holds.
+            operator.sizes = seen.merge_sizes() or operator.sizes
+            loads = count_loads(operator.facts, batch, operator.sizes)
+            sighting = seen.merge_sightings()
+            if sighting is None:
+                operator.loads = loads if operator.loads is None else operator.loads.following_state(loads)
+                continue
+            keys = tuple(operator.facts.key_types)
+            if sighting.sample is not None:
+                operator.labels = label_keys(sighting.sample, keys)
+            operator.loads = loads.with_sighting(sighting, keys)
+            if seen.is_settled and not operator.wishes:
+                operator.proposal = operator.balancer.consider(operator.loads, seen.routes.routes)
+
+    def decide(self, batch: int, routes: FlowRoutes) -> Decision:
+        """Return what changes at the end of this batch."""
+        self._begun_batch = batch
+        changes = {}
+        for head, operator in self._operators.items():
+            operator.phases = routes[head]
+            if routes[head].earlier is not None:
+                continue
+            now = routes[head].routes
+            if head in self._to_resize:
+                self._to_resize.discard(head)
+                self._wish_for_slots(operator, operator.newest_wish(now))
+            proposal = operator.wishes.pop(0) if operator.wishes else operator.proposal
+            operator.proposal = None
+            if proposal is not None and proposal.routes != now:
+                balance = operator.balancer.balance
+                protocol = choose_protocol(
+                    balance.protocol if balance is not None else "auto",
+                    now,
+                    proposal,
+                    operator.facts.window,
+                    operator.event_us_a_batch,
+                )
+                changes[head] = RouteChange(proposal.routes, protocol, proposal.reason, proposal.costs)
+                operator.coming = proposal.routes
+        return Decision(batch, changes)
+
+    def submit(self, command: Command) -> Reply:
+        """Answer a command: what will happen, or why not."""
+        try:
+            if command.action == "show":
+                return Reply(command.id, True, f"after batch {self._batch}", self._show())
+            chosen = self._find(command.operator)
+            texts = note_for_all(chosen, command, seen_batch=self._batch, begun_batch=self._begun_batch)
+        except AnabranchError as error:
+            return Reply(command.id, False, str(error))
+        return Reply(command.id, True, "; ".join(texts))
+
+    def strategies(self) -> dict[str, str]:
+        """Return the strategy that keys go by, by operator."""
+        return {one.facts.name: one.balancer.choice.strategy for one in self._balanced()}
+
+    def scores(self) -> dict[str, dict[str, float]]:
+        """Return the busiest slot's load over the mean on the last sample, by operator and strategy."""
+        return {
+            one.facts.name: {scored.strategy: scored.score.max_over_mean for scored in one.balancer.scores.ranked}
+            for one in self._balanced()
+            if one.balancer.scores is not None
+        }
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _balanced(self) -> list[ControlledOperator]:
+        return [operator for operator in self._operators.values() if operator.balancer.balance is not None]
+
+    def _wish_for_slots(self, operator: ControlledOperator, routes: Routes) -> None:
+        slots = operator.facts.slots
+        if slots != routes.slots:
+            operator.wishes.append(operator.balancer.resize(operator.loads, routes, slots))
+
+    def _find(self, name: str | None) -> list[ControlledOperator]:
+        every = list(self._operators.values())
+        if name is None:
+            return every
+        found = [operator for operator in every if operator.facts.name == name]
+        if not found:
+            names = ", ".join(operator.facts.name for operator in every) or "none"
+            msg = f"no operator {name!r}; the flow has {names}"
+            raise WishRefused(msg)
+        return found
+
+    def _show(self) -> dict[str, Any]:
+        return {
+            "batch": self._batch,
+            "operators": [describe_operator(operator) for operator in self._operators.values()],
+        }
