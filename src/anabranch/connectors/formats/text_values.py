@@ -1,6 +1,6 @@
 """One value's text as a value of a column's type: the rules that hold for every format written as text.
 
-The guide has them as a table (how values are written). Whoever reads many values at once answers what this module
+docs/reference/values.md has them as a table. Whoever reads many values at once answers what this module
 answers, or leaves it to this module.
 """
 
