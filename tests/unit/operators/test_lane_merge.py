@@ -114,8 +114,8 @@ def test_windows_answer_batch_for_batch_as_without_holding(
     readers: list[int],
     parts: int | None,
 ) -> None:
-    slot_us = None if parts is None else SECOND_US // parts
-    lanes = Lanes(AggregateSpec(("key",), AGGREGATES, window, "ts", slot_us=slot_us), chosen)
+    slice_us = None if parts is None else SECOND_US // parts
+    lanes = Lanes(AggregateSpec(("key",), AGGREGATES, window, "ts", slice_us=slice_us), chosen)
     times = clocked(batches, times_of(batches, first_hop))
     expected = oracle.run_windows(oracle.WindowedOracle(window), batches, times, one)
     oracle.assert_same(run_all(lanes, batches, times, readers), expected)
