@@ -13,6 +13,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from anabranch import testing as testing
     from anabranch.connectors import (
         GeneratedValues,
         console,
@@ -203,8 +204,8 @@ _NAMES_BY_MODULE = {
     "anabranch.spark.handles": ("Handle", "active"),
     "anabranch.spark.session": ("local_session",),
 }
-_ROOMS_FOR_USERS = ("connectors", "errors", "model")
-"""Rooms with names that flows may need, such as ``ab.model.Sink``."""
+_ROOMS_FOR_USERS = ("connectors", "errors", "model", "testing")
+"""Rooms with names that flows may need, such as ``ab.model.Sink``, and what tests them, ``ab.testing``."""
 _RENAMED = {"Trigger": "BalanceTrigger"}
 _MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 

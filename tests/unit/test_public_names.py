@@ -33,7 +33,8 @@ def test_every_public_name_can_be_used_and_is_listed() -> None:
 
 
 def test_only_public_names_and_rooms_for_users_are_listed() -> None:
-    assert {name for name in dir(ab) if not name.startswith("_")} == {*ab.__all__, "connectors", "errors", "model"}
+    rooms = {"connectors", "errors", "model", "testing"}
+    assert {name for name in dir(ab) if not name.startswith("_")} == {*ab.__all__, *rooms}
 
 
 def test_names_and_where_they_come_from_agree() -> None:

@@ -22,8 +22,8 @@ UNLOCKED_FOR_SECONDS = 3600.0
 _LOCK_FILE = "owner.lock"
 
 _guard = threading.Lock()
-_process_folders: dict[int, Path] = {}
-"""Process id → its folder: after a fork, the child has an id, and makes a folder, of its own."""
+_process_folders: dict[tuple[int, str], Path] = {}
+"""(process id, temporary folder) → the process's folder in there: after a fork, the child makes one of its own."""
 _held_locks: list[int] = []
 """Open descriptors whose locks say that this process lives. The system lets them go, however it ends."""
 
@@ -36,8 +36,10 @@ class PrivateFolder:
 
     __slots__ = ("__weakref__", "_removal", "path")
 
-    def __init__(self, purpose: str) -> None:
-        self.path = tempfile.mkdtemp(prefix=f"{purpose}-", dir=_process_folder())
+    def __init__(self, purpose: str, temporary_folder: str | None = None) -> None:
+        """It lies in the system's temporary folder, or in another one that is given."""
+        parent = _process_folder(temporary_folder or tempfile.gettempdir())
+        self.path = tempfile.mkdtemp(prefix=f"{purpose}-", dir=parent)
         self._removal = weakref.finalize(self, _remove_own, self.path, os.getpid())
 
     def remove(self) -> None:
@@ -67,14 +69,15 @@ def sweep_abandoned(temporary_folder: str, now_seconds: float) -> list[str]:
     return swept
 
 
-def _process_folder() -> Path:
+def _process_folder(temporary_folder: str) -> Path:
     pid = os.getpid()
     with _guard:
-        found = _process_folders.get(pid)
+        found = _process_folders.get((pid, temporary_folder))
         # Whoever cleans up the temporary folder may have taken it away.
         if found is None or not found.is_dir():
-            sweep_abandoned(tempfile.gettempdir(), time.time())
-            found = _process_folders[pid] = Path(tempfile.mkdtemp(prefix=f"{PROCESS_PREFIX}{pid}-"))
+            sweep_abandoned(temporary_folder, time.time())
+            made = tempfile.mkdtemp(prefix=f"{PROCESS_PREFIX}{pid}-", dir=temporary_folder)
+            found = _process_folders[pid, temporary_folder] = Path(made)
             _lock(found)
             atexit.register(_remove_own, str(found), pid)
         return found

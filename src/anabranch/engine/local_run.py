@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import polars as pl
 
+from anabranch.connectors.sink_ownership import close_sinks
 from anabranch.connectors.waits import WaitBoard, noted_on
 from anabranch.control.steering import Steering
 from anabranch.engine.flow_run import FlowRun
@@ -116,19 +117,29 @@ class LocalRun:
 
     def _plan(self, entry: int, tick: bool, drain: bool) -> int | None:
         latest = self.run.checkpoint.latest()
-        tick = tick or (latest is not None and not self._drains_at_end and self._wants_batch(latest))
+        tick = tick or (not self._drains_at_end and self._wants_batch(latest))
         # A batch that drains fires whatever is due.
         asked = StepRequest(entry if tick and not drain else None, drain)
         found = self._steps.next_after(entry, asked, self._clock())
         return None if found == entry else found
 
+    @property
+    def wake_us(self) -> int | None:
+        """When the flow wants a batch though no rows come, by the wall clock; None if it does not."""
+        latest = self.run.checkpoint.latest()
+        # A flow that ends by itself does not wait for anybody's silence.
+        return None if self._ends or latest is None else latest.engine.wake_us
+
     def close(self) -> None:
         """Give the checkpoint back."""
         self.run.close()
 
-    def _wants_batch(self, latest: Manifest) -> bool:
-        if self.run.is_due(latest):
+    def abandon(self) -> None:
+        """Leave everything as a killed process does: connections end, and nobody is told."""
+        close_sinks(self.run.program.sinks.values())
+
+    def _wants_batch(self, latest: Manifest | None) -> bool:
+        if latest is not None and self.run.is_due(latest):
             return True
-        # A flow that ends by itself does not wait for anybody's silence.
-        wake_us = None if self._ends else latest.engine.wake_us
+        wake_us = self.wake_us
         return wake_us is not None and wake_us <= self._clock() * 1e6

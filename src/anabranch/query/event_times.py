@@ -56,8 +56,9 @@ def make_clock(
 
 def make_limits(earliest: Moment | None, future: Duration | None) -> TimeLimits:
     """Return which event times cannot be right, or raise ``FlowError`` if that cannot be understood."""
+    no_limit = ", or None for no limit"
     return TimeLimits(
-        None if earliest is None or earliest == NO_LIMIT else _read_moment_us(earliest),
+        None if earliest is None or earliest == NO_LIMIT else read_moment_us(earliest, "watermark: earliest", no_limit),
         None if future is None or future == NO_LIMIT else parse_duration(future, "watermark's future"),
     )
 
@@ -76,15 +77,8 @@ def describe_limits(limits: TimeLimits) -> str:
     return text.replace("+00:00", "")
 
 
-def _positive(role: str, length: Duration) -> int:
-    length_us = parse_duration(length, f"watermark's {role}")
-    if length_us <= 0:
-        msg = f"watermark: {role} must be longer than nothing, got {length!r}; leave it out for no limit"
-        raise FlowError(msg)
-    return length_us
-
-
-def _read_moment_us(moment: Moment) -> int:
+def read_moment_us(moment: Moment, role: str, otherwise: str = "") -> int:
+    """Return a point in time in microseconds since 1970; raise ``FlowError`` that says its role and what to give."""
     try:
         read = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     except ValueError:
@@ -93,9 +87,17 @@ def _read_moment_us(moment: Moment) -> int:
         read = datetime.combine(read, time())
     if not isinstance(read, datetime):
         msg = (
-            f"watermark: earliest={moment!r} is no point in time; give '2020-01-01', '2020-01-01T12:00:00+02:00', "
-            f"a date or a datetime, or None for no limit"
+            f"{role}={moment!r} is no point in time; give '2020-01-01', '2020-01-01T12:00:00+02:00', "
+            f"a date or a datetime{otherwise}"
         )
         raise FlowError(msg)
     aware = read if read.tzinfo is not None else read.replace(tzinfo=UTC)
     return (aware - _EPOCH) // timedelta(microseconds=1)
+
+
+def _positive(role: str, length: Duration) -> int:
+    length_us = parse_duration(length, f"watermark's {role}")
+    if length_us <= 0:
+        msg = f"watermark: {role} must be longer than nothing, got {length!r}; leave it out for no limit"
+        raise FlowError(msg)
+    return length_us

@@ -78,6 +78,10 @@ class GlobalStoreSink(StagedByTasks):
         whose = _Operator(operator, keys, cast("StoreKernel", kernel), windowed)
         return replace(self, operator=whose, _session=_Session())
 
+    def moved_to(self, url: str | os.PathLike[str]) -> GlobalStoreSink:
+        """Return the same sink in another store."""
+        return replace(self, url=_checked_url(url), _session=_Session())
+
     @property
     def label(self) -> str:
         """Name the store and the table."""
