@@ -6,20 +6,21 @@ They run on the driver's own batch runner, and drivers are lost between batches.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import anabranch as ab
-from anabranch.engine.states import read_state
+from anabranch.model import BatchProgress
 from anabranch.query.streams import Stream
-from in_process import StreamHere
+from anabranch.state import Checkpoint, open_store
+from anabranch.state.manifest import Manifest
+from anabranch.testing import FlowTester
 from oracle import assert_same_rows
 
 START = datetime(2026, 1, 1)
@@ -85,68 +86,74 @@ def stream_of(seed: int) -> list[list[pl.DataFrame]]:
     return batches
 
 
-def run(operator: Operator, folder: Path, seed: int, first: Options, second: Options, lost: set[int]) -> StreamHere:
-    flow = StreamHere(lambda stream: operator(stream, first, second), folder, SCHEMA)
+def start(build: Callable[[Stream], Stream]) -> FlowTester:
+    flow = ab.Flow("test")
+    build(flow.read(ab.memory(schema=SCHEMA))).write(ab.console())
+    return FlowTester(flow, slots=2, buckets=64, read_tasks=3)
+
+
+def read(tester: FlowTester, readers: Sequence[pl.DataFrame]) -> BatchProgress:
+    """Run a batch over frames, each of a partition of its own, be there rows in them or not."""
+    for number, frame in enumerate(readers):
+        if frame.height:
+            tester.add(frame, partition=f"p{number}")
+    return tester.tick().progress
+
+
+def manifest_of(tester: FlowTester) -> Manifest:
+    manifest = Checkpoint(open_store(tester.checkpoint)).latest()
+    assert manifest is not None
+    return manifest
+
+
+def run(operator: Operator, seed: int, first: Options, second: Options, lost: set[int]) -> FlowTester:
+    tester = start(lambda stream: operator(stream, first, second))
     for number, readers in enumerate(stream_of(seed)):
-        flow.run(readers)
+        read(tester, readers)
         if number in lost:
-            flow.lose_driver()
-    for _ in range(2):
-        flow.run([pl.DataFrame(schema=SCHEMA)])
-    flow.run([pl.DataFrame(schema=SCHEMA)], drain=True)
-    return flow
-
-
-def late_rows(flow: StreamHere) -> int:
-    return sum(batch.late_rows for batch in flow.progress)
+            tester.kill()
+    tester.tick()
+    tester.tick()
+    tester.drain()
+    return tester
 
 
 @pytest.mark.parametrize("name", OPERATORS | NEVER_WAITS)
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6)
 @given(
     seed=st.integers(0, 2**32),
     merges=st.tuples(st.sampled_from(MERGES), st.sampled_from(MERGES[:3])),
     lost=st.sets(st.integers(0, BATCHES)),
 )
 def test_flows_that_hold_rows_back_answer_as_a_plain_exchange(
-    tmp_path_factory: pytest.TempPathFactory,
     name: str,
     seed: int,
     merges: tuple[ab.LocalMerge, ab.LocalMerge],
     lost: set[int],
 ) -> None:
     operator, routed = (OPERATORS | NEVER_WAITS)[name], {"exchange": "routed"}
-    plain = run(operator, tmp_path_factory.mktemp("plain"), seed, routed, routed, set())
     first, second = ({"exchange": "local", "merge": merge} for merge in merges)
-    held = run(operator, tmp_path_factory.mktemp("held"), seed, first, second, lost)
-    assert_same_rows(held.rows(), plain.rows(), name)
-    assert late_rows(held) == late_rows(plain)
-    manifest = held.checkpoint.latest()
-    assert manifest is not None and not manifest.lanes, "a drain sends everything"
+    with run(operator, seed, routed, routed, set()) as plain, run(operator, seed, first, second, lost) as held:
+        assert_same_rows(held.results().to_dicts(), plain.results().to_dicts(), name)
+        assert held.late_count == plain.late_count
+        assert not manifest_of(held).lanes, "a drain sends everything"
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_rows_do_wait_and_are_state_that_can_be_read(tmp_path: Path, name: str) -> None:
+def test_rows_do_wait_and_are_state_that_can_be_read(name: str) -> None:
     waits = {"exchange": "local", "merge": ab.LocalMerge(at="window")}
-    held = StreamHere(lambda s: OPERATORS[name](s, waits, waits), tmp_path / "held", SCHEMA)
-    plain = StreamHere(lambda s: OPERATORS[name](s, {}, {}), tmp_path / "plain", SCHEMA)
+    held, plain = (start(lambda s, o=options: OPERATORS[name](s, o, o)) for options in (waits, {}))
     lanes: set[str] = set()
-    for readers in stream_of(11):
+    with held, plain:
+        for readers in stream_of(11):
+            for flow in (held, plain):
+                read(flow, readers)
+            lanes |= set(manifest_of(held).lanes)
+        # Windows of the one fire a batch later, with what was due.
         for flow in (held, plain):
-            flow.run(readers)
-        manifest = held.checkpoint.latest()
-        assert manifest is not None
-        lanes |= set(manifest.lanes)
-    # Windows of the one fire a batch later, with what was due.
-    for flow in (held, plain):
-        flow.run([pl.DataFrame(schema=SCHEMA)])
-    assert lanes == ({"first", "second"} if "hops" in name or "behind" in name else {"first"})
-    last, known = held.checkpoint.latest(), plain.checkpoint.latest()
-    assert last is not None and known is not None
-    got, expected = (
-        read_state(flow.program, manifest, "first").to_dicts() for flow, manifest in ((held, last), (plain, known))
-    )
-    assert_same_rows(got, expected, "state")
+            flow.tick()
+        assert lanes == ({"first", "second"} if "hops" in name or "behind" in name else {"first"})
+        assert_same_rows(held.state("first").to_dicts(), plain.state("first").to_dicts(), "state")
 
 
 def rows_of_keys(batch: int, keys: int | None, count: int = 12_000) -> pl.DataFrame:
@@ -158,16 +165,13 @@ def rows_of_keys(batch: int, keys: int | None, count: int = 12_000) -> pl.DataFr
 
 
 @pytest.mark.parametrize("merge", [None, ab.LocalMerge(at="window")], ids=["merged", "held"])
-def test_auto_goes_by_what_it_measures_and_a_lost_driver_does_not_forget(
-    tmp_path: Path, merge: ab.LocalMerge | None
-) -> None:
+def test_auto_goes_by_what_it_measures_and_a_lost_driver_does_not_forget(merge: ab.LocalMerge | None) -> None:
     """Keys that never repeat, then keys that do, then the first again."""
 
     def build(stream: Stream, options: Options) -> Stream:
         return totals(timed(stream).key_by("key", **options).window("5s"))
 
-    auto = StreamHere(lambda s: build(s, {"merge": merge}), tmp_path / "auto", SCHEMA)
-    plain = StreamHere(lambda s: build(s, {"exchange": "routed"}), tmp_path / "plain", SCHEMA)
+    auto, plain = (start(lambda s, o=options: build(s, o)) for options in ({"merge": merge}, {"exchange": "routed"}))
     phases = [(None, 14), (40, 10), (None, 10)]
     batch = 0
     ends: list[str] = []
@@ -175,17 +179,17 @@ def test_auto_goes_by_what_it_measures_and_a_lost_driver_does_not_forget(
         for _ in range(count):
             rows = rows_of_keys(batch, keys)
             for flow in (auto, plain):
-                flow.run([rows[:6_000], rows[6_000:]])
+                read(flow, [rows[:6_000], rows[6_000:]])
             if batch in (5, 13, 21, 27) and (merge is None or batch > 12):
                 # What holding back saves shows after some batches only, to one driver.
-                auto.lose_driver()
+                auto.kill()
             batch += 1
         shown = auto.progress[-1].exchanges[0]
         ends.append(shown.next_way)
         assert shown.costs and shown.left_share is not None
-    for flow in (auto, plain):
-        flow.run([pl.DataFrame(schema=SCHEMA)], drain=True)
-    assert_same_rows(auto.rows(), plain.rows(), "all results")
+    with auto, plain:
+        auto.drain(), plain.drain()
+        assert_same_rows(auto.results().to_dicts(), plain.results().to_dicts(), "all results")
     assert ends == ["plain", "merged", "plain"]
     shown_all = [progress.exchanges[0] for progress in auto.progress if progress.rows_in]
     sent = [shown.sent_rows for shown in shown_all if shown.way == "plain"]
