@@ -32,13 +32,13 @@ SIDEBAR = {
     "How to transform": "how-to/: expressions lookups hops-and-branches",
     "How to aggregate": "how-to/: windows late-rows silence aggregates processors",
     "How to write": "how-to/: sinks databases own-connectors",
-    "How to run": "how-to/: run watch balance control read-state restart",
+    "How to run": "how-to/: run watch balance control testing read-state restart",
     "Reference": "reference/index",
     "Behind it": "speed architecture decisions/index changelog readme",
 }
 REFERENCE = (
-    "flows running sources sinks tables aggregates processors balance errors protocols commands flow-files settings "
-    "values"
+    "flows running sources sinks tables aggregates processors testing balance errors protocols commands flow-files "
+    "settings values"
 )
 MADE_BY_THE_LIBRARY = ("Handle", "KeyState", "Stream", "Timers")
 """Classes that nobody calls: what they are made from says nothing to a reader."""
