@@ -40,7 +40,7 @@ REFERENCE = (
     "flows running sources sinks tables aggregates processors testing balance errors protocols commands flow-files "
     "settings values"
 )
-MADE_BY_THE_LIBRARY = ("Handle", "KeyState", "Stream", "Timers")
+MADE_BY_THE_LIBRARY = ("Batch", "Handle", "KeyState", "Stream", "Timers")
 """Classes that nobody calls: what they are made from says nothing to a reader."""
 _FENCE = re.compile(r"^(?P<ticks>```+)(?P<language>\S*)\n(?P<content>.*?)^(?P=ticks)$", re.M | re.S)
 _LINK = re.compile(r"\]\((?P<target>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")

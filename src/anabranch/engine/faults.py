@@ -24,7 +24,21 @@ MOMENTS = (
 
 
 class Killed(BaseException):
-    """A run was ended where it stood, as a kill ends a process; no part of the engine may take it for a failure."""
+    """A run was ended where it stood, as a kill ends a process; no part of the engine may take it for a failure.
+
+    Examples:
+        >>> _ = readings.key_by("sensor").agg(rows=ab.count()).write(ab.console())
+        >>> with ab.testing.FlowTester(flow) as tester:
+        ...     tester.kill_at("after-manifest")
+        ...     try:
+        ...         _ = tester.add({"sensor": 1}).run()
+        ...     except ab.testing.Killed as killed:
+        ...         print(killed)
+        ...     _ = tester.run_all()
+        ...     print(tester.results().rows())
+        killed at after-manifest of batch 0
+        [(1, 1)]
+    """
 
     def __init__(self, moment: str, batch: int) -> None:
         super().__init__(f"killed at {moment} of batch {batch}")

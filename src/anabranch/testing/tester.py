@@ -52,7 +52,15 @@ _NOT_HERE = ("trigger", "drain", "takeover", "anchors", "control")
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one batch did."""
+    """What one batch did.
+
+    Examples:
+        >>> _ = readings.filter("volts > 230").write(ab.console())
+        >>> with ab.testing.FlowTester(flow) as tester:
+        ...     batch = tester.add([{"sensor": 1, "volts": 228.0}, {"sensor": 2, "volts": 231.0}]).run()
+        >>> batch.number, batch.progress.rows_in, batch.results().height, batch.dead_letters().height
+        (0, 2, 1, 0)
+    """
 
     progress: BatchProgress
     _around: Surroundings
@@ -82,6 +90,15 @@ class FlowTester:
 
     What ``add`` is given stands in for the flow's sources, memory for its sinks, and a clock that only the test moves
     for the wall clock. Everything else is the engine: blocks, state, manifests, commits.
+
+    Examples:
+        >>> _ = readings.key_by("sensor").agg(rows=ab.count()).write(ab.parquet("s3://results/rows"))
+        >>> with ab.testing.FlowTester(flow, now="2026-01-01") as tester:
+        ...     print(tester.add([{"sensor": 7}, {"sensor": 7}]).run())
+        ...     tester.kill()
+        ...     print(tester.add({"sensor": 7}).run().results().rows())
+        <Batch 0: 2 rows in, 1 out>
+        [(7, 3)]
     """
 
     def __init__(
