@@ -263,7 +263,7 @@ class FlowTester:
         return list_timers(self.state(name, raw=True), spec)
 
     def watermark(self) -> datetime | None:
-        """Return the flow's watermark, the slowest if it has several; None before any event, and after a drain."""
+        """Return the flow's watermark, in UTC, the slowest if it has several; None before any event."""
         found = load_time(self._run.run.plan, self._latest()).watermark_us
         return None if found is None else watermark_from_us(found)
 
