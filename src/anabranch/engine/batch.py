@@ -13,12 +13,12 @@ import polars as pl
 
 from anabranch.control.apply import check_decision, store_levels
 from anabranch.control.decisions import Decision
+from anabranch.control.exchanges import ExchangeWatch, describe_switches
 from anabranch.control.steering import Steering, TriesStrategies
 from anabranch.engine.ahead.level import AheadLevel
 from anabranch.engine.batch_progress import describe_batch
 from anabranch.engine.batch_routes import count_slots, load_routes
 from anabranch.engine.blocks import LEDGER
-from anabranch.engine.exchange_watch import ExchangeWatch, describe_switches
 from anabranch.engine.faults import reach
 from anabranch.engine.first_look import FirstLook
 from anabranch.engine.jobs import BatchInput, JobFailed, JobRunner

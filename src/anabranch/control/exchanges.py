@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from anabranch.control.decide.exchange_choice import ExchangeChooser
-from anabranch.engine.exchange_meter import Costs
-from anabranch.engine.spec import FlowProgram
 from anabranch.model.exchanges import ExchangeCosts, ExchangeFigures, ExchangeTally, ExchangeWay
 from anabranch.query.plan import Plan, name_of
 from anabranch.state.manifest import Manifest
 
 
+class WeighsExchanges(Protocol):
+    """What a flow says of how rows may leave their tasks."""
+
+    @property
+    def plan(self) -> Plan: ...
+
+    def weighs(self, head: int) -> bool:
+        """Say whether it is weighed, from batch to batch, how rows of an operator leave their task."""
+        ...
+
+    def ways(self, head: int) -> tuple[ExchangeWay, ...]:
+        """Return how rows of an operator may leave their task, the one that it begins with last."""
+        ...
+
+
 class ExchangeWatch:
     """Decides for the operators whose exchange is *auto*, and tells of all; called between batches, on the driver."""
 
-    def __init__(self, program: FlowProgram, latest: Manifest | None) -> None:
+    def __init__(self, program: WeighsExchanges, latest: Manifest | None) -> None:
         self._program = program
         self._plan: Plan = program.plan
         # A manifest of an earlier version says nothing, and it is found out again.
@@ -31,7 +45,9 @@ class ExchangeWatch:
         """Stateful node → how its rows leave in the next batch."""
         return {head: chooser.way for head, chooser in self._choosers.items()}
 
-    def observe(self, seen: Mapping[int, ExchangeTally], spent: Costs) -> dict[int, ExchangeFigures]:
+    def observe(
+        self, seen: Mapping[int, ExchangeTally], spent: Mapping[int, ExchangeCosts]
+    ) -> dict[int, ExchangeFigures]:
         """Learn from a batch, choose for the next one, and return what is to be said of the exchanges."""
         figures = {}
         for node in self._plan.stateful:
