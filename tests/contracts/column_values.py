@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.model.time_range import time_bounds
+from anabranch.eventtime.time_range import time_bounds
 
 _TIMES: list[Any] = [
     pl.Date(),

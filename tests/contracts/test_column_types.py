@@ -30,7 +30,7 @@ from anabranch.engine import packing
 from anabranch.engine.content_order import order_by_content
 from anabranch.engine.dead_letters import bury_rows
 from anabranch.errors import SinkError
-from anabranch.eventtime.flow.time_guard import find_rows_out_of_time
+from anabranch.eventtime.time_range import find_rows_out_of_time
 from anabranch.model import HASH, StagedFile
 from anabranch.model.frame_texts import frame_from_text, frame_to_text, key_as_text
 from anabranch.routing import hash_keys

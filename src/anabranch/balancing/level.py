@@ -13,8 +13,9 @@ from anabranch.balancing.planners.balance_load import balance_buckets
 from anabranch.balancing.planners.columns import sum_by
 from anabranch.balancing.planners.outcome import Change, Clock, make_plan
 from anabranch.balancing.planners.own_slots import find_own_slots, place_in_own_slots
+from anabranch.balancing.planners.parts import locate_parts
 from anabranch.balancing.planners.registry import find_planner
-from anabranch.model.loads import BucketLoads, KeyLoads, LoadError, locate_parts
+from anabranch.model.loads import BucketLoads, KeyLoads, LoadError
 from anabranch.model.moves import Plan, PlanCosts, find_imbalance
 from anabranch.model.routes import BucketMap, RoutingTable
 

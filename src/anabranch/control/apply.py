@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from anabranch.control.decisions import Decision, Proposal, ReconfigurationProtocol, RouteChange
 from anabranch.control.reported import BatchReport
 from anabranch.eventtime.watermarks import FlowTime
@@ -12,7 +15,7 @@ from anabranch.model import BEGINNING_OF_TIME, OperatorTime, WindowSpec
 from anabranch.model.balance import ProtocolChoice
 from anabranch.query.nodes import Stateful
 from anabranch.query.plan import Plan
-from anabranch.routing.phases import Earlier, FlowRoutes, PhasedRoutes, can_wait, settle, switch_after, window_of
+from anabranch.routing.phases import Earlier, FlowRoutes, PhasedRoutes, settle, switch_after, window_of
 from anabranch.routing.routes import Routes
 from anabranch.state.manifest import LevelState
 
@@ -38,6 +41,18 @@ def choose_protocol(
     return "window" if window.size_us <= wait_us else "state"
 
 
+def can_wait(window: WindowSpec | None, old: Routes, new: Routes) -> bool:
+    """Say whether the window protocol can do a change, or its state must move.
+
+    Sessions and running aggregates have no end to wait for. What a slot fires is looked at by the hash alone. And
+    where windows overlap, a row goes to its old and to its new slot: if a key had several of each, one slot could
+    get the row twice.
+    """
+    if window is None or window.kind == "session" or old.needs_values or new.needs_values:
+        return False
+    return window.kind == "tumbling" or not (PhasedRoutes(old).splits or PhasedRoutes(new).splits)
+
+
 def check_decision(plan: Plan, routes: FlowRoutes, decision: Decision) -> Decision:
     """Return the decision with a protocol that each change can be done by.
 
@@ -51,6 +66,15 @@ def check_decision(plan: Plan, routes: FlowRoutes, decision: Decision) -> Decisi
         waits = can_wait(window_of(operation.spec), routes[head].routes, change.routes)
         checked[head] = change if waits else replace(change, protocol="state")
     return replace(decision, routes=checked)
+
+
+def find_split_keys(routes: FlowRoutes, decision: Decision) -> dict[int, tuple[NDArray[np.uint64], NDArray[np.uint64]]]:
+    """Return by stateful node the hashes of keys that slots share in a batch, and of those that they will share."""
+    found = {}
+    for head, phases in routes.items():
+        following = decision.routes[head].routes if head in decision.routes else phases.routes
+        found[head] = (phases.routes.table.split_keys(), following.table.split_keys())
+    return found
 
 
 def store_levels(

@@ -51,11 +51,6 @@ class Decision:
     """By stateful node; what is not there stays as it is."""
 
     @property
-    def next_routes(self) -> dict[int, Routes]:
-        """By stateful node, the routes of the next batch where they are others."""
-        return {head: change.routes for head, change in self.routes.items()}
-
-    @property
     def moved_routes(self) -> dict[int, Routes]:
-        """The same where state moves at the end of this batch."""
+        """By stateful node, the routes of the next batch where state moves at the end of this one."""
         return {head: change.routes for head, change in self.routes.items() if change.protocol == "state"}

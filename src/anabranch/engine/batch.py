@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.control.apply import check_decision, store_levels
+from anabranch.control.apply import check_decision, find_split_keys, store_levels
 from anabranch.control.decisions import Decision
 from anabranch.control.exchanges import ExchangeWatch, describe_switches
 from anabranch.control.steering import Steering, TriesStrategies
@@ -163,7 +163,7 @@ class BatchRunner:
             drained=given.drain,
             changed=frozenset(decision.routes),
         )
-        clocks = follow_split_keys(self._plan, clocks, report, routes, decision.next_routes)
+        clocks = follow_split_keys(self._plan, clocks, report, find_split_keys(routes, decision))
         manifest = self._manifest(given, before, report, levels, time_after, clocks, now_us, partition_keys)
         reach("before-manifest", given.batch)
         # A driver that was replaced may have committed the batch just before: then its manifest stands.

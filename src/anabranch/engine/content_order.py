@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 import polars_hash as plh
 
+from anabranch.connectors.formats.json_texts import write_json_rows
+from anabranch.eventtime.time_range import TIME_TYPES, find_times_out_of_range
 from anabranch.model import ORDER
-from anabranch.model.json_texts import write_json_rows
-from anabranch.model.time_range import TIME_TYPES, find_times_out_of_range
 
 
 def order_by_content(frame: pl.DataFrame) -> pl.Series:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from anabranch.model.json_texts import write_json_rows
+from anabranch.connectors.formats.json_texts import write_json_rows
 
 DEAD_LETTER_SCHEMA: dict[str, pl.DataType] = {"source": pl.String(), "reason": pl.String(), "payload": pl.String()}
 _PAYLOAD_BYTES = 4096

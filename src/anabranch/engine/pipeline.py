@@ -22,8 +22,9 @@ from anabranch.engine.spec import DEAD_LETTER, BatchSpec, FlowProgram
 from anabranch.eventtime.bad_times import find_bad_times
 from anabranch.eventtime.flow.in_batch_watermark import last_level_told
 from anabranch.eventtime.flow.slot_lateness import SlotTimes, count_slot_late
-from anabranch.eventtime.flow.time_guard import columns_with_new_times, find_rows_out_of_time
+from anabranch.eventtime.flow.time_guard import columns_with_new_times
 from anabranch.eventtime.observations import TimeSightings
+from anabranch.eventtime.time_range import find_rows_out_of_time
 from anabranch.model import HASH, ORDER, TIME, WINDOW
 from anabranch.model.columns import PARTITION
 from anabranch.model.exchanges import StoreKernel
@@ -221,15 +222,16 @@ class Pipeline:
         if frame.height == 0:
             return
         frame = frame.with_columns(self._engine_columns(node, frame, ordinal))
+        has_windows = window_of(node.operation.spec) is not None and node.id in self._spec.routes
+        if has_windows:
+            self._slot_times.see(node.id, frame, keys, self._spec.routes[node.id].routes)
         kernel, now = self._program.kernels[node.id], self._spec.times[node.id]
         with failing_step(node.label, frame, lambda part: kernel.prepare(part, now)):
             prepared = kernel.prepare(frame, now)
         self.counters["late_rows"] += prepared.late_rows
-        if window_of(node.operation.spec) is not None and node.id in self._spec.routes:
+        if prepared.late_rows and has_windows:
             routes = self._spec.routes[node.id].routes
-            self._slot_times.see(node.id, frame, keys, routes)
-            if prepared.late_rows:
-                self.counters["slot_late_rows"] += count_slot_late(kernel, frame, keys, routes, now)
+            self.counters["slot_late_rows"] += count_slot_late(kernel, frame, keys, routes, now)
         if prepared.late is not None:
             self.push_late(node.id, prepared.late, ordinal)
         if prepared.frame.height == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,10 @@ class KeySample:
         if (self.keys[1:] <= self.keys[:-1]).any():
             msg = "the keys of a sample are not sorted or not unique; build it with KeySample.gather"
             raise RouteError(msg)
+
+    def with_powers(self, powers: Sequence[float] | None) -> KeySample:
+        """Return the sample with the powers of the slots, by which strategies decide and are scored; None: as it is."""
+        return self if powers is None else replace(self, powers=np.asarray(powers))
 
     @classmethod
     def gather(cls, keys: ArrayLike, counts: ArrayLike | None = None, values: pl.Series | None = None) -> KeySample:

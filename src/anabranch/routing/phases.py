@@ -133,18 +133,6 @@ def window_of(spec: OperatorSpec) -> WindowSpec | None:
     return spec.window
 
 
-def can_wait(window: WindowSpec | None, old: Routes, new: Routes) -> bool:
-    """Say whether the window protocol can do a change, or its state must move.
-
-    Sessions and running aggregates have no end to wait for. What a slot fires is looked at by the hash alone. And
-    where windows overlap, a row goes to its old and to its new slot: if a key had several of each, one slot could
-    get the row twice.
-    """
-    if window is None or window.kind == "session" or old.needs_values or new.needs_values:
-        return False
-    return window.kind == "tumbling" or not (PhasedRoutes(old).splits or PhasedRoutes(new).splits)
-
-
 def divide_by_phase(
     frame: pl.DataFrame, phases: PhasedRoutes, window: WindowSpec | None
 ) -> Iterator[tuple[Routes, pl.DataFrame]]:

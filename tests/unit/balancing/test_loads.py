@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from anabranch.balancing import PLANNERS, Goal, find_planner, plan_mnrt, plan_qmmp, register_planner
-from anabranch.model.loads import BucketLoads, KeyLoads, LoadError, locate_parts
+from anabranch.balancing.planners.parts import locate_parts
+from anabranch.model.loads import BucketLoads, KeyLoads, LoadError
 from anabranch.model.moves import MoveKind, Moves
 from anabranch.model.routes import BucketMap, RoutingTable
 from unit.balancing.cases import make_loads

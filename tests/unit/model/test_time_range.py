@@ -8,7 +8,7 @@ import io
 import polars as pl
 import pytest
 
-from anabranch.model.time_range import describe_time_bounds, find_times_out_of_range, time_bounds
+from anabranch.eventtime.time_range import describe_time_bounds, find_times_out_of_range, time_bounds
 
 KINDS: list[pl.Datetime | pl.Date | pl.Time] = [
     pl.Date(),

@@ -10,6 +10,8 @@ import polars as pl
 import pytest
 
 import anabranch as ab
+from anabranch.control.apply import find_split_keys
+from anabranch.control.decisions import Decision
 from anabranch.engine.blocks import LEDGER
 from anabranch.engine.reports import BatchReport, merge_ledgers
 from anabranch.engine.spec import BatchSpec
@@ -76,7 +78,7 @@ class Batches(Reading):
         after = advance_time(self.plan, before, report, now_us=now_us, since_us=NOW_US, drained=False)
         clocks = load_clocks(self.plan, self.manifest)
         clocks = advance_clocks(self.plan, clocks, report, times, after, drained=False, changed=frozenset())
-        clocks = follow_split_keys(self.plan, clocks, report, routes, {})
+        clocks = follow_split_keys(self.plan, clocks, report, find_split_keys(routes, Decision(number)))
         engine = EngineState(slots=slots, clocks=store_clocks(self.plan, clocks), now_us=now_us)
         manifest = Manifest("test", {}, number, 1, "", None, None, (), store_time(self.plan, after), engine=engine)
         self.manifest = Manifest.decode(manifest.encode(), "a manifest")

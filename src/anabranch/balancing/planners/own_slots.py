@@ -8,7 +8,8 @@ import numpy as np
 
 from anabranch.balancing.goals import Goal
 from anabranch.balancing.planners.columns import sum_by
-from anabranch.model.loads import BucketLoads, KeyLoads, locate_parts
+from anabranch.balancing.planners.parts import locate_parts
+from anabranch.model.loads import BucketLoads, KeyLoads
 from anabranch.model.routes import RoutingTable
 
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from anabranch.balancing.goals import ROUNDING, Goal
 from anabranch.balancing.planners.columns import sum_by
-from anabranch.model.loads import KeyLoads, LoadError, Parts, locate_parts
+from anabranch.balancing.planners.parts import Parts, locate_parts
+from anabranch.model.loads import KeyLoads, LoadError
 from anabranch.model.routes import RoutingTable
 
 

@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 import polars as pl
 
 from anabranch.connectors.formats.encodings import encode_arrow
+from anabranch.connectors.formats.json_texts import write_json_values
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile
-from anabranch.model.json_texts import write_json_values
 
 SUFFIX = ".arrow"
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from anabranch.connectors.formats.json_texts import write_json_rows
 from anabranch.connectors.formats.rejects import RAW_TEXT_LIMIT
 from anabranch.connectors.formats.text_values import integer_range
+from anabranch.eventtime.time_range import TIME_TYPES, describe_time_bounds, find_times_out_of_range
 from anabranch.model import ReadOutcome
-from anabranch.model.json_texts import write_json_rows
-from anabranch.model.time_range import TIME_TYPES, describe_time_bounds, find_times_out_of_range
 
 _FLOAT_DIGITS = {"Float16": 11, "Float32": 24, "Float64": 53}
 """Bits of a whole number that a float holds exactly."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from anabranch.compiled import json_walk_layout as layout
 from anabranch.connectors.formats.schemas import whole_type
 from anabranch.connectors.formats.text_values import FRACTION_DIGITS, WORDS, integer_range
-from anabranch.model.time_range import time_bounds
+from anabranch.eventtime.time_range import time_bounds
 
 Ints = NDArray[np.int64]
 

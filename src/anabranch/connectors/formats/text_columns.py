@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.connectors.formats.text_values import EPOCH, FRACTION_DIGITS, ISO, NOT_FINITE, TIME_OF_DAY, WORDS
-from anabranch.model.time_range import time_bounds
+from anabranch.eventtime.time_range import time_bounds
 
 _ISO_GROUPS = ISO.replace("(?P<", "(?<")
 _OFFSET_OR_EPOCH = r"Z$|[T ].*[+-][0-9]{2}:?[0-9]{2}$|" + EPOCH

@@ -21,7 +21,7 @@ import pyarrow as pa
 from polars.exceptions import PolarsError
 
 from anabranch.connectors.formats.schemas import whole_type
-from anabranch.model.time_range import describe_time_bounds, time_bounds
+from anabranch.eventtime.time_range import describe_time_bounds, time_bounds
 
 FRACTION_DIGITS = {"ms": 3, "us": 6, "ns": 9}
 CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"

@@ -36,7 +36,6 @@ from anabranch.routing.strategies.by_name import (
     is_sticky,
     looks_at_keys,
     strategy_over,
-    with_powers,
 )
 from anabranch.routing.strategies.coordinated import decide_bounded
 from anabranch.routing.strategies.scores import Scores, score_loads
@@ -113,7 +112,7 @@ class Balancer:
         """Return better routes, or None; ``last_reason`` says why either way."""
         balance = self.routing.balance
         if loads.sample is not None:
-            self._latest = with_powers(loads.sample, self.routing, routes.slots)
+            self._latest = loads.sample.with_powers(self.routing.powers_over(routes.slots))
             self._remember(self._latest, routes.slots)
             loads = replace(loads, sample=self._latest)
         # Also after a batch that is not judged: small ones are sampled again and again until one of them counts.
@@ -141,8 +140,6 @@ class Balancer:
             oversized=balance.oversized,
         )
         started = self._now()
-        if loads.sample is not None:
-            self._score(loads, loads.sample, routes, goal)
         reading = Reading(
             loads.batch,
             loads.now_seconds,
@@ -153,6 +150,9 @@ class Balancer:
         self._imbalance = reading.imbalance
         decision = decide_to_plan(balance.planning, self._state, reading)
         self._state = decision.state
+        # Also where nothing is planned: every sample says something of every strategy.
+        if loads.sample is not None:
+            self._score(loads, loads.sample, routes, goal)
         if not decision.go:
             self.last_reason = decision.reason
             return self._cool(loads, routes, goal)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from anabranch.eventtime.flow.flow_time import load_time
 from anabranch.eventtime.flow.reported import TimeReport
@@ -15,7 +18,6 @@ from anabranch.model import BEGINNING_OF_TIME, AggregateSpec, OperatorSpec, Oper
 from anabranch.query.nodes import Stateful
 from anabranch.query.plan import Plan, name_of
 from anabranch.routing.phases import FlowRoutes
-from anabranch.routing.routes import Routes
 from anabranch.state.manifest import Manifest
 
 FlowClocks = Mapping[int, OperatorClocks]
@@ -131,15 +133,15 @@ def advance_clocks(
 
 
 def follow_split_keys(
-    plan: Plan, clocks: FlowClocks, report: TimeReport, routes: FlowRoutes, next_routes: Mapping[int, Routes]
+    plan: Plan, clocks: FlowClocks, report: TimeReport, split: Mapping[int, Sequence[NDArray[np.uint64]]]
 ) -> dict[int, OperatorClocks]:
-    """Return the clocks with those of the keys that slots shared in a batch, or will share in the next one."""
+    """Return the clocks with those of the keys that slots shared in a batch, or will share in the next one.
+
+    ``split`` has their hashes, by stateful node.
+    """
     followed = {}
     for head, own in clocks.items():
-        now = routes[head].routes
-        following = next_routes.get(head, now)
-        split = [now.table.split_keys(), following.table.split_keys()]
-        parted = follow_parts(own.parted, report.operators[head].parted, split)
+        parted = follow_parts(own.parted, report.operators[head].parted, split[head])
         followed[head] = replace(own, parted=parted).forgetting_parts(lateness_of(_spec(plan, head)))
     return followed
 

@@ -1,11 +1,9 @@
-"""Times that no stream may hold, found where they come in: from a source, a table or an expression."""
+"""Where times come in that no stream may hold: from a source, a table or an expression."""
 
 from __future__ import annotations
 
-import polars as pl
-
+from anabranch.eventtime.time_range import TIME_TYPES
 from anabranch.model.column_kinds import holds
-from anabranch.model.time_range import TIME_TYPES, describe_time_bounds, find_times_out_of_range
 from anabranch.query.nodes import Filter, LateRows, Node, Output, Select, Union, Watermark, WithColumns
 
 _LET_THROUGH = (Filter, Union, Watermark, LateRows, Output)
@@ -20,16 +18,6 @@ def columns_with_new_times(node: Node) -> tuple[str, ...]:
     return tuple(
         column for column, kind in node.schema.items() if holds(kind, *TIME_TYPES) and (made is None or column in made)
     )
-
-
-def find_rows_out_of_time(column: pl.Series) -> tuple[pl.Series, str] | None:
-    """Return which rows have a time out of range there, True for each of them, and the reason; None if no row has."""
-    rows = find_times_out_of_range(column)
-    if rows is None:
-        return None
-    kind = column.dtype
-    what = describe_time_bounds(kind) if isinstance(kind, TIME_TYPES) else "with a time outside of the years 1 to 9999"
-    return rows, f"{column.name} holds a value {what}: correct the clock or the column's unit"
 
 
 def _made_columns(operation: Select | WithColumns) -> set[str] | None:

@@ -116,14 +116,9 @@ def looks_at_keys(strategy: Strategy) -> bool:
 
 def decide_named(routing: Routing, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
     """Return the routes that a flow's named strategy decides, for slots as strong as the flow says."""
-    chosen = strategy_over(routing, current.slots).decide(with_powers(sample, routing, current.slots), current, rng)
+    seen = sample.with_powers(routing.powers_over(current.slots))
+    chosen = strategy_over(routing, current.slots).decide(seen, current, rng)
     return replace(chosen, by=str(routing.named))
-
-
-def with_powers(sample: KeySample, routing: Routing, slots: int) -> KeySample:
-    """Return the sample with the powers of the slots, by which strategies decide and are scored."""
-    powers = routing.powers_over(slots)
-    return sample if powers is None else replace(sample, powers=np.asarray(powers))
 
 
 def strategy_over(routing: Routing, slots: int) -> Strategy:

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 from polars.exceptions import PolarsError
 
-from anabranch.model.time_range import TIME_TYPES, describe_time_bounds, find_times_out_of_range
+from anabranch.eventtime.time_range import TIME_TYPES, describe_time_bounds, find_times_out_of_range
 
 PLACE = "__place__"
 _MOST_LETTERS = 80

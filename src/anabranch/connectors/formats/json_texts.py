@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from anabranch.eventtime.time_range import TIME_TYPES, find_times_out_of_range
 from anabranch.model.column_kinds import holds, with_leaves
-from anabranch.model.time_range import TIME_TYPES, find_times_out_of_range
 
 
 def write_json_rows(frame: pl.DataFrame) -> pl.Series:

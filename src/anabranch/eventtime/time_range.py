@@ -71,3 +71,13 @@ def find_times_out_of_range(column: pl.Series) -> pl.Series | None:
             return None
         return pl.int_range(len(column), eager=True).is_in(rows.get_column("row").filter(mask).implode())
     return None
+
+
+def find_rows_out_of_time(column: pl.Series) -> tuple[pl.Series, str] | None:
+    """Return which rows have a time out of range there, True for each of them, and the reason; None if no row has."""
+    rows = find_times_out_of_range(column)
+    if rows is None:
+        return None
+    kind = column.dtype
+    what = describe_time_bounds(kind) if isinstance(kind, TIME_TYPES) else "with a time outside of the years 1 to 9999"
+    return rows, f"{column.name} holds a value {what}: correct the clock or the column's unit"
