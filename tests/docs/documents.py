@@ -136,7 +136,7 @@ def run_document(document: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(folder)
     monkeypatch.setenv("KAFKA_PASSWORD", "secret")  # documents take secrets from there
     if document == README:
-        _make_sample_readings(folder)
+        make_sample_readings(folder)
     # Functions of __main__ are pickled by value, as those of a user's script are.
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in _code_of(document):
@@ -152,7 +152,7 @@ def run_document(document: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) 
             assert printed.getvalue().strip() == block.printed.strip(), f"{block.place} prints something else"
 
 
-def _make_sample_readings(folder: Path) -> None:
+def make_sample_readings(folder: Path) -> None:
     """Leave what the README's flow reads: one sensor that goes low, one that does not."""
     (folder / "readings").mkdir()
     frame = pl.DataFrame(
