@@ -308,7 +308,7 @@ def make_random_flow(kind: str, seed: int) -> RandomFlow:
         late=late,
         lateness_seconds=chance.randint(1, 20) if late == "update" else 0,
         early_seconds=chance.choice([None, 5]) if own_time else None,
-        merge=chance.choice([merge for merge in MERGES if merge.slot is None or "session" not in kind])
+        merge=chance.choice([merge for merge in MERGES if merge.slice is None or "session" not in kind])
         if held
         else None,
         merge_again=chance.choice([None, *MERGES[:4]]) if held else None,

@@ -14,7 +14,7 @@ from anabranch.eventtime.durations import describe_duration
 from anabranch.model import AggregateSpec, Kernel, OperatorSpec, RouteError, Sink
 from anabranch.model.balance import AUTO, Balance, NamedStrategy, Routing
 from anabranch.model.exchanges import EXCHANGES, ExchangeChoice, ExchangeDecision, ExchangeSpec, HoldSpec
-from anabranch.model.renamed import renamed_fields
+from anabranch.model.renamed import renamed_fields, tell_renamed
 from anabranch.operators.kernels import make_kernel
 from anabranch.query.event_times import Duration
 from anabranch.query.nodes import Node, Output, Stateful, describe
@@ -46,6 +46,12 @@ class LocalMerge:
     at: Literal["window"] | pl.Expr | str | None = None
     """*window*: no earlier than a window ends. An expression, Polars or SQL, over keys, ``window_start``,
     ``window_end`` and the values so far: as soon as it is true of a merged row."""
+
+    @property
+    def slot(self) -> Duration | None:
+        # The name of before, for a version.
+        tell_renamed("LocalMerge.slot", "slice")
+        return self.slice
 
 
 @runtime_checkable

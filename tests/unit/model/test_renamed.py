@@ -27,6 +27,8 @@ def test_slot_of_a_local_merge_is_a_slice() -> None:
     with pytest.warns(DeprecationWarning, match="LocalMerge: slot is called slice now"):
         old = ab.LocalMerge(slot="1s", count=10)  # type: ignore[call-arg]
     assert old == ab.LocalMerge(slice="1s", count=10)
+    with pytest.warns(DeprecationWarning, match=r"LocalMerge\.slot is called slice now"):
+        assert old.slot == "1s"
 
 
 def test_ahead_of_a_watermark_is_the_future() -> None:
