@@ -362,6 +362,8 @@ class TestBeforeTheFirstBatch:
         with pytest.raises(FlowError, match="available-now"):
             bench.run_flow(flow, [], trigger="sometimes")
         with pytest.raises(FlowError, match="local_merge"):
+            bench.run_flow(flow, [], workers=3)
+        with pytest.raises(FlowError, match="slots=3"):
             bench.run_flow(flow, [], parallelism=3)
 
     def test_a_flow_without_a_sink_is_refused(self, bench: FlowBench) -> None:

@@ -61,6 +61,15 @@ class RunSettings(BaseModel):
         msg = f"{trigger!r} is no trigger; use {CONTINUOUS!r}, {AVAILABLE_NOW!r}, {ONCE!r} or an interval such as '5s'"
         raise ValueError(msg)
 
+    @field_validator("parallelism", mode="before")
+    @classmethod
+    def _no_number(cls, parallelism: object) -> object:
+        if isinstance(parallelism, int):
+            msg = f"{parallelism} is a number, and how many tasks there are is said by slots={parallelism}; "
+            msg += f"parallelism is how operators are put into tasks: {', '.join(PARALLELISMS)}"
+            raise ValueError(msg)
+        return parallelism
+
     @field_validator("control")
     @classmethod
     def _usable_control(cls, control: str | None) -> str | None:
