@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -211,6 +212,18 @@ def test_skew_becomes_a_change_after_the_next_batch(flow: Flow) -> None:
     (change,) = flow.run(SKEWED).values()
     assert "the busiest slot has" in change.reason
     assert len(owners(flow.routes.routes, 7)) > 1
+
+
+def test_equal_batches_under_an_equal_clock_give_equal_decisions(tmp_path: Path) -> None:
+    """What decides has no clock of its own, and nothing else that could differ."""
+    decided = []
+    for _ in range(2):
+        flow = Flow(windowed, tmp_path, slots=4, clock=itertools.count().__next__)
+        flow.run(SKEWED)
+        decided.append(flow.begin())
+    first, second = decided
+    assert first
+    assert first == second
 
 
 def test_a_command_goes_before_what_was_planned(flow: Flow) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,17 @@ SECOND_US = 1_000_000
 class Flow:
     """A flow whose batches are told, not run: everything around the steering as the batch runner does it."""
 
-    def __init__(self, build: Build, folder: Path, slots: int = 2, resizes: bool = False) -> None:
+    def __init__(
+        self,
+        build: Build,
+        folder: Path,
+        slots: int = 2,
+        resizes: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.program = make_program(build, folder, slots)
         self.plan = self.program.plan
-        self.steering = Rebalancer(self.program, time.monotonic, resizes)
+        self.steering = Rebalancer(self.program, clock, resizes)
         self.manifest: Manifest | None = None
         self.batch = -1
         self.state_bytes = 0
