@@ -1,7 +1,7 @@
 """Arithmetic of time, which knows rows, keys and windows, and no plan. Read it as time flows.
 
-``durations`` and ``windows``: what people write, and which windows a time lies in. ``bad_times``: times that cannot be
-right. ``observations`` and ``medians``: what tasks see of event time. ``watermarks``: those of the flow.
+``durations`` and ``windows``: what people write, and which windows a time lies in. ``time_range``, ``bad_times``:
+times that cannot be right. ``observations``, ``medians``: what tasks see of event time. ``watermarks``: the flow's.
 ``operator_clocks``: those of slots, groups and split keys, which the driver keeps. ``key_clocks``: those of keys, which
 lie in slots. ``lateness``: whom they find late. ``timers``: what waits for them. ``forgetting``: whose is dropped.
 What carries a flow's time between manifest, batch and report is in ``flow/``.
