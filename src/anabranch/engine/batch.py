@@ -18,13 +18,13 @@ from anabranch.control.steering import Steering, TriesStrategies
 from anabranch.engine.ahead.level import AheadLevel
 from anabranch.engine.batch_progress import describe_batch
 from anabranch.engine.batch_routes import count_slots, load_routes
-from anabranch.engine.blocks import LEDGER
+from anabranch.engine.blocks import BlockKind
 from anabranch.engine.faults import reach
 from anabranch.engine.first_look import FirstLook
 from anabranch.engine.jobs import BatchInput, JobFailed, JobRunner
 from anabranch.engine.publishing import Publisher
 from anabranch.engine.reader_buffers import deal_lanes, holding_level, load_lanes, store_lanes
-from anabranch.engine.reports import BatchReport, merge_ledgers
+from anabranch.engine.reports import BatchReport, merge_reports
 from anabranch.engine.set_aside import PassedOver
 from anabranch.engine.settings import RunSettings
 from anabranch.engine.spec import BatchSpec, FlowProgram
@@ -311,8 +311,8 @@ class BatchRunner:
                 logger.debug("a task of batch %d failed: %s", given.batch, failure.trace)
                 raise self._explain(failure, given.batch) from self._shown(TaskTrace(failure.trace))
             slots_of = {node.id: slots[self._plan.level_of(node.id) - 1] for node in self._plan.stateful}
-            ledgers = (block.payload for block in blocks if block.head == LEDGER)
-            report = merge_ledgers(ledgers, slots_of, held)
+            told = (block.payload for block in blocks if block.kind is BlockKind.REPORT)
+            report = merge_reports(told, slots_of, held)
             return replace(report, figures=self._exchanges.observe(report.exchanges, self._jobs.take_costs()))
         raise AssertionError
 

@@ -1,10 +1,11 @@
-"""What crosses an exchange: Arrow blocks for one slot, and ledgers on their way to the driver."""
+"""What crosses an exchange: Arrow blocks for one slot, and reports on their way to the driver."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -14,40 +15,46 @@ import polars as pl
 from anabranch.compiled.hash_order import order_by_number
 from anabranch.engine.packing import pack, unpack
 
-LEDGER = -1
-"""The head of rows that carry a ledger, plain JSON for the driver."""
-FAILURE = 1 << 22
-"""The head of rows that say why a task failed: whoever gets one does nothing but pass it on."""
-_HELD = 1 << 20
-_TIMES = 1 << 21
-
-
-def meeting_of(head: int) -> int:
-    """Return what blocks have as their head whose rows meet before they leave the stateful node ``head``."""
-    return LEDGER - 1 - head
-
-
-def held_of(head: int) -> int:
-    """Return what blocks have as their head whose rows, for the stateful node ``head``, were held back by a reader."""
-    return _HELD + head
-
-
-def times_of(level: int) -> int:
-    """Return what rows have as their head that tell the slots of a level, in plain JSON, what a task saw of time."""
-    return _TIMES + level
-
-
 TARGET_BLOCK_BYTES = 8 << 20
+NO_OPERATOR = -1
+"""Stands for the operator of a block that is for a task or for the driver as a whole."""
+DRIVER = (1 << 15) - 1
+"""Stands for the level of a block that is for the driver: it goes through the tasks of all levels before."""
+
+
+class BlockKind(IntEnum):
+    """What a block holds. The numbers are the order in which a task has its blocks."""
+
+    SHARED = 0
+    """Unfinished rows of keys that slots share: they meet before they leave the operator."""
+    REPORT = 1
+    """What a task says to the driver."""
+    ROWS = 2
+    BUFFERED = 3
+    """Rows that a task before held back in earlier batches."""
+    TIMES = 4
+    """What a task saw of event time, for all slots of a level."""
+    FAILURE = 5
+    """Why a task failed: whoever gets one does nothing but pass it on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """One row of an exchange."""
 
+    level: int
+    """The level whose tasks it is for; those of levels between pass it on."""
     slot: int
-    head: int
+    """Which of these tasks it is for."""
+    kind: BlockKind
+    operator: int
+    """The node that its rows are for."""
+    input: int
+    """Which of the node's inputs they come in by."""
     seq: int
+    """Tells blocks apart, and orders those of a kind: by the level and number of the task that sent them."""
     combined: bool
+    """Whether rows of a key were merged."""
     payload: bytes
 
 
@@ -59,11 +66,6 @@ def encode(frame: pl.DataFrame) -> bytes:
 def decode(payload: bytes) -> pl.DataFrame:
     """Read what ``encode`` wrote."""
     return unpack(payload)
-
-
-def ledger(slot: int, seq: int, content: dict[str, Any]) -> Block:
-    """Wrap a report for its way to the driver."""
-    return Block(slot, LEDGER, seq, False, write_json(content))
 
 
 def write_json(content: Any) -> bytes:
@@ -86,7 +88,7 @@ def cut(frame: pl.DataFrame, slots: npt.NDArray[np.int32], slot_count: int) -> I
 
 def in_order(blocks: Iterable[Block]) -> list[Block]:
     """Return the blocks of a slot in an order that does not depend on which came first."""
-    return sorted(blocks, key=lambda block: (block.head, block.seq))
+    return sorted(blocks, key=lambda block: (block.kind, block.operator, block.input, block.seq))
 
 
 def _chunks(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:

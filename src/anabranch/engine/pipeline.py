@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from anabranch.connectors.lookups.cache import FOUND
-from anabranch.engine.blocks import Block, cut, encode, held_of, ledger, meeting_of, times_of, write_json
+from anabranch.engine.blocks import DRIVER, NO_OPERATOR, Block, BlockKind, cut, encode, write_json
 from anabranch.engine.content_order import order_by_content
 from anabranch.engine.dead_letters import bury_rows, bury_texts
 from anabranch.engine.exchange_meter import ExchangeMeter
@@ -46,7 +47,7 @@ BEHIND_A_HOP = -1
 
 
 class Pipeline:
-    """The outgoing half of one task: what it is given leaves as blocks, staged files and a ledger.
+    """The outgoing half of one task: what it is given leaves as blocks, staged files and a report.
 
     Everything that leaves is a pure function of what was pushed and of the specification, in the order it was pushed.
     """
@@ -125,7 +126,7 @@ class Pipeline:
         return ready
 
     def finish(self, content: dict[str, Any]) -> Iterator[Block]:
-        """Send what waits, write results, and close with the ledger."""
+        """Send what waits, write results, and close with the report."""
         for head in list(self._waiting):
             self._send_waiting(head)
         if self._lane is not None:
@@ -147,18 +148,27 @@ class Pipeline:
             content["bad_files"] = self._bad_files
         if self._spec.costs is not None:
             self._spec.costs.tell(dict(self._meter.costs))
-        yield ledger(self._ledger_slot(), self._sequence(), content)
+        yield Block(
+            DRIVER,
+            self._report_slot(),
+            BlockKind.REPORT,
+            NO_OPERATOR,
+            input=0,
+            seq=self._sequence(),
+            combined=False,
+            payload=write_json(content),
+        )
 
     def send_to_meet(self, head: int, shared: pl.DataFrame) -> None:
         """Send unfinished rows to where they meet those of other slots."""
         slot_count = self._spec.slots[self._plan.level_of(head) - 1]
         slots = (shared.get_column(HASH) % slot_count).cast(pl.Int32).to_numpy()
         for slot, part in cut(shared, slots, slot_count):
-            self._emit(slot, meeting_of(head), True, encode(part))
+            self._emit(slot, BlockKind.SHARED, head, True, encode(part))
 
     def forward(self, block: Block) -> Block:
-        """Pass a ledger on to the next level."""
-        return Block(self._ledger_slot(), block.head, block.seq, block.combined, block.payload)
+        """Pass a report on to the next level."""
+        return replace(block, slot=self._report_slot())
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -332,7 +342,7 @@ class Pipeline:
             for routes, rows in divide_by_phase(frame, phases, window_of(operation.spec)):
                 slots = self._slots_of(head, routes, rows, operation.spec.keys)
                 for slot, part in cut(rows, slots, phases.slots):
-                    self._emit(slot, held_of(head) if held else head, combined, encode(part))
+                    self._emit(slot, BlockKind.BUFFERED if held else BlockKind.ROWS, head, combined, encode(part))
         self._meter.count(head, sent_rows=frame.height, sent_bytes=self._exchanged_bytes - before)
 
     def _slots_of(self, head: int, routes: Routes, rows: pl.DataFrame, keys: tuple[str, ...]) -> npt.NDArray[np.int32]:
@@ -353,24 +363,27 @@ class Pipeline:
             return
         said = write_json(self._times.to_json())
         for slot in range(self._spec.slots[self._level]):
-            self._blocks.append(Block(slot, times_of(self._level + 1), self._sequence(), False, said))
+            self._blocks.append(
+                Block(self._level + 1, slot, BlockKind.TIMES, NO_OPERATOR, 0, self._sequence(), False, said)
+            )
 
     def _relay(self, node: Node, frame: pl.DataFrame, ordinal: int) -> None:
         """Hand rows to a stateless operator that has slots of its own (operator parallelism), in turn."""
         slots = self._spec.slots[self._plan.level_of(node.id) - 1]
         turn = self._origin if ordinal == BEHIND_A_HOP else ordinal
         origin = (pl.lit(ordinal, pl.Int64).alias(ORDER), pl.lit(self._partition).alias(PARTITION))
-        self._emit(turn % slots, node.id, False, encode(frame.with_columns(origin)))
+        self._emit(turn % slots, BlockKind.ROWS, node.id, False, encode(frame.with_columns(origin)))
 
-    def _emit(self, slot: int, head: int, combined: bool, payload: bytes) -> None:
+    def _emit(self, slot: int, kind: BlockKind, node: int, combined: bool, payload: bytes) -> None:
         self._exchanged_bytes += len(payload)
-        self._blocks.append(Block(slot, head, self._sequence(), combined, payload))
+        level = self._plan.level_of(node)
+        self._blocks.append(Block(level, slot, kind, node, 0, self._sequence(), combined, payload))
 
     def _sequence(self) -> int:
         self._block_count += 1
         return (self._level << 56) + (self._origin << 28) + self._block_count
 
-    def _ledger_slot(self) -> int:
+    def _report_slot(self) -> int:
         if self._level >= len(self._spec.slots):
             return 0
         return self._origin % self._spec.slots[self._level]

@@ -1,4 +1,4 @@
-"""Put the ledgers of a batch's tasks together into what the manifest says."""
+"""Put the reports of a batch's tasks together into what the manifest says."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class BatchReport:
         return tuple(sorted({*self.operators, *self.lanes}))
 
 
-def merge_ledgers(
+def merge_reports(
     payloads: Iterable[bytes], slots_of: Mapping[int, int], held: HeldLanes = NOTHING_HELD
 ) -> BatchReport:
     """Return the report of a batch; ``slots_of`` is stateful node → number of slots, each of which must have reported.

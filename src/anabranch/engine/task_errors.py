@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
 from anabranch import errors
-from anabranch.engine.blocks import FAILURE, Block, write_json
+from anabranch.engine.blocks import DRIVER, NO_OPERATOR, Block, BlockKind, write_json
 from anabranch.engine.failing_steps import StepFailed, describe_failure
 from anabranch.errors import AnabranchError, FlowError
 from anabranch.operators.processors.processor_batch import FAILURES
@@ -70,20 +70,20 @@ def told_as_rows(blocks: Iterable[Block], level: int, origin: int, receivers: in
             raise TaskFailed(f"{_MARK}{json.dumps(asdict(failure))}") from error
         payload = write_json(asdict(failure))
         for receiver in range(receivers):
-            yield Block(receiver, FAILURE, (level << 56) + (origin << 28), False, payload)
+            yield _failure_block(receiver, (level << 56) + (origin << 28), payload)
 
 
 def pass_on(received: Iterable[Block], task: int, tasks: int, receivers: int) -> list[Block] | None:
     """Return what one of some tasks that all heard of a failure says to those that come next; None if none was."""
-    failure = min((block for block in received if block.head == FAILURE), key=lambda block: block.seq, default=None)
+    failure = _first_failure(received)
     if failure is None:
         return None
-    return [Block(receiver, FAILURE, failure.seq, False, failure.payload) for receiver in range(task, receivers, tasks)]
+    return [_failure_block(receiver, failure.seq, failure.payload) for receiver in range(task, receivers, tasks)]
 
 
 def first_failure(blocks: Iterable[Block]) -> TaskFailure | None:
     """Return the failure that was first on the way of the rows, of a job's blocks."""
-    told = min((block for block in blocks if block.head == FAILURE), key=lambda block: block.seq, default=None)
+    told = _first_failure(blocks)
     return None if told is None else TaskFailure(**json.loads(told.payload))
 
 
@@ -134,3 +134,12 @@ _KINDS: dict[str, type[AnabranchError]] = {
     kind.__name__: getattr(errors, kind.__name__, kind.__mro__[1])
     for kind in _all_below(AnabranchError)
 }
+
+
+def _failure_block(receiver: int, seq: int, payload: bytes) -> Block:
+    return Block(DRIVER, receiver, BlockKind.FAILURE, NO_OPERATOR, 0, seq, False, payload)
+
+
+def _first_failure(blocks: Iterable[Block]) -> Block | None:
+    failures = (block for block in blocks if block.kind is BlockKind.FAILURE)
+    return min(failures, key=lambda block: block.seq, default=None)

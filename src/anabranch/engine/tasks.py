@@ -12,15 +12,7 @@ import polars as pl
 
 from anabranch.control.observe.load_sampling import named_keys, watch_rows
 from anabranch.control.observe.state_sizes import measure_state
-from anabranch.engine.blocks import (
-    LEDGER,
-    Block,
-    decode,
-    held_of,
-    in_order,
-    meeting_of,
-    times_of,
-)
+from anabranch.engine.blocks import Block, BlockKind, decode, in_order
 from anabranch.engine.failing_steps import failing_step
 from anabranch.engine.faults import reach
 from anabranch.engine.outer_rows import decode_rows
@@ -126,10 +118,11 @@ class SlotTask:
         program = self.program.load()
         pipeline = Pipeline(program, self.spec, self.level, slot)
         operators: dict[str, Any] = {}
-        told = [block for block in received if block.head == times_of(self.level)]
+        own = [block for block in received if block.level == self.level]
+        told = [block for block in own if block.kind is BlockKind.TIMES]
         times = times_in_slot(program.plan, self.spec.times, self.spec.rising, (block.payload for block in told))
         for head in program.plan.levels[self.level - 1]:
-            blocks = [block for block in received if block.head in (head, held_of(head))]
+            blocks = [block for block in own if block.operator == head]
             if isinstance(program.plan.nodes[head].operation, Stateful):
                 operators[str(head)] = self._advance(
                     program, pipeline, slot, head, blocks, stayed.get(head), times[head]
@@ -138,11 +131,9 @@ class SlotTask:
                 _relay(program, pipeline, head, blocks)
             yield from pipeline.drain_blocks()
         for block in received:
-            if block.head == LEDGER:
-                yield pipeline.forward(block)
-            elif program.plan.level_of(block.head) > self.level:
+            if block.level > self.level:
                 # A shorter branch's rows wait for the level of the operator that they are for.
-                yield block
+                yield pipeline.forward(block) if block.kind is BlockKind.REPORT else block
         yield from self._tell_next_level(program, slot, told)
         meets = self.spec.meets(program.plan.levels[self.level - 1])
         if meets:
@@ -160,7 +151,7 @@ class SlotTask:
             slots, next_slots = self.spec.slots[self.level - 1 : self.level + 1]
             for block in told:
                 for target in range(slot, next_slots, slots):
-                    yield replace(block, slot=target, head=times_of(self.level + 1))
+                    yield replace(block, level=self.level + 1, slot=target)
 
     def _advance(
         self,
@@ -174,10 +165,10 @@ class SlotTask:
     ) -> dict[str, Any]:
         kernel = program.kernels[head]
         if stayed is None:
-            frames, combined = _decode_alike(kernel, [block for block in blocks if block.head == head])
+            frames, combined = _decode_alike(kernel, [block for block in blocks if block.kind is BlockKind.ROWS])
         else:
             frames, combined = list(stayed.frames), stayed.combined
-        held = [decode(block.payload) for block in blocks if block.head != head]
+        held = [decode(block.payload) for block in blocks if block.kind is BlockKind.BUFFERED]
         operation = program.plan.nodes[head].operation
         assert isinstance(operation, Stateful)
         name = WriteName(self.spec.epoch, self.spec.batch, self.spec.attempt, self.spec.job)
@@ -293,12 +284,14 @@ class MeetTask:
         program = self.program.load()
         # Slots of the level have the numbers below: names and sequences must differ from theirs.
         pipeline = Pipeline(program, self.spec, self.level, self.spec.slots[self.level - 1] + part)
-        meetings = {meeting_of(head): head for head in program.plan.levels[self.level - 1]}
+        own = [block for block in received if block.level == self.level]
         met: dict[str, Any] = {}
-        told = (block.payload for block in received if block.head == times_of(self.level))
+        told = (block.payload for block in own if block.kind is BlockKind.TIMES)
         times = times_in_slot(program.plan, self.spec.times, self.spec.rising, told)
-        for meeting, head in meetings.items():
-            shared = [decode(block.payload) for block in received if block.head == meeting]
+        for head in program.plan.levels[self.level - 1]:
+            shared = [
+                decode(block.payload) for block in own if block.kind is BlockKind.SHARED and block.operator == head
+            ]
             if shared:
                 kernel = program.kernels[head]
                 with failing_step(program.plan.nodes[head].label):
@@ -309,7 +302,7 @@ class MeetTask:
                         results = kernel.meet(shared)
                 pipeline.push(head, results, BEHIND_A_HOP)
                 yield from pipeline.drain_blocks()
-        yield from (block for block in received if block.head not in (*meetings, times_of(self.level)))
+        yield from (block for block in received if block.level > self.level)
         yield from pipeline.finish({"met": met} if met else {})
 
 

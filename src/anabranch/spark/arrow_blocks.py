@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import BinaryType, BooleanType, IntegerType, LongType, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    IntegerType,
+    LongType,
+    Row,
+    ShortType,
+    StructType,
+)
 
-from anabranch.engine.blocks import TARGET_BLOCK_BYTES, Block
+from anabranch.engine.blocks import TARGET_BLOCK_BYTES, Block, BlockKind
 from anabranch.spark.prompt_input import promptly
 
 EXCHANGE_SCHEMA = (
     StructType()
+    .add("level", ShortType())
     .add("slot", IntegerType())
-    .add("head", IntegerType())
+    .add("kind", ByteType())
+    .add("operator", IntegerType())
+    .add("input", ByteType())
     .add("seq", LongType())
     .add("combined", BooleanType())
-    .add("block", BinaryType())
+    .add("payload", BinaryType())
 )
+"""The fields of a block, in their order."""
 _ARROW_SCHEMA = pa.schema(
     [
+        ("level", pa.int16()),
         ("slot", pa.int32()),
-        ("head", pa.int32()),
+        ("kind", pa.int8()),
+        ("operator", pa.int32()),
+        ("input", pa.int8()),
         ("seq", pa.int64()),
         ("combined", pa.bool_()),
-        ("block", pa.binary()),
+        ("payload", pa.binary()),
     ]
 )
 
@@ -51,20 +68,22 @@ def to_table(blocks: Iterable[Block]) -> pa.Table:
 def from_arrow(batches: Iterable[pa.RecordBatch]) -> list[Block]:
     """Read blocks."""
     return [
-        Block(*row)
+        _block(row)
         for batch in promptly(iter(batches))
         for row in zip(*(batch.column(name).to_pylist() for name in _ARROW_SCHEMA.names), strict=True)
     ]
 
 
+def from_rows(rows: Iterable[Row]) -> list[Block]:
+    """Read the blocks that a job ends with."""
+    return [_block(row) for row in rows]
+
+
+def _block(row: Sequence[Any]) -> Block:
+    level, slot, kind, operator, input, seq, combined, payload = row
+    return Block(level, slot, BlockKind(kind), operator, input, seq, combined, bytes(payload))
+
+
 def _record_batch(blocks: list[Block]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([block.slot for block in blocks], pa.int32()),
-            pa.array([block.head for block in blocks], pa.int32()),
-            pa.array([block.seq for block in blocks], pa.int64()),
-            pa.array([block.combined for block in blocks], pa.bool_()),
-            pa.array([block.payload for block in blocks], pa.binary()),
-        ],
-        schema=_ARROW_SCHEMA,
-    )
+    columns = [pa.array([getattr(block, field.name) for block in blocks], field.type) for field in _ARROW_SCHEMA]
+    return pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)

@@ -19,7 +19,7 @@ from anabranch.engine.spec import BatchSpec, FlowProgram
 from anabranch.engine.task_errors import find_reason, find_task_failure
 from anabranch.engine.tasks import MeetTask, ReadTask, SlotTask
 from anabranch.spark.anchors import anchor_frame, executor_locations
-from anabranch.spark.arrow_blocks import EXCHANGE_SCHEMA, from_arrow, to_arrow, to_table
+from anabranch.spark.arrow_blocks import EXCHANGE_SCHEMA, from_arrow, from_rows, to_arrow, to_table
 from anabranch.spark.dataframes import SparkRows, unpack_rows
 from anabranch.spark.programs import PickledProgram
 from anabranch.spark.session import runs_locally, task_environment
@@ -53,7 +53,7 @@ class SparkJobs:
         except PySparkException as error:
             failure = find_task_failure(str(error))
             raise JobFailed(find_reason(str(error)) if failure is None else failure.message, failure) from error
-        return [Block(row["slot"], row["head"], row["seq"], row["combined"], bytes(row["block"])) for row in rows]
+        return from_rows(rows)
 
     def read_again(self, given: BatchInput) -> None:
         """Evaluate once the rows that Spark's own sources read: their state, if they have any, wants it every batch."""

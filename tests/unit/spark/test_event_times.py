@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 import anabranch as ab
-from anabranch.engine.blocks import LEDGER, Block
-from anabranch.engine.reports import BatchReport, merge_ledgers
+from anabranch.engine.blocks import Block, BlockKind
+from anabranch.engine.reports import BatchReport, merge_reports
 from anabranch.engine.spec import DEAD_LETTER, BatchSpec, FlowProgram
 from anabranch.engine.tasks import ReadTask, SlotTask
 from anabranch.eventtime.flow.flow_time import advance_time, load_time, next_silence_us, rules_of, store_time
@@ -86,8 +86,8 @@ class Reading:
         for level in range(1, self.plan.hops + 1):
             slots = SlotTask(self.program, spec, level)
             blocks = [block for slot in range(self.plan.slots[level - 1]) for block in _run(slots, slot, blocks)]
-        ledgers = [block.payload for block in blocks if block.head == LEDGER]
-        return merge_ledgers(ledgers, {node.id: self._slots_of(node.id) for node in self.plan.stateful})
+        told = [block.payload for block in blocks if block.kind is BlockKind.REPORT]
+        return merge_reports(told, {node.id: self._slots_of(node.id) for node in self.plan.stateful})
 
     def dead_letters(self, report: BatchReport) -> list[dict[str, Any]]:
         files = [self.program.store.read(staged.file) for staged in report.staged.get(DEAD_LETTER, ())]

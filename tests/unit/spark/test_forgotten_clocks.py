@@ -12,8 +12,8 @@ import pytest
 import anabranch as ab
 from anabranch.control.apply import find_split_keys
 from anabranch.control.decisions import Decision
-from anabranch.engine.blocks import LEDGER
-from anabranch.engine.reports import BatchReport, merge_ledgers
+from anabranch.engine.blocks import BlockKind
+from anabranch.engine.reports import BatchReport, merge_reports
 from anabranch.engine.spec import BatchSpec
 from anabranch.engine.tasks import ReadTask, SlotTask
 from anabranch.eventtime.flow.flow_time import advance_time, load_time, store_time
@@ -95,8 +95,8 @@ class Batches(Reading):
         blocks = [block for task in range(len(packs)) for block in reader.blocks(task)]
         task = SlotTask(self.program, spec, 1)
         blocks = [block for slot in range(slots) for block in _run(task, slot, blocks)]
-        ledgers = [block.payload for block in blocks if block.head == LEDGER]
-        return merge_ledgers(ledgers, {self.head: slots})
+        told = [block.payload for block in blocks if block.kind is BlockKind.REPORT]
+        return merge_reports(told, {self.head: slots})
 
 
 def test_what_was_dropped_is_in_the_manifest_and_judges_who_comes_back(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 import anabranch as ab
-from anabranch.engine.blocks import LEDGER, Block
-from anabranch.engine.reports import BatchReport, merge_ledgers
+from anabranch.engine.blocks import Block, BlockKind
+from anabranch.engine.reports import BatchReport, merge_reports
 from anabranch.engine.spec import BatchSpec, FlowProgram
 from anabranch.engine.tasks import MeetTask, ReadTask, SlotTask
 from anabranch.errors import EngineError
@@ -101,8 +101,8 @@ class Batch:
             self._through(SlotTask(self.program, spec, level), self.slots[level - 1])
             if spec.meets(self.plan.levels[level - 1]):
                 self._through(MeetTask(self.program, spec, level), self.slots[level - 1])
-        ledgers = [block.payload for block in self.blocks if block.head == LEDGER]
-        report = merge_ledgers(ledgers, self.slots_of)
+        told = [block.payload for block in self.blocks if block.kind is BlockKind.REPORT]
+        report = merge_reports(told, self.slots_of)
         self.after = advance_time(
             self.plan, before, report, now_us=now_us, since_us=0, drained=draining, fires_at_once=True
         )
@@ -171,7 +171,7 @@ def test_time_reaches_where_parts_of_keys_meet(tmp_path: Path) -> None:
     batch.routes = {head: PhasedRoutes(split) for head in batch.routes}
     report = batch.run()
     assert batch.rows(report) == [("final", 1, 7)]
-    assert {block.head for block in batch.blocks} == {LEDGER}
+    assert {block.kind for block in batch.blocks} == {BlockKind.REPORT}
     assert {operator.fire_us for operator in report.operators.values()} == {frozenset({START_US + 12 * SECOND_US})}
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.engine.blocks import FAILURE, Block
+from anabranch.engine.blocks import DRIVER, Block, BlockKind
 from anabranch.engine.failing_steps import describe_failure, failing_step
 from anabranch.engine.task_errors import (
     TaskFailed,
@@ -33,7 +33,7 @@ NAMES = pl.DataFrame({"id": range(20), "name": [f"x{n}" if n in (7, 12) else str
 
 
 def failing(error: BaseException) -> Iterator[Block]:
-    yield Block(0, 0, 0, False, b"done before")
+    yield Block(1, 0, BlockKind.ROWS, 0, 0, 0, False, b"done before")
     raise error
 
 
@@ -58,7 +58,7 @@ def fail_in_step(function: Callable[[pl.DataFrame], object], frame: pl.DataFrame
 
 def test_what_would_fail_again_is_told_to_every_task_that_comes_next_and_raises_nothing() -> None:
     blocks = told(ValueError("no number"))
-    assert [(block.slot, block.head) for block in blocks[1:]] == [(0, FAILURE), (1, FAILURE), (2, FAILURE)]
+    assert [(block.level, block.slot) for block in blocks[1:]] == [(DRIVER, 0), (DRIVER, 1), (DRIVER, 2)]
     assert failure_in(blocks).message.splitlines()[0] == "ValueError: no number"
     assert isinstance(failure_in(blocks).to_error(), FlowError)
 
@@ -157,11 +157,11 @@ def test_who_hears_of_a_failure_passes_it_on_once_to_each_that_comes_next() -> N
     for slots in ([0], [0, 1], [0, 1, 2, 3], [0, 1, 2, 3, 4, 5, 6]):
         sent = [pass_on(received, task, 4, len(slots)) or [] for task in range(4)]
         assert sorted(block.slot for blocks in sent for block in blocks) == slots
-    assert pass_on([block for block in received if block.head != FAILURE], 0, 4, 1) is None
+    assert pass_on([block for block in received if block.kind is not BlockKind.FAILURE], 0, 4, 1) is None
 
 
 def test_the_failure_that_was_first_on_the_way_is_the_one_that_counts() -> None:
-    later = [block for block in told_as_rows(failing(ValueError("later")), 1, 0, 1) if block.head == FAILURE]
+    later = [block for block in told_as_rows(failing(ValueError("later")), 1, 0, 1) if block.kind is BlockKind.FAILURE]
     assert failure_in(later + told(ValueError("first"))).message.startswith("ValueError: first\n")
 
 

@@ -16,8 +16,8 @@ import pytest
 import anabranch as ab
 from anabranch.control.observe.load_sampling import Watch
 from anabranch.control.observe.state_sizes import merge_sizes
-from anabranch.engine.blocks import LEDGER, Block, decode, encode, meeting_of
-from anabranch.engine.reports import BatchReport, merge_ledgers
+from anabranch.engine.blocks import Block, BlockKind, decode, encode
+from anabranch.engine.reports import BatchReport, merge_reports
 from anabranch.engine.spec import BatchSpec, FlowProgram
 from anabranch.engine.task_errors import TaskFailed
 from anabranch.engine.tasks import SlotTask
@@ -66,9 +66,9 @@ class Slots:
         sent: list[Block] = []
         for slot in range(self.routes.slots):
             sent += task.blocks(slot, self._arrived(keys, slot, time))
-        self.shared = [decode(block.payload) for block in sent if block.head == meeting_of(self.head)]
-        ledgers = [block.payload for block in sent if block.head == LEDGER]
-        report = merge_ledgers(ledgers, {self.head: self.routes.slots})
+        self.shared = [decode(block.payload) for block in sent if block.kind is BlockKind.SHARED]
+        told = [block.payload for block in sent if block.kind is BlockKind.REPORT]
+        report = merge_reports(told, {self.head: self.routes.slots})
         operator = report.operators[self.head]
         self.runs, self.handoffs = operator.runs, operator.handoffs
         self.routes = following or self.routes
@@ -98,7 +98,7 @@ class Slots:
         rows = rows.with_columns(hash_keys(rows, ["key"]).alias(HASH))
         slots = self.routes.storage_slots(KeyBatch.of(rows, ["key"]))
         mine = rows.filter(pl.Series(slots == slot))
-        return [Block(slot, self.head, 1, True, encode(mine))] if mine.height else []
+        return [Block(1, slot, BlockKind.ROWS, self.head, 0, 1, True, encode(mine))] if mine.height else []
 
 
 @pytest.fixture
