@@ -91,7 +91,7 @@ def equal(first: pl.DataFrame, second: pl.DataFrame) -> bool:
 
 
 @by_type(ALL)
-def test_staged_frames_blocks_runs_and_ledgers_give_back_what_they_were_given(
+def test_staged_frames_blocks_runs_and_reports_give_back_what_they_were_given(
     column: pl.Series, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame = column.to_frame("x").with_columns(pl.Series(HASH, [1, 2, 3], dtype=pl.UInt64))

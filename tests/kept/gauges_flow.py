@@ -145,9 +145,11 @@ class SharesAGauge:
         return {}
 
     def decide(self, batch: int, routes: FlowRoutes) -> Decision:
-        if batch:
-            return Decision(batch)
-        table = RoutingTable.of({self._hash: {0: 0.5, 1: 0.5}})
+        return Decision(batch) if batch else self.place(batch, routes, {0: 0.5, 1: 0.5})
+
+    def place(self, batch: int, routes: FlowRoutes, shares: Mapping[int, float]) -> Decision:
+        """Decide that slots have these shares of the gauge's rows from the next batch on."""
+        table = RoutingTable.of({self._hash: shares})
         changes = {
             head: RouteChange(phases.routes.with_table(table), "state")
             for head, phases in routes.items()

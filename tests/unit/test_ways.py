@@ -231,9 +231,9 @@ def test_the_way_of_a_decision_is_as_the_document_tells(tmp_path: Path) -> None:
     by_slot = [[sensor for sensor in some if slots[sensor] == slot][:60] for slot in range(2)]
     sensors = by_slot[0] * 10 + by_slot[1] * 3
     flow = Sensors(tmp_path, 2, balance=Balance(fewest_rows_a_slot=10), exchange="routed")
-    # What slots see is JSON until the driver has put it together; state that moves is rows.
+    # What slots see is bytes until the driver reads it; state that moves is rows.
     cargo = Decisions(first)
-    seen = Trace(cargo, "watch_rows", "Rebalancer.observe", ["measure_state", "merge_ledgers", "Rebalancer.observe"])
+    seen = Trace(cargo, "watch_rows", "Rebalancer.observe", ["measure_state", "merge_reports", "Rebalancer.observe"])
     with seen:
         assert flow.step(1, sensors).moved_bytes == 0
     done = Trace(

@@ -63,7 +63,7 @@ class ControlLoop:
             # Slots measure their state now and then; in between, what they said last holds.
             operator.sizes = seen.merge_sizes() or operator.sizes
             loads = count_loads(operator.facts, batch, operator.sizes)
-            sighting = seen.merge_sightings()
+            sighting = seen.merge_loads()
             if sighting is None:
                 operator.loads = loads if operator.loads is None else operator.loads.following_state(loads)
                 continue

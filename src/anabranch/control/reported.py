@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
+from anabranch.control.observe.load_sampling import LoadReport
+from anabranch.control.observe.state_sizes import SizesReport
 from anabranch.model import RunRef
 from anabranch.model.exchanges import ExchangeFigures
 
@@ -18,12 +20,12 @@ class OperatorReport(Protocol):
         ...
 
     @property
-    def sightings(self) -> tuple[Mapping[str, Any], ...]:
+    def loads(self) -> tuple[LoadReport, ...]:
         """What it saw of its rows, if it was told to look."""
         ...
 
     @property
-    def sizes(self) -> tuple[Mapping[str, Any], ...]:
+    def sizes(self) -> tuple[SizesReport, ...]:
         """How much state it has, if it measured it."""
         ...
 

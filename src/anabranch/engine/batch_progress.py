@@ -40,7 +40,7 @@ def describe_batch(
         state_rows=manifest.state_rows,
         state_bytes=manifest.state_bytes,
         exchanged_bytes=report.exchanged_bytes if report is not None else 0,
-        sampled_rows=sum(seen.get("sampled", 0) for operator in operators for seen in operator.sightings),
+        sampled_rows=sum(load.sampled_rows for operator in operators for load in operator.loads),
         exchanges=tuple(report.figures.values()) if report is not None else (),
         phase_seconds=dict(phases),
         problems=manifest.problems,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,11 +64,6 @@ def encode(frame: pl.DataFrame) -> bytes:
 def decode(payload: bytes) -> pl.DataFrame:
     """Read what ``encode`` wrote."""
     return unpack(payload)
-
-
-def write_json(content: Any) -> bytes:
-    """Return plain JSON data as bytes; equal data give equal bytes."""
-    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 
 def cut(frame: pl.DataFrame, slots: npt.NDArray[np.int32], slot_count: int) -> Iterator[tuple[int, pl.DataFrame]]:

@@ -6,8 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import astuple
-from typing import Any, Protocol
+from typing import Protocol
 
 import polars as pl
 
@@ -97,10 +96,6 @@ class ExchangeMeter:
         merge_seconds = (time.process_time() - began) * plain.height / chosen.height
         left_rows = min(plain.height, merged.height * one_in)
         self._note(head, plain, merged, keys, left_rows, merge_seconds)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return rows and bytes for the ledger."""
-        return {str(head): list(astuple(tally)) for head, tally in sorted(self.tallies.items())}
 
     def _note(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -13,20 +13,22 @@ import numpy.typing as npt
 import polars as pl
 
 from anabranch.connectors.lookups.cache import FOUND
-from anabranch.engine.blocks import DRIVER, NO_OPERATOR, Block, BlockKind, cut, encode, write_json
+from anabranch.engine.ahead.partition_key_audit import KeysReport
+from anabranch.engine.blocks import DRIVER, NO_OPERATOR, Block, BlockKind, cut, encode
 from anabranch.engine.content_order import order_by_content
 from anabranch.engine.dead_letters import bury_rows, bury_texts
 from anabranch.engine.exchange_meter import ExchangeMeter
 from anabranch.engine.failing_steps import failing_step
 from anabranch.engine.reader_buffers import Lane
 from anabranch.engine.spec import DEAD_LETTER, BatchSpec, FlowProgram
+from anabranch.engine.task_reports import MeetReport, SlotReport, TaskReport, write_report
 from anabranch.eventtime.bad_times import find_bad_times
 from anabranch.eventtime.flow.in_batch_watermark import last_level_told
 from anabranch.eventtime.flow.slot_lateness import SlotTimes, count_slot_late
 from anabranch.eventtime.flow.time_guard import columns_with_new_times
 from anabranch.eventtime.observations import TimeSightings
 from anabranch.eventtime.time_range import find_rows_out_of_time
-from anabranch.model import HASH, ORDER, TIME, WINDOW
+from anabranch.model import HASH, ORDER, TIME, WINDOW, StagedFile
 from anabranch.model.columns import PARTITION
 from anabranch.model.exchanges import StoreKernel
 from anabranch.model.times import NO_LIMITS
@@ -42,6 +44,7 @@ ROWS_MERGED_AT_ONCE = 4_000_000
 """Prepared rows that wait for a common local merge; more merge better, and cost memory."""
 
 ORDINAL_SHIFT = 36
+NOTHING: Mapping[int, Any] = {}
 BEHIND_A_HOP = -1
 """The ordinal of rows that a stateful operator made: they have no place in any split."""
 
@@ -125,27 +128,36 @@ class Pipeline:
         ready, self._blocks = self._blocks, []
         return ready
 
-    def finish(self, content: dict[str, Any]) -> Iterator[Block]:
-        """Send what waits, write results, and close with the report."""
+    def finish(
+        self,
+        operators: Mapping[int, SlotReport] = NOTHING,
+        met: Mapping[int, MeetReport] = NOTHING,
+        seconds: float | None = None,
+    ) -> Iterator[Block]:
+        """Send what waits, write results, and close with the report, of which the arguments are a part."""
         for head in list(self._waiting):
             self._send_waiting(head)
         if self._lane is not None:
             self._settle_lane(self._lane)
-            content = content | self._lane.to_json()
         self._tell_times()
         yield from self.drain_blocks()
-        staged = {sink: self._stage(sink, frames) for sink, frames in sorted(self._results.items())}
-        content = content | {
-            "level": self._level,
-            "counters": dict(self.counters),
-            **self._times.to_json(),
-            "slot_latest": self._slot_times.to_json(),
-            "staged": {str(sink): entry for sink, entry in staged.items()},
-            "exchanged_bytes": self._exchanged_bytes,
-            "exchanges": self._meter.to_json(),
-        }
-        if self._bad_files:
-            content["bad_files"] = self._bad_files
+        report = TaskReport(
+            level=self._level,
+            task=self._origin,
+            counters=self.counters,
+            seen=self._times.seen(),
+            slot_latest_us=self._slot_times.latest_us(),
+            group_latest_us=NOTHING if self._lane is None else self._lane.group_latest_us,
+            staged={sink: self._stage(sink, frames) for sink, frames in sorted(self._results.items())},
+            exchanged_bytes=self._exchanged_bytes,
+            exchanges=self._meter.tallies,
+            bad_files=self._bad_files,
+            buffers=NOTHING if self._lane is None else self._lane.reports,
+            partition_keys=self._partition_keys(),
+            operators=operators,
+            met=met,
+            seconds=seconds,
+        )
         if self._spec.costs is not None:
             self._spec.costs.tell(dict(self._meter.costs))
         yield Block(
@@ -156,7 +168,7 @@ class Pipeline:
             input=0,
             seq=self._sequence(),
             combined=False,
-            payload=write_json(content),
+            payload=report.encode(),
         )
 
     def send_to_meet(self, head: int, shared: pl.DataFrame) -> None:
@@ -359,9 +371,10 @@ class Pipeline:
 
     def _tell_times(self) -> None:
         """Tell all slots of the next level what was seen of event time: they fire by it in this batch."""
-        if self._spec.rising is None or not self._times or self._level >= last_level_told(self._plan):
+        seen = self._times.seen()
+        if self._spec.rising is None or not seen or self._level >= last_level_told(self._plan):
             return
-        said = write_json(self._times.to_json())
+        said = write_report(seen.to_json())
         for slot in range(self._spec.slots[self._level]):
             self._blocks.append(
                 Block(self._level + 1, slot, BlockKind.TIMES, NO_OPERATOR, 0, self._sequence(), False, said)
@@ -383,12 +396,16 @@ class Pipeline:
         self._block_count += 1
         return (self._level << 56) + (self._origin << 28) + self._block_count
 
+    def _partition_keys(self) -> Mapping[int, KeysReport]:
+        """Return what is to be said of a partition's keys, where it is a slot."""
+        return NOTHING
+
     def _report_slot(self) -> int:
         if self._level >= len(self._spec.slots):
             return 0
         return self._origin % self._spec.slots[self._level]
 
-    def _stage(self, sink: int, frames: list[pl.DataFrame]) -> dict[str, Any]:
+    def _stage(self, sink: int, frames: list[pl.DataFrame]) -> StagedFile:
         frame = pl.concat(frames) if len(frames) > 1 else frames[0]
         encoder = self._program.sinks[sink]
         with failing_step(f"writing {encoder.label}", frame, encoder.encode):
@@ -397,7 +414,7 @@ class Pipeline:
         name = WriteName(self._spec.epoch, self._spec.batch, self._spec.attempt, self._spec.job)
         file = name.file(folder, (self._level << 20) + self._origin, encoder.suffix)
         self._program.store.write(file, content)
-        return {"file": file, "rows": frame.height, "bytes": len(content), "slot": self._origin, "extra": {}}
+        return StagedFile(file, frame.height, len(content), self._origin)
 
     def _dead(self, frame: pl.DataFrame) -> None:
         self.counters["dead_rows"] += frame.height

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import cast
 
 import polars as pl
 
 from anabranch.engine.spec import BatchSpec, FlowProgram
+from anabranch.engine.task_reports import BufferReport, TaskReport, earliest_us, latest_us
 from anabranch.errors import FlowError
 from anabranch.model.exchanges import HeldLane, HoldingKernel, HoldSpec, TellsGroups
 from anabranch.operators.windows.buffered_premerge import LaneTally, Sending, merge_in_lane
@@ -28,7 +29,7 @@ _AT_WINDOW_ENDS = HoldSpec()
 
 
 @dataclass(frozen=True, slots=True)
-class LaneReport:
+class HeldRows:
     """What all tasks before one operator hold of it after a batch."""
 
     held: tuple[HeldLane, ...] = ()
@@ -50,9 +51,9 @@ class Lane:
         self._origin = origin
         self._arrived: dict[int, list[pl.DataFrame]] = defaultdict(list)
         self._rows_read: dict[int, int] = defaultdict(int)
-        self._reported: dict[str, Any] = {}
+        self.reports: dict[int, BufferReport] = {}
         self._more_rows: dict[int, int] = {}
-        self._group_latest: dict[int, dict[int, int]] = defaultdict(dict)
+        self.group_latest_us: dict[int, dict[int, int]] = defaultdict(dict)
 
     def keeps(self, head: int) -> bool:
         """Say whether merged rows of an operator pass through here, because they may wait, or some waited before."""
@@ -68,7 +69,7 @@ class Lane:
         self._rows_read[head] += rows_read
         kernel = self._program.kernels[head]
         if self._spec.times[head].shared is not None and isinstance(kernel, TellsGroups):
-            latest = self._group_latest[head]
+            latest = self.group_latest_us[head]
             for group, latest_us in kernel.group_latest_us(combined).items():
                 latest[group] = max(latest_us, latest.get(group, latest_us))
 
@@ -107,13 +108,9 @@ class Lane:
         sending = recovered.outcome
         after = HeldLane(self._origin, recovered.state.runs(), sending.tally.rows, sending.tally.since_us)
         self._more_rows[head] = _count_rows(after) - _count_rows(before)
-        self._reported[str(head)] = {
-            "held": after.to_json(),
-            "next_due": sending.next_due_us,
-            "wake": sending.wake_us,
-            "last_end": None,
-            "problems": list(recovered.problems),
-        }
+        self.reports[head] = BufferReport(
+            after, sending.next_due_us, sending.wake_us, problems=tuple(recovered.problems)
+        )
         return sending
 
     def more_rows(self, head: int) -> int:
@@ -122,12 +119,7 @@ class Lane:
 
     def say_last_end(self, head: int, last_end_us: int) -> None:
         """Report the end of the last window that was merged into a store, by a drain."""
-        self._reported[str(head)]["last_end"] = last_end_us
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what the ledger says, as plain JSON data."""
-        told = {str(head): sorted(latest.items()) for head, latest in sorted(self._group_latest.items())}
-        return ({"lanes": self._reported} if self._reported else {}) | ({"group_latest": told} if told else {})
+        self.reports[head] = replace(self.reports[head], last_end_us=last_end_us)
 
     def _hold_of(self, operation: Stateful, head: int) -> HoldSpec | None:
         """Return until when rows are held back; None if whatever is held is to be sent."""
@@ -190,7 +182,7 @@ def deal_lanes(held: HeldLanes, tasks_of: Callable[[int], int]) -> dict[int, dic
     return dealt
 
 
-def store_lanes(plan: Plan, lanes: Mapping[int, LaneReport]) -> dict[str, tuple[HeldLane, ...]]:
+def store_lanes(plan: Plan, lanes: Mapping[int, HeldRows]) -> dict[str, tuple[HeldLane, ...]]:
     """Return what the manifest says of the rows that are held back, by operator."""
     stored = {}
     for head, report in sorted(lanes.items()):
@@ -201,31 +193,31 @@ def store_lanes(plan: Plan, lanes: Mapping[int, LaneReport]) -> dict[str, tuple[
     return stored
 
 
-def merge_lane_reports(contents: Iterable[Mapping[str, Any]], held: HeldLanes) -> dict[int, LaneReport]:
-    """Put together what the ledgers of a batch say; ``held`` is what was held before it.
+def merge_buffers(told: Iterable[TaskReport], held: HeldLanes) -> dict[int, HeldRows]:
+    """Put together what the tasks of a batch hold back; ``held`` is what was held before it.
 
     Raises ``RuntimeError`` if a task is missing that held something: committing without it would lose rows.
     """
-    found: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
-    for content in contents:
-        for head, entry in content.get("lanes", {}).items():
-            found[int(head)].append(entry)
+    found: dict[int, list[BufferReport]] = defaultdict(list)
+    for task in told:
+        for head, buffer in task.buffers.items():
+            found[head].append(buffer)
     for head, lanes in held.items():
-        missing = sorted(set(lanes) - {entry["held"]["lane"] for entry in found[head]})
+        missing = sorted(set(lanes) - {buffer.held.lane for buffer in found[head]})
         if missing:
             msg = f"operator {head}: tasks {missing} did not report what they hold; the batch is not committed"
             raise RuntimeError(msg)
-    return {head: _lane_report(entries) for head, entries in sorted(found.items())}
+    return {head: _held_rows(buffers) for head, buffers in sorted(found.items())}
 
 
-def _lane_report(entries: list[Mapping[str, Any]]) -> LaneReport:
-    lanes = sorted((HeldLane.from_json(entry["held"]) for entry in entries), key=lambda lane: lane.lane)
-    return LaneReport(
-        held=tuple(lane for lane in lanes if lane.runs),
-        next_due_us=min((entry["next_due"] for entry in entries if entry["next_due"] is not None), default=None),
-        wake_us=min((entry["wake"] for entry in entries if entry["wake"] is not None), default=None),
-        last_end_us=max((entry["last_end"] for entry in entries if entry["last_end"] is not None), default=None),
-        problems=tuple(problem for entry in entries for problem in entry["problems"]),
+def _held_rows(buffers: list[BufferReport]) -> HeldRows:
+    held = sorted((buffer.held for buffer in buffers), key=lambda lane: lane.lane)
+    return HeldRows(
+        held=tuple(lane for lane in held if lane.runs),
+        next_due_us=earliest_us(buffer.next_due_us for buffer in buffers),
+        wake_us=earliest_us(buffer.wake_us for buffer in buffers),
+        last_end_us=latest_us(buffer.last_end_us for buffer in buffers),
+        problems=tuple(problem for buffer in buffers for problem in buffer.problems),
     )
 
 

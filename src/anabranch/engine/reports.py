@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from anabranch.engine.reader_buffers import HeldLanes, LaneReport, merge_lane_reports
+from anabranch.control.observe.load_sampling import LoadReport
+from anabranch.control.observe.state_sizes import SizesReport
+from anabranch.engine.ahead.partition_key_audit import KeysReport
+from anabranch.engine.reader_buffers import HeldLanes, HeldRows, merge_buffers
+from anabranch.engine.task_reports import MeetReport, SlotReport, TaskReport, earliest_us, latest_us
 from anabranch.eventtime.medians import TimeTally
-from anabranch.eventtime.observations import merge_sightings
+from anabranch.eventtime.observations import merge_seen
 from anabranch.model import BEGINNING_OF_TIME, PartedClocks, RunRef, StagedFile
 from anabranch.model.exchanges import ExchangeFigures, ExchangeTally
 
@@ -25,8 +27,8 @@ class OperatorReport:
     rows: tuple[int, ...]
     next_due_us: int | None
     last_end_us: int | None
-    sightings: tuple[Mapping[str, Any], ...] = ()
-    """By slot, what it saw of its rows, if it was told to look."""
+    loads: tuple[LoadReport, ...] = ()
+    """What slots saw of their rows, if they were told to look and had any."""
     handoffs: tuple[tuple[RunRef, ...], ...] = ()
     """By target slot, what others wrote for it; empty when nothing was handed on."""
     slot_latest_us: tuple[int | None, ...] = ()
@@ -41,7 +43,7 @@ class OperatorReport:
     """Up to when slots fired; one time, or something is wrong. Empty if they did not say."""
     parted: tuple[PartedClocks, ...] = ()
     """The watermarks after the batch of keys that slots share, or will share, where keys have their own."""
-    sizes: tuple[Mapping[str, Any], ...] = ()
+    sizes: tuple[SizesReport, ...] = ()
     """How much state the slots have that measured it."""
 
     @property
@@ -65,13 +67,13 @@ class BatchReport:
     """Watermark node → partition of its sources → largest event time, where watermarks are kept per partition."""
     tallies: Mapping[int, TimeTally] = field(default_factory=dict)
     """Watermark node → how event times were spread, where the median counts."""
-    lanes: Mapping[int, LaneReport] = field(default_factory=dict)
+    lanes: Mapping[int, HeldRows] = field(default_factory=dict)
     """Stateful node → what readers hold back of it."""
     exchanges: Mapping[int, ExchangeTally] = field(default_factory=dict)
     """Stateful node → what its exchange did."""
     figures: Mapping[int, ExchangeFigures] = field(default_factory=dict)
     """Stateful node → the same as people are shown it, with what was chosen for the next batch."""
-    sighted: Mapping[int, Mapping[int, Mapping[str, Any]]] = field(default_factory=dict)
+    partition_keys: Mapping[int, Mapping[int, KeysReport]] = field(default_factory=dict)
     """Stateful node → slot → what the task of that partition saw of its keys, where partitions are slots."""
     bad_files: Mapping[str, str] = field(default_factory=dict)
     """Path → reason of files that cannot be used and are to be set aside; then nothing else here counts."""
@@ -79,14 +81,12 @@ class BatchReport:
     def next_due_us(self, head: int) -> int | None:
         """Return the end of the first window of an operator that waits for anything, in a slot or at a reader."""
         operator, lane = self.operators.get(head), self.lanes.get(head)
-        found = (operator.next_due_us if operator else None, lane.next_due_us if lane else None)
-        return min((due_us for due_us in found if due_us is not None), default=None)
+        return earliest_us((operator.next_due_us if operator else None, lane.next_due_us if lane else None))
 
     def last_end_us(self, head: int) -> int | None:
         """Return the end of the last window of an operator that fired, in a slot or into a store."""
         operator, lane = self.operators.get(head), self.lanes.get(head)
-        found = (operator.last_end_us if operator else None, lane.last_end_us if lane else None)
-        return max((end_us for end_us in found if end_us is not None), default=None)
+        return latest_us((operator.last_end_us if operator else None, lane.last_end_us if lane else None))
 
     @property
     def heads(self) -> tuple[int, ...]:
@@ -102,39 +102,24 @@ def merge_reports(
     So must every reader that held something back. Raises ``RuntimeError`` if one is missing: committing without it
     would lose its state.
     """
+    tasks = [TaskReport.decode(payload) for payload in payloads]
     counters: dict[str, int] = defaultdict(int)
     staged: dict[int, list[StagedFile]] = defaultdict(list)
-    by_operator: dict[int, dict[int, Mapping[str, Any]]] = {node: {} for node in slots_of}
-    slot_latest: dict[int, list[list[int]]] = defaultdict(list)
-    met: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
-    told: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
-    seconds: dict[int, float] = {}
     exchanges: dict[int, ExchangeTally] = defaultdict(ExchangeTally)
-    sighted: dict[int, dict[int, Mapping[str, Any]]] = defaultdict(dict)
-    exchanged = 0
-    contents = [json.loads(payload) for payload in payloads]
-    lanes = merge_lane_reports(contents, held)
-    seen = merge_sightings(contents)
-    for content in contents:
-        for name, value in content["counters"].items():
+    partition_keys: dict[int, dict[int, KeysReport]] = defaultdict(dict)
+    for task in tasks:
+        for name, value in task.counters.items():
             counters[name] += value
-        for node, values in content["slot_latest"].items():
-            slot_latest[int(node)].append(values)
-        for sink, entry in content["staged"].items():
-            staged[int(sink)].append(StagedFile.from_json(entry))
-        exchanged += content["exchanged_bytes"]
-        for node, counts in content.get("exchanges", {}).items():
-            exchanges[int(node)] += ExchangeTally(*counts)
-        for node, keys in content.get("sighted", {}).items():
-            sighted[int(node)][content["partition"]] = keys
-        for node, entry in content.get("operators", {}).items():
-            by_operator[int(node)][content["slot"]] = entry
-        for node, latest in content.get("group_latest", {}).items():
-            told[int(node)].append({"group_latest": latest})
-        for node, entry in content.get("met", {}).items():
-            met[int(node)].append(entry)
-        if "seconds" in content:
-            seconds[content["slot"]] = content["seconds"]
+        for sink, file in task.staged.items():
+            staged[sink].append(file)
+        for node, tally in task.exchanges.items():
+            exchanges[node] += tally
+        for node, keys in task.partition_keys.items():
+            partition_keys[node][task.task] = keys
+    seen = merge_seen(task.seen for task in tasks)
+    lanes = merge_buffers(tasks, held)
+    seconds = {task.task: task.seconds for task in tasks if task.seconds is not None}
+    by_slot = {node: _by_slot(node, count, tasks) for node, count in slots_of.items()}
     return BatchReport(
         counters=dict(counters),
         latest_us=seen.latest_us,
@@ -142,59 +127,52 @@ def merge_reports(
             sink: tuple(sorted(files, key=lambda file: (file.slot, file.file)))
             for sink, files in sorted(staged.items())
         },
-        operators={
-            node: _operator(node, slots_of[node], slots, slot_latest[node], met[node], told[node])
-            for node, slots in by_operator.items()
-        },
-        exchanged_bytes=exchanged,
-        problems=tuple(
-            problem
-            for slots in by_operator.values()
-            for _, entry in sorted(slots.items())
-            for problem in entry["problems"]
-        )
+        operators={node: _operator(node, slots, tasks) for node, slots in by_slot.items()},
+        exchanged_bytes=sum(task.exchanged_bytes for task in tasks),
+        problems=tuple(problem for slots in by_slot.values() for slot in slots for problem in slot.problems)
         + tuple(problem for lane in lanes.values() for problem in lane.problems),
         slot_seconds=tuple(seconds[slot] for slot in sorted(seconds)),
         partitions_us=seen.partitions_us,
         tallies=seen.tallies,
         lanes=lanes,
         exchanges=dict(exchanges),
-        sighted=dict(sighted),
-        bad_files={path: reason for content in contents for path, reason in content.get("bad_files", {}).items()},
+        partition_keys=dict(partition_keys),
+        bad_files={path: reason for task in tasks for path, reason in task.bad_files.items()},
     )
 
 
-def _operator(
-    node: int,
-    count: int,
-    slots: Mapping[int, Mapping[str, Any]],
-    sent: Sequence[Sequence[int]],
-    met: Sequence[Mapping[str, Any]],
-    told: Sequence[Mapping[str, Any]],
-) -> OperatorReport:
-    """Return what an operator did; ``told`` is what tasks before it said of rows that may wait with them."""
+def _by_slot(node: int, count: int, tasks: Iterable[TaskReport]) -> list[SlotReport]:
+    """Return what an operator did on each of its slots."""
+    slots = {task.task: task.operators[node] for task in tasks if node in task.operators}
     missing = [slot for slot in range(count) if slot not in slots]
     if missing:
         msg = f"operator {node}: slots {missing} did not report; the batch is not committed"
         raise RuntimeError(msg)
-    ordered = [slots[slot] for slot in range(count)]
+    return [slots[slot] for slot in range(count)]
+
+
+def _operator(node: int, slots: Sequence[SlotReport], tasks: Iterable[TaskReport]) -> OperatorReport:
+    """Return what an operator did, by its slots and by what other tasks say of its rows."""
     # What is due of keys that slots share, they know where the parts met.
-    everywhere = [*ordered, *met]
-    parted = [PartedClocks.from_text(entry["parted"]) for entry in everywhere if "parted" in entry]
+    everywhere: list[SlotReport | MeetReport] = [*slots, *(task.met[node] for task in tasks if node in task.met)]
+    parted = [report.parted for report in everywhere if report.parted is not None]
+    sent = [task.slot_latest_us[node] for task in tasks if node in task.slot_latest_us]
+    # Rows that wait in the tasks before the slots have raised the clocks of their groups.
+    waiting = [task.group_latest_us[node] for task in tasks if node in task.group_latest_us]
     return OperatorReport(
-        runs=tuple(tuple(RunRef.from_json(ref) for ref in slot["runs"]) for slot in ordered),
-        rows=tuple(slot["rows"] for slot in ordered),
-        next_due_us=min((entry["next_due"] for entry in everywhere if entry["next_due"] is not None), default=None),
-        last_end_us=max((entry["last_end"] for entry in everywhere if entry["last_end"] is not None), default=None),
-        slot_latest_us=_latest_by_slot([slot["latest"] for slot in ordered], sent),
-        group_latest_us=_latest_by_group(entry["group_latest"] for entry in (*ordered, *told)),
-        forgotten_us=_latest_by_group(slot["forgotten"] for slot in ordered),
-        wake_us=min((entry["wake"] for entry in everywhere if entry["wake"] is not None), default=None),
-        fire_us=frozenset(entry["fire"] for entry in everywhere if "fire" in entry),
+        runs=tuple(slot.runs for slot in slots),
+        rows=tuple(slot.rows for slot in slots),
+        next_due_us=earliest_us(report.next_due_us for report in everywhere),
+        last_end_us=latest_us(report.last_end_us for report in everywhere),
+        slot_latest_us=_latest_by_slot([slot.latest_us for slot in slots], sent),
+        group_latest_us=_latest_by_group([*(slot.group_latest_us for slot in slots), *waiting]),
+        forgotten_us=_latest_by_group(slot.forgotten_us for slot in slots),
+        wake_us=earliest_us(report.wake_us for report in everywhere),
+        fire_us=frozenset(report.fire_us for report in everywhere if report.fire_us is not None),
         parted=tuple(sorted(parted, key=PartedClocks.to_text)),
-        sightings=tuple(slot["seen"] for slot in ordered if "seen" in slot),
-        sizes=tuple(slot["state"] for slot in ordered if "state" in slot),
-        handoffs=_handoffs([slot["handing"] for slot in ordered]),
+        loads=tuple(slot.load for slot in slots if slot.load is not None),
+        sizes=tuple(slot.sizes for slot in slots if slot.sizes is not None),
+        handoffs=_handoffs(slots),
     )
 
 
@@ -209,18 +187,18 @@ def _latest_by_slot(found: Sequence[int | None], sent: Sequence[Sequence[int]]) 
     return tuple(latest)
 
 
-def _latest_by_group(reported: Iterable[Sequence[tuple[int, int]]]) -> dict[int, int]:
+def _latest_by_group(reported: Iterable[Mapping[int, int]]) -> dict[int, int]:
     latest: dict[int, int] = {}
     for found in reported:
-        for group, latest_us in found:
-            latest[group] = max(latest_us, latest.get(group, latest_us))
+        for group, us in found.items():
+            latest[group] = max(us, latest.get(group, us))
     return latest
 
 
-def _handoffs(handing: Sequence[Mapping[str, Any]]) -> tuple[tuple[RunRef, ...], ...]:
+def _handoffs(slots: Iterable[SlotReport]) -> tuple[tuple[RunRef, ...], ...]:
     """Return by target what was written for it, in the order of the slots that wrote it."""
     by_target: dict[int, list[RunRef]] = defaultdict(list)
-    for written in handing:
-        for target, ref in written.items():
-            by_target[int(target)].append(RunRef.from_json(ref))
+    for slot in slots:
+        for target, ref in slot.handed.items():
+            by_target[target].append(ref)
     return tuple(tuple(by_target[slot]) for slot in range(max(by_target, default=-1) + 1))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from anabranch import errors
-from anabranch.engine.blocks import DRIVER, NO_OPERATOR, Block, BlockKind, write_json
+from anabranch.engine.blocks import DRIVER, NO_OPERATOR, Block, BlockKind
 from anabranch.engine.failing_steps import StepFailed, describe_failure
+from anabranch.engine.task_reports import read_report, write_report
 from anabranch.errors import AnabranchError, FlowError
 from anabranch.operators.processors.processor_batch import FAILURES
 from anabranch.state.store import StoreUnusable
@@ -38,6 +39,24 @@ class TaskFailure:
         is_final = isinstance(cause, AnabranchError) and not isinstance(cause, StoreUnusable)
         trace = "".join(traceback.format_exception(error))[-_LONGEST_TRACE:]
         return cls(kind, is_final, describe_failure(error), trace)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TaskFailure:
+        """Read what ``to_json`` wrote."""
+        return cls(**data)
+
+    def encode(self) -> bytes:
+        """Return what crosses exchanges."""
+        return write_report(self.to_json())
+
+    @classmethod
+    def decode(cls, payload: bytes | str) -> TaskFailure:
+        """Read what ``encode`` wrote; raise ``EngineError`` for another version."""
+        return cls.from_json(read_report(payload))
 
     def to_error(self) -> AnabranchError:
         """Return the error to raise on the driver."""
@@ -67,8 +86,8 @@ def told_as_rows(blocks: Iterable[Block], level: int, origin: int, receivers: in
         failure = TaskFailure.of(error)
         if _may_pass(error):
             # Spark hands on the text of an error and nothing else.
-            raise TaskFailed(f"{_MARK}{json.dumps(asdict(failure))}") from error
-        payload = write_json(asdict(failure))
+            raise TaskFailed(f"{_MARK}{failure.encode().decode()}") from error
+        payload = failure.encode()
         for receiver in range(receivers):
             yield _failure_block(receiver, (level << 56) + (origin << 28), payload)
 
@@ -84,7 +103,7 @@ def pass_on(received: Iterable[Block], task: int, tasks: int, receivers: int) ->
 def first_failure(blocks: Iterable[Block]) -> TaskFailure | None:
     """Return the failure that was first on the way of the rows, of a job's blocks."""
     told = _first_failure(blocks)
-    return None if told is None else TaskFailure(**json.loads(told.payload))
+    return None if told is None else TaskFailure.decode(told.payload)
 
 
 def find_task_failure(text: str) -> TaskFailure | None:
@@ -92,7 +111,7 @@ def find_task_failure(text: str) -> TaskFailure | None:
     found = re.search(rf"{_MARK}(\{{.*\}})\s*$", text, re.MULTILINE)
     if found is None:
         return None
-    return TaskFailure(**json.loads(found[1]))
+    return TaskFailure.decode(found[1])
 
 
 def find_our_error(text: str) -> AnabranchError | None:

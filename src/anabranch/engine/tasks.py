@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import polars as pl
 
-from anabranch.control.observe.load_sampling import named_keys, watch_rows
+from anabranch.control.observe.load_sampling import watch_rows
 from anabranch.control.observe.state_sizes import measure_state
 from anabranch.engine.blocks import Block, BlockKind, decode, in_order
 from anabranch.engine.failing_steps import failing_step
@@ -19,7 +19,9 @@ from anabranch.engine.outer_rows import decode_rows
 from anabranch.engine.pipeline import BEHIND_A_HOP, Pipeline
 from anabranch.engine.spec import BatchSpec, FlowProgram, LoadsProgram
 from anabranch.engine.task_errors import pass_on, told_as_rows
+from anabranch.engine.task_reports import MeetReport, SlotReport, read_report
 from anabranch.eventtime.flow.in_batch_watermark import heads_told, last_level_told, times_in_slot
+from anabranch.eventtime.watermarks import SeenTimes
 from anabranch.model import (
     ORDER,
     WINDOW_END,
@@ -83,7 +85,7 @@ class ReadTask:
             pipeline.read_from(name_partition(source, ""))
             pipeline.push(springs[source], frame, origin)
             yield from pipeline.drain_blocks()
-        yield from pipeline.finish({})
+        yield from pipeline.finish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +119,14 @@ class SlotTask:
         started = time.perf_counter()
         program = self.program.load()
         pipeline = Pipeline(program, self.spec, self.level, slot)
-        operators: dict[str, Any] = {}
+        operators: dict[int, SlotReport] = {}
         own = [block for block in received if block.level == self.level]
         told = [block for block in own if block.kind is BlockKind.TIMES]
-        times = times_in_slot(program.plan, self.spec.times, self.spec.rising, (block.payload for block in told))
+        times = times_in_slot(program.plan, self.spec.times, self.spec.rising, _read_times(told))
         for head in program.plan.levels[self.level - 1]:
             blocks = [block for block in own if block.operator == head]
             if isinstance(program.plan.nodes[head].operation, Stateful):
-                operators[str(head)] = self._advance(
-                    program, pipeline, slot, head, blocks, stayed.get(head), times[head]
-                )
+                operators[head] = self._advance(program, pipeline, slot, head, blocks, stayed.get(head), times[head])
             else:
                 _relay(program, pipeline, head, blocks)
             yield from pipeline.drain_blocks()
@@ -139,11 +139,9 @@ class SlotTask:
         if meets:
             # Where parts of keys meet, it is the same time.
             yield from told
-        content: dict[str, Any] = {"slot": slot, "operators": operators}
-        if self.level == program.plan.hops and not meets:
-            # Only the last level may tell the time: what crosses an exchange must be the same on every try.
-            content["seconds"] = time.perf_counter() - started
-        yield from pipeline.finish(content)
+        # Only the last level may tell the time: what crosses an exchange must be the same on every try.
+        is_last = self.level == program.plan.hops and not meets
+        yield from pipeline.finish(operators, seconds=time.perf_counter() - started if is_last else None)
 
     def _tell_next_level(self, program: FlowProgram, slot: int, told: Iterable[Block]) -> Iterator[Block]:
         """Pass on what tasks before this level saw of time; every slot of the next one hears it from one of this."""
@@ -162,7 +160,7 @@ class SlotTask:
         blocks: list[Block],
         stayed: Stayed | None,
         time_of_batch: OperatorTime,
-    ) -> dict[str, Any]:
+    ) -> SlotReport:
         kernel = program.kernels[head]
         if stayed is None:
             frames, combined = _decode_alike(kernel, [block for block in blocks if block.kind is BlockKind.ROWS])
@@ -205,29 +203,32 @@ class SlotTask:
             pipeline.push_late(head, fired.late, BEHIND_A_HOP)
         if fired.shared is not None:
             pipeline.send_to_meet(head, fired.shared)
-        found: dict[str, Any] = {} if clocks is None else {"parted": clocks.to_text()}
+        load, sizes = None, None
         watch = self.spec.watches.get(head)
         if watch is not None:
-            found["seen"] = watch_rows([*frames, *held], operation.spec.keys, watch)
+            load = watch_rows([*frames, *held], operation.spec.keys, watch)
             # Where state changes hands, nothing is planned before it has arrived.
             if watch.sizes and head not in self.spec.next_routes:
-                keys = np.union1d(named_keys(found["seen"]), phases.routes.table.keys)
+                routed = phases.routes.table.keys
+                keys = np.unique(routed) if load is None else np.union1d(load.named_keys, routed)
                 passed_us = _passed_us(time_of_batch)
-                found["state"] = measure_state(state, files, kernel, passed_us, watch.buckets, keys)
-        found |= _fired_by(program, self.spec, head, time_of_batch)
-        return found | {
-            "runs": [ref.to_json() for ref in state.runs()],
-            "handing": {str(target): ref.to_json() for target, ref in sorted(handing.items())},
-            "rows": sum(frame.height for frame in (*frames, *held)),
-            "bytes": sum(len(block.payload) for block in blocks),
-            "next_due": fired.next_due_us,
-            "latest": fired.latest_us,
-            "group_latest": sorted((fired.group_latest_us or {}).items()),
-            "forgotten": sorted((fired.forgotten_us or {}).items()),
-            "wake": fired.wake_us,
-            "problems": list(recovered.problems),
-            "last_end": _last_end_us(kernel, fired, operation.spec),
-        }
+                sizes = measure_state(state, files, kernel, passed_us, watch.buckets, keys)
+        return SlotReport(
+            runs=state.runs(),
+            handed=handing,
+            rows=sum(frame.height for frame in (*frames, *held)),
+            next_due_us=fired.next_due_us,
+            last_end_us=_last_end_us(kernel, fired, operation.spec),
+            wake_us=fired.wake_us,
+            latest_us=fired.latest_us,
+            group_latest_us=fired.group_latest_us or {},
+            forgotten_us=fired.forgotten_us or {},
+            fire_us=_fired_by(program, self.spec, head, time_of_batch),
+            parted=clocks,
+            load=load,
+            sizes=sizes,
+            problems=tuple(recovered.problems),
+        )
 
     def _clocks_to_split(
         self, kernel: Kernel, head: int, state: RunsOfSlot, time_of_operator: OperatorTime
@@ -285,8 +286,8 @@ class MeetTask:
         # Slots of the level have the numbers below: names and sequences must differ from theirs.
         pipeline = Pipeline(program, self.spec, self.level, self.spec.slots[self.level - 1] + part)
         own = [block for block in received if block.level == self.level]
-        met: dict[str, Any] = {}
-        told = (block.payload for block in own if block.kind is BlockKind.TIMES)
+        met: dict[int, MeetReport] = {}
+        told = _read_times(block for block in own if block.kind is BlockKind.TIMES)
         times = times_in_slot(program.plan, self.spec.times, self.spec.rising, told)
         for head in program.plan.levels[self.level - 1]:
             shared = [
@@ -296,24 +297,26 @@ class MeetTask:
                 kernel = program.kernels[head]
                 with failing_step(program.plan.nodes[head].label):
                     if isinstance(kernel, MeetsInTime):
-                        results, found = _meet_in_time(kernel, shared, times[head])
-                        met[str(head)] = found | _fired_by(program, self.spec, head, times[head])
+                        found = kernel.meet_in_time(shared, times[head])
+                        results = found.frame
+                        met[head] = MeetReport(
+                            found.next_due_us,
+                            _last_end_in(results),
+                            found.wake_us,
+                            _fired_by(program, self.spec, head, times[head]),
+                            found.clocks,
+                        )
                     else:
                         results = kernel.meet(shared)
                 pipeline.push(head, results, BEHIND_A_HOP)
                 yield from pipeline.drain_blocks()
         yield from (block for block in received if block.level > self.level)
-        yield from pipeline.finish({"met": met} if met else {})
+        yield from pipeline.finish(met=met)
 
 
-def _meet_in_time(
-    kernel: MeetsInTime, shared: list[pl.DataFrame], time_of_operator: OperatorTime
-) -> tuple[pl.DataFrame, dict[str, Any]]:
-    """Return what becomes of shared keys with their own time, and what the driver must know of them."""
-    met = kernel.meet_in_time(shared, time_of_operator)
-    parted = {} if met.clocks is None else {"parted": met.clocks.to_text()}
-    due = {"next_due": met.next_due_us, "wake": met.wake_us, "last_end": _last_end_in(met.frame)}
-    return met.frame, parted | due
+def _read_times(blocks: Iterable[Block]) -> Iterator[SeenTimes]:
+    """Yield what tasks before this one saw of event time."""
+    return (SeenTimes.from_json(read_report(block.payload)) for block in blocks)
 
 
 def _passed_us(time_of_batch: OperatorTime) -> int:
@@ -321,10 +324,10 @@ def _passed_us(time_of_batch: OperatorTime) -> int:
     return max(time_of_batch.fired_us, time_of_batch.closed_us, time_of_batch.fire_us)
 
 
-def _fired_by(program: FlowProgram, spec: BatchSpec, head: int, time_of_batch: OperatorTime) -> dict[str, Any]:
+def _fired_by(program: FlowProgram, spec: BatchSpec, head: int, time_of_batch: OperatorTime) -> int | None:
     """Return what the driver compares with its own knowledge of time."""
     told = spec.rising is not None and head in heads_told(program.plan)
-    return {"fire": time_of_batch.fire_us} if told else {}
+    return time_of_batch.fire_us if told else None
 
 
 def _last_end_us(kernel: Kernel, fired: Fired, spec: OperatorSpec) -> int | None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import polars as pl
 
@@ -34,34 +33,22 @@ class TimeSightings:
             tally = TimeTally.of(times.dt.timestamp("us"), step_for(clock.behind_us))
             self._tallies[node] = self._tallies[node].plus(tally) if node in self._tallies else tally
 
-    def __bool__(self) -> bool:
-        """Say whether any row was seen."""
-        return bool(self._latest_us)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what a ledger says of event time."""
-        content: dict[str, Any] = {"watermarks": {str(node): us for node, us in self._latest_us.items()}}
-        if self._partitions_us:
-            content["partitions"] = {
-                str(node): dict(sorted(partitions.items())) for node, partitions in self._partitions_us.items()
-            }
-        if self._tallies:
-            content["tallies"] = {str(node): tally.to_json() for node, tally in self._tallies.items()}
-        return content
+    def seen(self) -> SeenTimes:
+        """Return what was seen so far."""
+        return SeenTimes(dict(self._latest_us), dict(self._partitions_us), dict(self._tallies))
 
 
-def merge_sightings(contents: Iterable[Mapping[str, Any]]) -> SeenTimes:
-    """Put together what tasks saw, each as ``TimeSightings.to_json`` says it; in whatever order, it is the same."""
+def merge_seen(told: Iterable[SeenTimes]) -> SeenTimes:
+    """Put together what tasks saw; in whatever order, it is the same."""
     latest: dict[int, int] = {}
     partitions: dict[int, dict[str, int]] = defaultdict(dict)
     tallies: dict[int, TimeTally] = {}
-    for content in contents:
-        for node, value in content["watermarks"].items():
-            latest[int(node)] = max(value, latest.get(int(node), value))
-        for node, values in content.get("partitions", {}).items():
-            known = partitions[int(node)]
-            known |= {name: max(value, known.get(name, value)) for name, value in values.items()}
-        for node, data in content.get("tallies", {}).items():
-            tally = TimeTally.from_json(data)
-            tallies[int(node)] = tallies[int(node)].plus(tally) if int(node) in tallies else tally
+    for seen in told:
+        for node, latest_us in seen.latest_us.items():
+            latest[node] = max(latest_us, latest.get(node, latest_us))
+        for node, times in seen.partitions_us.items():
+            known = partitions[node]
+            known |= {name: max(us, known.get(name, us)) for name, us in times.items()}
+        for node, tally in seen.tallies.items():
+            tallies[node] = tallies[node].plus(tally) if node in tallies else tally
     return SeenTimes(latest, dict(partitions), tallies)

@@ -50,6 +50,28 @@ class SeenTimes:
     tallies: Mapping[int, TimeTally] = field(default_factory=dict)
     """How event times were spread, where somebody may be too far behind the median."""
 
+    def __bool__(self) -> bool:
+        """Say whether any row was seen."""
+        return bool(self.latest_us)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON data."""
+        data = {
+            "latest_us": {str(node): us for node, us in self.latest_us.items()},
+            "partitions_us": {str(node): dict(times) for node, times in self.partitions_us.items()},
+            "tallies": {str(node): tally.to_json() for node, tally in self.tallies.items()},
+        }
+        return {name: values for name, values in data.items() if values}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SeenTimes:
+        """Read what ``to_json`` wrote."""
+        return cls(
+            {int(node): us for node, us in data.get("latest_us", {}).items()},
+            {int(node): times for node, times in data.get("partitions_us", {}).items()},
+            {int(node): TimeTally.from_json(tally) for node, tally in data.get("tallies", {}).items()},
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class FlowTime:

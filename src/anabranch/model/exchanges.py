@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
@@ -80,6 +80,15 @@ class ExchangeTally:
 
     def __add__(self, other: ExchangeTally) -> ExchangeTally:
         return ExchangeTally(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
+
+    def to_json(self) -> list[int]:
+        """Return plain JSON data."""
+        return list(astuple(self))
+
+    @classmethod
+    def from_json(cls, data: Sequence[int]) -> ExchangeTally:
+        """Read what ``to_json`` wrote."""
+        return cls(*data)
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,7 +172,7 @@ class PartedClocks:
         return PartedClocks(keys, self.before_us[chosen], self.clock_us[chosen], self.spoke_us[chosen])
 
     def to_text(self) -> str:
-        """Return plain text, for ledgers and manifests."""
+        """Return plain text, for reports and manifests."""
         times = (self.before_us, self.clock_us, self.spoke_us)
         named = [pl.Series(name, values, dtype=pl.Int64) for name, values in zip(_PARTED_TIMES, times, strict=True)]
         return frame_to_text(self.keys.with_columns(named))

@@ -11,13 +11,14 @@ import pytest
 
 import anabranch as ab
 from anabranch.engine.reader_buffers import (
-    LaneReport,
+    HeldRows,
     check_lanes,
     deal_lanes,
     load_lanes,
-    merge_lane_reports,
+    merge_buffers,
     store_lanes,
 )
+from anabranch.engine.task_reports import BufferReport, TaskReport
 from anabranch.errors import FlowError
 from anabranch.model import RunRef
 from anabranch.model.exchanges import HeldLane
@@ -30,9 +31,8 @@ RUN = RunRef("state/1/lanes/3/x.arrow", 5, 100, "crc32:00000001", 7)
 HELD = HeldLane(3, (RUN,), rows=50, since_us=1_000)
 
 
-def entry(lane: HeldLane, **more: Any) -> dict[str, Any]:
-    found = {"held": lane.to_json(), "next_due": None, "wake": None, "last_end": None, "problems": []}
-    return {"lanes": {"1": found | more}}
+def entry(lane: HeldLane, **more: Any) -> TaskReport:
+    return TaskReport(0, lane.lane, buffers={1: BufferReport(lane, **more)})
 
 
 def windowed(stream: Stream, **options: Any) -> Stream:
@@ -40,20 +40,20 @@ def windowed(stream: Stream, **options: Any) -> Stream:
 
 
 def test_reports_of_all_readers_come_to_one() -> None:
-    ledgers = [
-        entry(HELD, next_due=20, wake=9),
-        entry(HeldLane(0, (RUN,)), next_due=10, problems=["damaged"]),
+    told = [
+        entry(HELD, next_due_us=20, wake_us=9),
+        entry(HeldLane(0, (RUN,)), next_due_us=10, problems=("damaged",)),
         entry(HeldLane(1, ())),
-        {"counters": {}},
+        TaskReport(0, 2),
     ]
-    report = merge_lane_reports(ledgers, {})[1]
+    report = merge_buffers(told, {})[1]
     assert [lane.lane for lane in report.held] == [0, 3]
     assert (report.next_due_us, report.wake_us, report.problems) == (10, 9, ("damaged",))
 
 
 def test_a_batch_is_not_committed_without_a_reader_that_held_something() -> None:
     with pytest.raises(RuntimeError, match=r"tasks \[3\] did not report what they hold"):
-        merge_lane_reports([entry(HeldLane(0, ()))], {1: {3: HELD}})
+        merge_buffers([entry(HeldLane(0, ()))], {1: {3: HELD}})
 
 
 def test_what_is_held_is_shared_out_among_the_readers_of_the_next_batch() -> None:
@@ -73,9 +73,9 @@ def test_what_is_held_is_shared_out_among_the_readers_of_the_next_batch() -> Non
 def test_what_is_held_is_found_again_by_the_name_of_its_operator(tmp_path: Path) -> None:
     plan = make_program(lambda s: windowed(s, merge=ab.LocalMerge(at="window")), tmp_path).plan
     head = plan.stateful[0].id
-    stored = store_lanes(plan, {head: LaneReport(held=(HELD,))})
+    stored = store_lanes(plan, {head: HeldRows(held=(HELD,))})
     assert stored == {"agg": (HELD,)}
-    assert store_lanes(plan, {head: LaneReport()}) == {}
+    assert store_lanes(plan, {head: HeldRows()}) == {}
     assert load_lanes(plan, None) == {}
     assert load_lanes(plan, manifest(1, lanes=stored)) == {head: {3: HELD}}
 

@@ -31,7 +31,9 @@ def see(rows: Sequence[tuple[int, int]], window: WindowSpec | None, below: int =
     frame = frame.with_columns(hash_keys(frame, ["key"]).alias(HASH))
     sightings = KeySightings(["key"], window, below)
     sightings.see(frame)
-    return sightings.to_json()
+    report = sightings.report()
+    assert report is not None
+    return report
 
 
 def test_a_key_in_two_slots_is_found_with_its_name() -> None:
@@ -134,6 +136,6 @@ def test_keys_of_any_type_are_named(dtype: pl.DataType) -> None:
     for _ in range(2):
         sightings = KeySightings(["key"], None, EVERY_KEY)
         sightings.see(frame)
-        seen.append(sightings.to_json())
+        seen.append(sightings.report())
     _, breaches = PromiseMemory().meet(dict(enumerate(seen)), None)
     assert breaches[0].key in ("a", "61", "1970-01-02")

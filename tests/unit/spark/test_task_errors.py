@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
@@ -167,7 +165,7 @@ def test_the_failure_that_was_first_on_the_way_is_the_one_that_counts() -> None:
 
 def test_a_failure_with_newlines_and_quotes_survives_sparks_text() -> None:
     failure = TaskFailure("FlowError", False, 'it said "no"\n  and\ttabs', "trace")
-    said = f"anabranch.engine.task_errors.TaskFailed: task failure: {json.dumps(asdict(failure))}"
+    said = f"anabranch.engine.task_errors.TaskFailed: task failure: {failure.encode().decode()}"
     text = f"org.apache.spark.SparkException: …\n{said}\n\n at …"
     assert find_task_failure(text) == failure
 

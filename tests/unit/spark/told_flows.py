@@ -77,7 +77,9 @@ class Flow:
                 rows=tuple(part.height for part in parts),
                 next_due_us=None,
                 last_end_us=None,
-                sightings=() if watch is None else tuple(watch_rows([part], ["key"], watch) for part in parts),
+                loads=()
+                if watch is None
+                else tuple(seen for part in parts if (seen := watch_rows([part], ["key"], watch)) is not None),
             )
         latest = {node: second * SECOND_US for nodes in self.plan.watermarks.values() for node in nodes}
         report = BatchReport({"rows_in": len(keys)}, latest, {}, operators, 0, (), ())

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from anabranch.model import HASH
 from anabranch.model.balance import SAMPLED_ROWS_AT_LEAST, SAMPLED_SHARE, SampleRate
-from anabranch.model.frame_texts import frame_from_text, frame_to_text
+from anabranch.model.frame_texts import frame_from_text, frame_to_text, numbers_from_text, numbers_to_text
 from anabranch.routing import buckets_of
 from anabranch.routing.hashing import GOLDEN_RATIO_64
 from anabranch.routing.heavy_hitters import KeyCounts, count_keys, may_be_hot
@@ -44,6 +43,70 @@ class Watch:
     """Whether a slot without hot keys should send a sample, too: it costs more than all the rest of the look."""
     sizes: bool = True
     """Whether the slot should measure its state."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyLoads:
+    """What one slot says of its keys: those that are hot, and a sample."""
+
+    stands_for: float
+    """How many rows each row that was looked at stands for."""
+    error_rows: int
+    """No key has more than this less than it says there, of the rows that were looked at."""
+    hot: NDArray[np.uint64]
+    """Hashes of the hot keys."""
+    hot_rows: NDArray[np.int64]
+    """Of each, the rows that were looked at."""
+    sample: pl.DataFrame
+    """HASH, rows that the key stands for, and the key columns."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON data; equal rows give equal data."""
+        return {
+            "stands_for": self.stands_for,
+            "error_rows": self.error_rows,
+            "hot": numbers_to_text(self.hot),
+            "hot_rows": numbers_to_text(self.hot_rows),
+            "sample": frame_to_text(self.sample),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> KeyLoads:
+        """Read what ``to_json`` wrote."""
+        return cls(
+            data["stands_for"],
+            data["error_rows"],
+            numbers_from_text(data["hot"], np.uint64),
+            numbers_from_text(data["hot_rows"], np.int64),
+            frame_from_text(data["sample"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadReport:
+    """What one slot saw of its rows."""
+
+    bucket_rows: NDArray[np.int64]
+    sampled_rows: int
+    """Rows that were looked at for hot keys."""
+    keys: KeyLoads | None = None
+    """None where no key is hot, and no sample was asked for."""
+
+    @property
+    def named_keys(self) -> NDArray[np.uint64]:
+        """The hashes of the keys that it names, sorted."""
+        return np.empty(0, np.uint64) if self.keys is None else np.sort(self.keys.hot)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON data; equal rows give equal data."""
+        data = {"bucket_rows": numbers_to_text(self.bucket_rows), "sampled_rows": self.sampled_rows}
+        return data if self.keys is None else data | {"keys": self.keys.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> LoadReport:
+        """Read what ``to_json`` wrote."""
+        keys = KeyLoads.from_json(data["keys"]) if "keys" in data else None
+        return cls(numbers_from_text(data["bucket_rows"], np.int64), data["sampled_rows"], keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,19 +179,19 @@ def _choose_places(rows: int, count: int) -> NDArray[np.int64]:
     return np.minimum(places, rows - 1)
 
 
-def watch_rows(frames: Sequence[pl.DataFrame], keys: Sequence[str], watch: Watch) -> dict[str, Any]:
-    """Return what is in the rows of a slot, as plain JSON data; equal rows give equal data.
+def watch_rows(frames: Sequence[pl.DataFrame], keys: Sequence[str], watch: Watch) -> LoadReport | None:
+    """Return what is in the rows of a slot, the same for equal rows; None if it has none.
 
     Where no key is hot, none is named: what is to be moved there are buckets, and their rows are counted, all of them.
     A sample is sent if it was asked for, or if a key is hot.
     """
     filled = [frame for frame in frames if frame.height]
     if not filled:
-        return {}
+        return None
     blocks = [frame[HASH].to_numpy() for frame in filled]
     bucket_rows = sum(np.bincount(buckets_of(block, watch.buckets), minlength=watch.buckets) for block in blocks)
     look = _Look(blocks, watch.sample_rate)
-    seen: dict[str, Any] = {"buckets": _pack(np.asarray(bucket_rows)), "sampled": look.rows}
+    seen = LoadReport(np.asarray(bucket_rows, np.int64), look.rows)
     hot = max(_HOT_ROWS, _HOT_SHARE * look.rows)
     may_have_hot_keys = may_be_hot(look.hashes(), hot)
     if not may_have_hot_keys:
@@ -142,38 +205,34 @@ def watch_rows(frames: Sequence[pl.DataFrame], keys: Sequence[str], watch: Watch
     named = _count_hot(counted, look) if sees_hot_keys or look.is_complete else 0
     places, weights = _find_sample(counted, look)
     sample = pl.concat([frame.select(HASH, *keys) for frame in filled])[places]
-    return seen | {
-        "stands_for": look.stands_for,
-        "error": counted.error,
-        "hot": _pack(counted.keys[:named]),
-        "hot_rows": _pack(counted.estimates[:named]),
-        "sample": frame_to_text(sample.with_columns(pl.Series(ROWS, weights * look.stands_for))),
-    }
+    loads = KeyLoads(
+        look.stands_for,
+        counted.error,
+        counted.keys[:named],
+        counted.estimates[:named],
+        sample.with_columns(pl.Series(ROWS, weights * look.stands_for)),
+    )
+    return replace(seen, keys=loads)
 
 
-def named_keys(seen: Mapping[str, Any]) -> NDArray[np.uint64]:
-    """Return the keys that a slot names in what it saw, sorted."""
-    return np.sort(_unpack(seen["hot"], "<u8")) if "hot" in seen else np.empty(0, np.uint64)
-
-
-def merge_sightings(seen: Sequence[Mapping[str, Any]], buckets: int) -> Sighting | None:
+def merge_loads(seen: Iterable[LoadReport | None], buckets: int) -> Sighting | None:
     """Return what all slots saw together; None if no slot had rows."""
     bucket_rows = np.zeros(buckets, np.int64)
     hot_rows: dict[int, float] = {}
     samples = []
     sampled_rows, error_rows = 0, 0.0
-    filled = [slot for slot in seen if slot]
+    filled = [slot for slot in seen if slot is not None]
     for slot in filled:
-        bucket_rows += _unpack(slot["buckets"], "<i8")
-        sampled_rows += slot["sampled"]
-        if "sample" not in slot:
+        bucket_rows += slot.bucket_rows
+        sampled_rows += slot.sampled_rows
+        loads = slot.keys
+        if loads is None:
             continue
         # Slots look at parts of their rows that differ, so their counts are weighed.
-        stands_for = slot["stands_for"]
-        error_rows += slot["error"] * stands_for
-        for key, rows in zip(_unpack(slot["hot"], "<u8").tolist(), _unpack(slot["hot_rows"], "<i8"), strict=True):
-            hot_rows[key] = hot_rows.get(key, 0.0) + float(rows) * stands_for
-        samples.append(frame_from_text(slot["sample"]))
+        error_rows += loads.error_rows * loads.stands_for
+        for key, rows in zip(loads.hot.tolist(), loads.hot_rows, strict=True):
+            hot_rows[key] = hot_rows.get(key, 0.0) + float(rows) * loads.stands_for
+        samples.append(loads.sample)
     if not filled:
         return None
     return Sighting(
@@ -210,11 +269,3 @@ def _find_sample(counted: KeyCounts, look: _Look) -> tuple[NDArray[np.int64], ND
     left = max(counted.rows - float(weights.sum()), 0.0)
     tail = counts * (left / max(counts.sum(), 1))
     return np.append(counted.places[:firm], places[beside][firsts]), np.append(weights, tail)
-
-
-def _pack(numbers: NDArray[Any]) -> str:
-    return base64.b64encode(numbers.astype("<u8" if numbers.dtype == np.uint64 else "<i8").tobytes()).decode()
-
-
-def _unpack(text: str, kind: str) -> NDArray[Any]:
-    return np.frombuffer(base64.b64decode(text), kind)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,8 +11,8 @@ from numpy.typing import NDArray
 
 from anabranch.balancing import LevelLoads
 from anabranch.control.facts import OperatorFacts
-from anabranch.control.observe.load_sampling import ROWS, Sighting, merge_sightings
-from anabranch.control.observe.state_sizes import merge_sizes
+from anabranch.control.observe.load_sampling import ROWS, LoadReport, Sighting, merge_loads
+from anabranch.control.observe.state_sizes import SizesReport, merge_sizes
 from anabranch.control.reported import BatchReport
 from anabranch.eventtime.flow.flow_time import load_time
 from anabranch.model import HASH, BucketMap
@@ -41,9 +40,9 @@ class OperatorSeen:
     """Those that the batch ran under."""
     next_routes: PhasedRoutes
     slot_rows: tuple[int, ...]
-    sightings: tuple[Mapping[str, Any], ...]
-    """By slot, what it saw of its rows, if it was told to look."""
-    sizes: tuple[Mapping[str, Any], ...]
+    loads: tuple[LoadReport, ...]
+    """What slots saw of their rows, if they were told to look and had any."""
+    sizes: tuple[SizesReport, ...]
     """How much state the slots have that measured it."""
     measuring_slots: int
     """How many slots must have measured it for all to have done so."""
@@ -62,9 +61,9 @@ class OperatorSeen:
         """Whether the next batch runs under the same routes, and under no earlier ones beside them."""
         return self.next_routes == self.routes and self.next_routes.earlier is None
 
-    def merge_sightings(self) -> Sighting | None:
+    def merge_loads(self) -> Sighting | None:
         """Return what all slots saw together; None if none looked, or none had rows."""
-        return merge_sightings(self.sightings, self.buckets)
+        return merge_loads(self.loads, self.buckets)
 
     def merge_sizes(self) -> StateSizes | None:
         """Return how much state there is; None unless all slots measured it."""
@@ -93,7 +92,7 @@ def see_batch(plan: Plan, manifest: Manifest, report: BatchReport, routes: FlowR
             routes=phases,
             next_routes=PhasedRoutes.from_json(level.routes),
             slot_rows=told.rows,
-            sightings=told.sightings,
+            loads=told.loads,
             sizes=told.sizes,
             measuring_slots=len(told.runs),
             state_bytes=level.state_bytes,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,40 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.model import HASH, Kernel
+from anabranch.model.frame_texts import numbers_from_text, numbers_to_text
 from anabranch.model.loads import StateSizes
 from anabranch.routing.hashing import bucket_starts, buckets_of
 from anabranch.state.runs import RunDamaged, RunFiles, to_table
 from anabranch.state.sizes import measure_between, measure_rows
 from anabranch.state.slots import RunsOfSlot
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SizesReport:
+    """How much state one slot has."""
+
+    bucket_bytes: NDArray[np.int64]
+    keys: NDArray[np.uint64]
+    """The hashes of keys that were looked at one by one, sorted."""
+    key_bytes: NDArray[np.int64]
+    """What each of them has; their buckets have it, too."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON data."""
+        return {
+            "bucket_bytes": numbers_to_text(self.bucket_bytes),
+            "keys": numbers_to_text(self.keys),
+            "key_bytes": numbers_to_text(self.key_bytes),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SizesReport:
+        """Read what ``to_json`` wrote."""
+        return cls(
+            numbers_from_text(data["bucket_bytes"], np.int64),
+            numbers_from_text(data["keys"], np.uint64),
+            numbers_from_text(data["key_bytes"], np.int64),
+        )
 
 
 def measure_state(
@@ -26,8 +55,8 @@ def measure_state(
     passed_us: int,
     buckets: int,
     keys: NDArray[np.uint64],
-) -> dict[str, Any]:
-    """Return how much state the slot has, as plain JSON data; ``keys``, sorted, are looked at one by one.
+) -> SizesReport:
+    """Return how much state the slot has; ``keys``, sorted, are looked at one by one.
 
     Of these, what is found in several runs is merged first, as if they were handed over. The rest of a bucket is what
     its rows in all runs have: a key with rows in several of them counts with each.
@@ -40,19 +69,18 @@ def measure_state(
     bucket_bytes = np.bincount(buckets_of(cuts, buckets), sizes, buckets)
     key_bytes = _measure_keys(state, kernel, passed_us, keys)
     bucket_bytes += np.bincount(buckets_of(keys, buckets), key_bytes, buckets)
-    return {"buckets": _pack(bucket_bytes), "keys": _pack(keys), "key_bytes": _pack(key_bytes)}
+    return SizesReport(bucket_bytes.astype(np.int64), keys, key_bytes)
 
 
-def merge_sizes(measured: Sequence[Mapping[str, Any]], slots: int, buckets: int) -> StateSizes | None:
+def merge_sizes(measured: Sequence[SizesReport], slots: int, buckets: int) -> StateSizes | None:
     """Return what the slots measured together, parts of one key added up; None unless all of them did."""
     if len(measured) < slots:
         return None
     bucket_bytes = np.zeros(buckets)
     key_bytes: dict[int, float] = {}
     for slot in measured:
-        bucket_bytes += _unpack(slot["buckets"], np.int64)
-        numbers = zip(_unpack(slot["keys"], np.uint64).tolist(), _unpack(slot["key_bytes"], np.int64), strict=True)
-        for key, size in numbers:
+        bucket_bytes += slot.bucket_bytes
+        for key, size in zip(slot.keys.tolist(), slot.key_bytes, strict=True):
             key_bytes[key] = key_bytes.get(key, 0.0) + float(size)
     return StateSizes(bucket_bytes, key_bytes)
 
@@ -67,12 +95,3 @@ def _measure_keys(state: RunsOfSlot, kernel: Kernel, passed_us: int, keys: NDArr
             places = np.searchsorted(keys, rows.get_column(HASH).to_numpy())
             sizes += np.bincount(places, measure_rows(to_table(rows)), len(keys)).astype(np.int64)
     return sizes
-
-
-def _pack(numbers: NDArray[Any]) -> str:
-    kind = "<u8" if numbers.dtype == np.uint64 else "<i8"
-    return base64.b64encode(numbers.astype(kind).tobytes()).decode()
-
-
-def _unpack(text: str, kind: type[np.generic]) -> NDArray[Any]:
-    return np.frombuffer(base64.b64decode(text), np.dtype(kind).newbyteorder("<"))

@@ -10,7 +10,13 @@ from typing import Any
 import polars as pl
 
 from anabranch.connectors.partitioner import Partitioner
-from anabranch.engine.ahead.partition_key_audit import EVERY_KEY, KeySightings, PromiseMemory, describe_breaches
+from anabranch.engine.ahead.partition_key_audit import (
+    EVERY_KEY,
+    KeySightings,
+    KeysReport,
+    PromiseMemory,
+    describe_breaches,
+)
 from anabranch.engine.blocks import Block, in_order
 from anabranch.engine.jobs import Packs
 from anabranch.engine.outer_rows import OuterSource
@@ -145,11 +151,9 @@ class StayingPipeline(Pipeline):
         known = self.stayed.get(head)
         self.stayed[head] = Stayed((*(known.frames if known else ()), frame), combined)
 
-    def finish(self, content: dict[str, Any]) -> Iterator[Block]:
-        for head in list(self._waiting):
-            self._send_waiting(head)
-        seen = {str(head): sightings.to_json() for head, sightings in self._sightings.items()}
-        yield from super().finish(content | {"partition": self._slot, "sighted": seen})
+    def _partition_keys(self) -> dict[int, KeysReport]:
+        told = {head: sightings.report() for head, sightings in self._sightings.items()}
+        return {head: report for head, report in told.items() if report is not None}
 
     def _check_places(self, partitioner: Partitioner, head: int, frame: pl.DataFrame) -> None:
         keys = _keys(self._plan, head)
@@ -227,7 +231,7 @@ class AheadLevel:
         remembered = {}
         for head in self.heads:
             window = _window(self._plan, head)
-            memory, breaches = self._memories[head].meet(report.sighted.get(head, {}), window)
+            memory, breaches = self._memories[head].meet(report.partition_keys.get(head, {}), window)
             if breaches:
                 labels = ", ".join(source.label for source in self._program.sources.values())
                 raise SourceError(describe_breaches(breaches, _keys(self._plan, head), f"the partitions of {labels}"))

@@ -35,6 +35,24 @@ class Breach:
     slots: tuple[int, int]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class KeysReport:
+    """What the task of one partition saw of an operator's keys: all of them whose mark is at most ``below``."""
+
+    below: int
+    pairs: pl.DataFrame
+    """Mark of the key, where in time it was, and the key as people read it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON data."""
+        return {"below": f"{self.below:016x}", "pairs": frame_to_text(self.pairs)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> KeysReport:
+        """Read what ``to_json`` wrote."""
+        return cls(int(data["below"], 16), frame_from_text(data["pairs"]))
+
+
 class KeySightings:
     """What the task of one partition sees of an operator's keys."""
 
@@ -57,14 +75,14 @@ class KeySightings:
             marked = marked.filter(pl.col(_MARK) <= self._below)
         self._seen.append(marked.unique([_MARK, _PLACE], keep="first", maintain_order=True))
 
-    def to_json(self) -> dict[str, Any]:
-        """Return a sample, with its limit, as plain JSON data; equal rows give equal data."""
+    def report(self) -> KeysReport | None:
+        """Return a sample, with its limit, the same for equal rows; None if no row came."""
         if not self._seen:
-            return {}
+            return None
         seen = pl.concat(self._seen).unique([_MARK, _PLACE], keep="first", maintain_order=True).sort(_MARK, _PLACE)
         seen, below = _thin_out(seen, self._below)
         shown = pl.concat_str([key_as_text(key, seen.schema[key]) for key in self._keys], separator=", ").alias("key")
-        return {"below": f"{below:016x}", "pairs": frame_to_text(seen.select(_MARK, _PLACE, shown))}
+        return KeysReport(below, seen.select(_MARK, _PLACE, shown))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,13 +93,13 @@ class PromiseMemory:
     pairs: pl.DataFrame | None = None
 
     def meet(
-        self, sightings: Mapping[int, Mapping[str, Any]], window: WindowSpec | None
+        self, sightings: Mapping[int, KeysReport], window: WindowSpec | None
     ) -> tuple[PromiseMemory, tuple[Breach, ...]]:
         """Return what is known with what the slots of a batch saw, and the keys that are in two slots."""
-        frames = [_of_slot(slot, seen) for slot, seen in sorted(sightings.items()) if seen]
-        if not frames:
+        if not sightings:
             return self, ()
-        below = min([self.below, *(int(seen["below"], 16) for seen in sightings.values() if seen)])
+        frames = [_of_slot(slot, seen.pairs) for slot, seen in sorted(sightings.items())]
+        below = min([self.below, *(seen.below for seen in sightings.values())])
         known = [] if self.pairs is None else [self.pairs.with_columns(pl.lit(None, pl.String).alias("key"))]
         pairs = (
             pl.concat([*frames, *known])
@@ -158,8 +176,7 @@ def _thin_out(pairs: pl.DataFrame, below: int) -> tuple[pl.DataFrame, int]:
     return pairs.filter(pl.col(_MARK) <= limit), limit
 
 
-def _of_slot(slot: int, seen: Mapping[str, Any]) -> pl.DataFrame:
-    pairs = frame_from_text(seen["pairs"])
+def _of_slot(slot: int, pairs: pl.DataFrame) -> pl.DataFrame:
     return pairs.select(pl.col(_MARK), pl.col(_PLACE), pl.lit(slot, pl.Int32).alias(_SLOT), pl.col("key"))
 
 

@@ -5,15 +5,14 @@ The driver makes the same of the same sightings when the batch is over, and comm
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from anabranch.errors import EngineError
 from anabranch.eventtime.flow.flow_time import rules_of
 from anabranch.eventtime.flow.reported import TimeReport
-from anabranch.eventtime.observations import merge_sightings
-from anabranch.eventtime.watermarks import FlowTime, keeps_partitions
+from anabranch.eventtime.observations import merge_seen
+from anabranch.eventtime.watermarks import FlowTime, SeenTimes, keeps_partitions
 from anabranch.model import AggregateSpec, OperatorTime, OrderSpec, ProcessSpec, TopKSpec
 from anabranch.query.nodes import Stateful
 from anabranch.query.plan import Plan
@@ -63,12 +62,12 @@ def last_level_told(plan: Plan) -> int:
 
 
 def times_in_slot(
-    plan: Plan, times: Mapping[int, OperatorTime], rising: RisingTime | None, told: Iterable[bytes]
+    plan: Plan, times: Mapping[int, OperatorTime], rising: RisingTime | None, told: Iterable[SeenTimes]
 ) -> Mapping[int, OperatorTime]:
     """Return the time of all operators as a slot knows it that was told what all tasks before it saw."""
     if rising is None:
         return times
-    seen = merge_sightings(json.loads(payload) for payload in told)
+    seen = merge_seen(told)
     after = rising.before.advanced(seen, rules_of(plan), now_us=rising.now_us, since_us=rising.since_us)
     return _raise_times(plan, times, after)
 

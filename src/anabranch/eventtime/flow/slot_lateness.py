@@ -39,9 +39,9 @@ class SlotTimes:
         known = self._latest_us[head]
         self._latest_us[head] = np.maximum(known, latest_us) if len(known) else latest_us
 
-    def to_json(self) -> dict[str, list[int]]:
+    def latest_us(self) -> dict[int, tuple[int, ...]]:
         """Return the latest event times by operator and slot."""
-        return {str(head): latest_us.tolist() for head, latest_us in self._latest_us.items()}
+        return {head: tuple(latest_us.tolist()) for head, latest_us in self._latest_us.items()}
 
 
 def count_slot_late(
