@@ -12,6 +12,9 @@ import pytest
 
 import anabranch as ab
 from anabranch.connectors import kafka_topic
+from anabranch.connectors.files.staged_frames import read_staged
+from anabranch.connectors.kafka.commit_markers import Mark
+from anabranch.connectors.kafka.sink import _Sent
 from anabranch.connectors.sink_ownership import TakenOver
 from anabranch.errors import SinkError
 from contracts.database_sinks import SCHEMA, KafkaSubject, Stage, context, make_rows, read_committed, rows_of
@@ -205,3 +208,26 @@ def test_a_topic_that_another_driver_wrote_to_is_not_taken_back(subject: KafkaSu
         with pytest.raises(SinkError, match="see who else runs the flow"):
             one.publish(0, staged, context())
     assert subject.rows() == rows_of(make_rows(1000))
+
+
+def test_messages_that_a_broker_lost_though_it_kept_their_mark_are_sent_again(
+    subject: KafkaSubject, stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = subject.opened()
+    sink.publish(0, stage(sink, make_rows(1000, 5)), context())
+    rows = stage(sink, make_rows(2000, 5))
+    producer, group = sink._session.producer, sink._session.group
+    # As after a commit of which only the mark was left: its messages are aborted, the mark stands.
+    producer.produce(read_staged(rows), b"")
+    partition, offset = producer.last_place
+    producer.client.abort_transaction(10.0)
+    marking = group._make_consumer("read_committed")
+    marking.commit(offsets=[group.position_of(Mark(1, 1), "test")], asynchronous=False)
+    marking.close()
+    sink.close()
+    sink._session.sent = _Sent(1, partition, offset)
+    sink.publish(1, rows, context())
+    assert "lost the messages of batch 1" in caplog.text
+    sink.close()
+    sink.publish(1, rows, context())
+    assert subject.rows() == rows_of(pl.concat([make_rows(1000, 5), make_rows(2000, 5)]))

@@ -22,11 +22,13 @@ class Reading:
     """By slot, in the batch or lately."""
     means: NDArray[np.float64]
     """By slot, its fair share (``Goal.find_means``)."""
+    extra: float = 0.0
+    """What a batch takes longer, as a part of it, because of the routes that there are."""
 
     @property
     def imbalance(self) -> float:
-        """The busiest slot's load over its fair share."""
-        return find_imbalance(self.loads, self.means)
+        """The busiest slot's load over its fair share, with what its routes cost besides."""
+        return find_imbalance(self.loads, self.means) * (1 + self.extra)
 
     @property
     def balance(self) -> float:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 import uuid
+import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from anabranch.errors import CheckpointError
@@ -22,6 +25,7 @@ METADATA = "spark/metadata"
 
 NOTHING_READ: dict[str, Any] = {"entry": BEFORE_FIRST, "spark": []}
 _LOG_ENTRY = re.compile(r"(\d+)|\.(\d+)\.crc")
+_CHECKSUM = ".crc"
 _VERSION = re.compile(r"v\d+")
 
 
@@ -43,7 +47,7 @@ def problem_with_log(store: Store, log: str, batch: int) -> str | None:
         whole = bool(_VERSION.fullmatch(version)) and isinstance(json.loads(first), dict)
     except ValueError:
         whole = False
-    if not whole or (log == OFFSETS and not sources):
+    if not whole or (log == OFFSETS and not sources) or not _is_as_checked(store, file):
         return f"{store.url}/{file} is damaged"
     return None
 
@@ -122,15 +126,50 @@ def open_query(store: Store) -> str:
 
 
 def drop_orphans(store: Store) -> None:
-    """Remove checksum files of entries that are gone: Spark would take them for those of another query."""
+    """Remove checksum files of entries that are gone, and those that are none themselves.
+
+    Spark would take the first for those of another query, and stop at the others; without one, it checks nothing.
+    """
     for log in SPARK_LOGS:
         files = list(list_log(store, log))
-        there = {batch for batch, file in files if not file.endswith(".crc")}
-        store.delete([file for batch, file in files if batch not in there])
+        there = {batch for batch, file in files if not file.endswith(_CHECKSUM)}
+        checks = [(batch, file) for batch, file in files if file.endswith(_CHECKSUM)]
+        store.delete([file for batch, file in checks if batch not in there or _read_checksums(store, file) is None])
+
+
+def _is_as_checked(store: Store, file: str) -> bool:
+    """Say whether an entry is what Spark's checksum file says, if there is one that says anything."""
+    folder, _, name = file.rpartition("/")
+    known = _read_checksums(store, f"{folder}/.{name}{_CHECKSUM}")
+    if known is None:
+        return True
+    content = store.read(file)
+    pieces = [content[start : start + known.piece_bytes] for start in range(0, len(content), known.piece_bytes)]
+    return tuple(map(zlib.crc32, pieces)) == known.pieces
+
+
+@dataclass(frozen=True, slots=True)
+class _Checksums:
+    """What a checksum file of Hadoop's says: the CRC-32 of every piece of the file beside it."""
+
+    piece_bytes: int
+    pieces: tuple[int, ...]
+
+
+def _read_checksums(store: Store, file: str) -> _Checksums | None:
+    """Return what a checksum file says; None if there is none, or if it is none."""
+    try:
+        content = store.read(file)
+    except FileNotFoundError:
+        return None
+    if len(content) < 8 or len(content) % 4 or not content.startswith(b"crc\0"):
+        return None
+    piece_bytes, *pieces = struct.unpack(f">{len(content) // 4 - 1}I", content[4:])
+    return _Checksums(piece_bytes, tuple(pieces)) if piece_bytes else None
 
 
 def _last_batch(store: Store, log: str) -> int:
-    return max((batch for batch, file in list_log(store, log) if not file.endswith(".crc")), default=-1)
+    return max((batch for batch, file in list_log(store, log) if not file.endswith(_CHECKSUM)), default=-1)
 
 
 def mend_metadata(store: Store, query_id: str) -> bool:

@@ -12,7 +12,9 @@ import pytest
 from anabranch.control.decide.balancer import Balancer
 from anabranch.model.balance import Balance, Routing
 from anabranch.routing import ModuloRoute, RangeRoute, Routes
+from anabranch.routing.strategies import make_strategy
 from benchmarks.skew.switching.lab import Lab
+from benchmarks.skew.switching.table import make_lab
 from unit.control.steady_flows import SteadyFlow, count_switches
 from unit.control.test_balancer import EVEN, HOT, balancer, measure
 
@@ -97,3 +99,22 @@ def test_a_change_that_moves_much_state_waits_until_it_is_paid_for() -> None:
         )
         waits.append(next(number for number, found in enumerate(looks) if found is not None))
     assert waits[0] < 5 < waits[1]
+
+
+@pytest.mark.parametrize("strategy", ["pkg", "w-choices"])
+def test_slots_that_share_all_keys_are_even_and_give_them_up_where_whole_keys_do_as_well(strategy: str) -> None:
+    lab = make_lab(7, splittable=True)
+    even = np.ones(len(lab.values))
+    routes = make_strategy(strategy).decide(lab.look(0, even), Routes.even(lab.slots), np.random.default_rng(7))
+    batches = lab.run(Balancer(Routing(balance=Balance())), routes, lambda _: even, batches=80)
+    assert batches[-1].strategy not in ("pkg", "d-choices", "w-choices")
+    assert batches[-1].seconds < 0.9 * batches[0].seconds
+
+
+def test_a_strategy_that_is_named_shares_keys_for_as_long_as_it_is_named() -> None:
+    lab = make_lab(7, splittable=True)
+    even = np.ones(len(lab.values))
+    routes = make_strategy("pkg").decide(lab.look(0, even), Routes.even(lab.slots), np.random.default_rng(7))
+    batches = lab.run(Balancer(Routing("pkg", Balance())), replace(routes, by="pkg"), lambda _: even, batches=40)
+    assert {batch.moved_bytes for batch in batches} == {0.0}
+    assert {round(batch.seconds, 2) for batch in batches} == {0.5}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import struct
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -97,8 +99,15 @@ def write_logs(store: Store, batches: Iterable[int]) -> None:
     """Write what Spark and the process that plans splits leave of these batches."""
     for batch in batches:
         SplitLog(store).append(LogEntry(batch))
+        content = f'v1\n{{}}\n{{"entry": {batch}}}'.encode()
         for log in ("offsets", "commits"):
-            store.write(f"spark/{log}/{batch}", f'v1\n{{}}\n{{"entry": {batch}}}'.encode())
-            store.write(f"spark/{log}/.{batch}.crc", b"crc")
+            store.write(f"spark/{log}/{batch}", content)
+            store.write(f"spark/{log}/.{batch}.crc", checksums_of(content))
     store.write("spark/metadata", b"{}")
     store.write("spark/sources/0/9", b"v1")
+
+
+def checksums_of(content: bytes) -> bytes:
+    """Return what Hadoop writes beside a file: pieces of 512 bytes, a CRC-32 each."""
+    pieces = [content[start : start + 512] for start in range(0, len(content), 512)]
+    return b"crc\0" + struct.pack(f">{len(pieces) + 1}I", 512, *map(zlib.crc32, pieces))

@@ -8,7 +8,7 @@ from anabranch.errors import StateDamaged
 from anabranch.state import Checkpoint, Store
 from anabranch.state.repair import refuse_lost_logs
 from anabranch.state.spark_logs import METADATA, drop_orphans, find_problem, mend_metadata
-from unit.state.builders import commit_batches
+from unit.state.builders import checksums_of, commit_batches
 
 QUERY = "2b4f91fd-8ea7-4c00-ae82-8857c9471184"
 
@@ -26,7 +26,7 @@ def stopped(checkpoint: Checkpoint) -> Checkpoint:
 def test_whole_logs_are_left_alone(stopped: Checkpoint) -> None:
     assert find_problem(stopped.store, 4) is None
     # Spark reads no older commit than the last one,
-    stopped.store.delete(["spark/commits/3"])
+    stopped.store.delete(["spark/commits/3", "spark/commits/.3.crc"])
     assert find_problem(stopped.store, 4) is None
     # and may have died before it wrote down that the last batch was done.
     stopped.store.write("spark/commits/3", b"v1\n{}")
@@ -79,3 +79,27 @@ def test_a_checksum_file_without_its_entry_is_removed_for_spark_takes_it_for_ano
     drop_orphans(store)
     assert not store.exists("spark/commits/.19.crc")
     assert store.exists("spark/commits/.18.crc") and store.exists("spark/offsets/.19.crc")
+
+
+def test_an_entry_that_is_not_what_its_checksum_file_says_is_named_with_the_batch_to_return_to(
+    stopped: Checkpoint,
+) -> None:
+    content = b"v1\n{}\n" + b'{"entry": 4}' + b" " * 900
+    stopped.store.write("spark/offsets/4", content)
+    stopped.store.write("spark/offsets/.4.crc", checksums_of(content))
+    latest = stopped.latest()
+    assert latest is not None
+    refuse_lost_logs(stopped, latest)
+    stopped.store.write("spark/offsets/4", content.replace(b"4}", b"5}"))
+    with pytest.raises(StateDamaged, match=r"spark/offsets/4 is damaged.*rollback --to 3"):
+        refuse_lost_logs(stopped, latest)
+
+
+@pytest.mark.parametrize("content", [b"", b"crc\0", b"crc\0\0\0\2\0abc", b"crd\0\0\0\2\0abcd", b"crc\0\0\0\0\0abcd"])
+def test_a_checksum_file_that_is_none_is_dropped_and_its_entry_counts(stopped: Checkpoint, content: bytes) -> None:
+    stopped.store.write("spark/offsets/.4.crc", content)
+    stopped.store.write("spark/offsets/.3.crc", checksums_of(stopped.store.read("spark/offsets/3")))
+    assert find_problem(stopped.store, 4) is None
+    drop_orphans(stopped.store)
+    assert not stopped.store.exists("spark/offsets/.4.crc")
+    assert stopped.store.exists("spark/offsets/.3.crc")

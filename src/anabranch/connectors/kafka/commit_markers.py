@@ -94,14 +94,38 @@ class MarkedGroup:
                 raise ServerAway(msg)
             time.sleep(CONFIRM_PAUSE_SECONDS)
 
+    def sees(self, partition: int, offset: int) -> bool:
+        """Say whether readers of committed messages find one at a place; raise ``ServerAway`` if that stays open."""
+        looking = self._make_consumer("read_committed", **{"enable.partition.eof": True})
+        deadline = time.monotonic() + self._answer_seconds
+        try:
+            looking.assign([self._kafka.TopicPartition(self._topic, partition, offset)])
+            while (left_seconds := deadline - time.monotonic()) > 0:
+                found = looking.poll(left_seconds)
+                if found is None:
+                    break
+                if found.error() is None:
+                    return bool(found.offset() == offset)
+                if found.error().code() != self._kafka.KafkaError._PARTITION_EOF:
+                    raise self._kafka.KafkaException(found.error())
+                # The end is where the first open transaction begins: what lies before it is decided.
+                if found.offset() > offset:
+                    return False
+                time.sleep(CONFIRM_PAUSE_SECONDS)
+                looking.seek(self._kafka.TopicPartition(self._topic, partition, offset))
+        finally:
+            looking.close()
+        msg = f"a transaction of the topic {self._topic} does not end"
+        raise ServerAway(msg)
+
     def close(self) -> None:
         """Give the consumer up."""
         self._consumer.close()
 
-    def _make_consumer(self, isolation: str) -> Any:
+    def _make_consumer(self, isolation: str, **more: Any) -> Any:
         # A transaction that was committed just now ends within milliseconds: the client's own pause would be 100.
         settings = self._connection.client(group_id=self._name, enable_auto_commit=False, retry_backoff_ms=3)
-        return self._kafka.Consumer(settings | {"isolation.level": isolation})
+        return self._kafka.Consumer(settings | {"isolation.level": isolation} | more)
 
     def _ask(self, consumer: Any, answer_seconds: float | None = None) -> Mark:
         wanted = self._kafka.TopicPartition(self._topic, MARKED_PARTITION)

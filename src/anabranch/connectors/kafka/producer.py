@@ -34,6 +34,8 @@ class TransactionalProducer:
         """Whether a connection broke, as far as was heard."""
         self.refusal: str | None = None
         """Why the brokers refuse the client, if they do."""
+        self.last_place: tuple[int, int] | None = None
+        """Partition and offset of the last message that the brokers took."""
         self._kafka = kafka
         self._topic = topic
         self._answer_seconds = answer_seconds
@@ -58,11 +60,12 @@ class TransactionalProducer:
     def hear(self) -> None:
         """Let the library call back with what it heard in the background: it does so only when it is asked."""
         if self.client is not None:
-            self.client.poll(0)
+            _serve(self.client.poll, 0)
 
     def produce(self, messages: pl.DataFrame, header: bytes) -> None:
         """Begin a transaction and hand the messages to the brokers, each value behind the header."""
         client = self.client
+        self.last_place = None
         client.begin_transaction()
         names = [column.removeprefix(f"{HEADERS}.") for column in messages.columns if column.startswith(f"{HEADERS}.")]
         times = messages.get_column(TIME).fill_null(0).to_list() if TIME in messages.columns else None
@@ -72,6 +75,8 @@ class TransactionalProducer:
             more: dict[str, Any] = {} if times is None else {"timestamp": times[index]}
             if texts is not None:
                 more["headers"] = [(n, t.encode()) for n, t in zip(names, texts[index], strict=True) if t is not None]
+            if index == len(keys) - 1:
+                more["on_delivery"] = self._note_place
             if header and value is not None:
                 value = header + value  # noqa: PLW2901 - the message as it goes out
             while True:
@@ -81,7 +86,7 @@ class TransactionalProducer:
                 except BufferError:
                     self._flush()
             if index % 10_000 == 0:
-                client.poll(0)
+                _serve(client.poll, 0)
         self._flush()
 
     def commit(self, group: MarkedGroup, mark: Mark, flow: str) -> None:
@@ -104,7 +109,7 @@ class TransactionalProducer:
         """Wait until the brokers have what was produced, for as long as they take any of it."""
         waiting = len(self.client)
         while waiting:
-            left = self.client.flush(STALL_SECONDS)
+            left = _serve(self.client.flush, STALL_SECONDS)
             if left >= waiting:
                 msg = f"{left} messages are not taken"
                 raise ServerAway(msg)
@@ -134,9 +139,24 @@ class TransactionalProducer:
         if failures:
             raise failures[0]
 
+    def _note_place(self, error: Any, message: Any) -> None:
+        if error is None:
+            self.last_place = (message.partition(), message.offset())
+
     def _note_problem(self, error: Any) -> None:
         """Hear what the library says in the background: wrong passwords and lost connections show nowhere else."""
         if error.name() in ("_TRANSPORT", "_ALL_BROKERS_DOWN"):
             self.lost_a_broker = True
         if error.name() != "_ALL_BROKERS_DOWN":
             self.refusal = explain_refusal(error.name(), error.str())
+
+
+def _serve(ask: Callable[[float], int], seconds: float) -> int:
+    """Let the library call back; what it raises while it tells of a message is the error that counts.
+
+    It goes on to call back with that error set, and Python then says that the call was wrong.
+    """
+    try:
+        return ask(seconds)
+    except SystemError as error:
+        raise error.__cause__ or error from None

@@ -30,6 +30,15 @@ logger = logging.getLogger("anabranch")
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A batch that the brokers took, and where its last message lies."""
+
+    batch: int
+    partition: int
+    offset: int
+
+
 @dataclass(slots=True)
 class _Session:
     """What the driver holds of a sink: its producer, and what it knows."""
@@ -40,6 +49,8 @@ class _Session:
     group: MarkedGroup | None = None
     """What keeps the number of the last batch."""
     published: Mark = field(default_factory=Mark)
+    sent: _Sent | None = None
+    """What the brokers last took, whatever became of its transaction."""
     was_open: bool = False
     taken_over: bool = False
     """Whether another driver's producer has taken this one's place; it must not have published anything since."""
@@ -179,11 +190,12 @@ class KafkaSink:
         producer, group, published = session.producer, session.group, session.published
         assert producer is not None and group is not None, "an open session has them"
         self._refuse_older_driver(published, flow, given.epoch)
-        if published.batch >= given.batch:
+        if published.batch >= given.batch and self._is_there(group, given.batch):
             return
         messages = read_staged(staged)
         assert messages is not None, "some staged file has rows"
         producer.produce(messages, session.header)
+        session.sent = None if producer.last_place is None else _Sent(given.batch, *producer.last_place)
         if self._give_up_if_a_broker_went():
             msg = "a broker went away while it took the messages"
             raise ServerAway(msg)
@@ -191,6 +203,19 @@ class KafkaSink:
         producer.commit(group, mark, flow)
         session.published = mark
         group.confirm(mark)
+
+    def _is_there(self, group: MarkedGroup, batch: int) -> bool:
+        """Say whether the messages of a batch that has its mark are in the topic, as far as this driver knows of them.
+
+        A broker that is killed right after a commit may have lost its end for some of the partitions.
+        """
+        sent = self._session.sent
+        if sent is None or sent.batch != batch or group.sees(sent.partition, sent.offset):
+            return True
+        logger.warning(
+            "%s lost the messages of batch %d when a broker went away: they are sent again", self.label, batch
+        )
+        return False
 
     def _refuse_older_driver(self, published: Mark, flow: str, epoch: int) -> None:
         if published.epoch > epoch:

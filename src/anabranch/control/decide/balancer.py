@@ -146,6 +146,8 @@ class Balancer:
             loads.rows_in_all,
             loads.slot_rows,
             goal.find_means(float(loads.slot_rows.sum())),
+            # Slots that share all keys are even whatever comes: what that costs must be weighed all the same.
+            _extra(routes) if self.routing.strategy == AUTO else 0.0,
         )
         self._imbalance = reading.imbalance
         decision = decide_to_plan(balance.planning, self._state, reading)
@@ -288,7 +290,8 @@ class Balancer:
             moved_bytes = estimate_moved_bytes(loads, routes, chosen)
             return Proposal(chosen, f"{self.routing.strategy} decides anew", moved_bytes), score.max_over_mean
         if self.choice.strategy != PLAN:
-            stays = Proposal(routes, f"{self.choice.strategy} stays: nothing else has led for long enough", 0.0), now
+            reason = f"{self.choice.strategy} stays: nothing else has led for long enough"
+            stays = Proposal(routes, reason, 0.0), _worth(routes, now)
             return self._choose(loads, routes, None) or stays
         plan = self._find_plan(loads, routes, goal)
         planner = self.routing.balance.planner if self.routing.balance is not None else ""
@@ -382,7 +385,12 @@ def _even_like(routes: Routes) -> BucketRoute:
 
 def _worth(routes: Routes, max_over_mean: float) -> float:
     """Return what a score is worth: parts of every key that any slot may have must meet again."""
-    return max_over_mean * (1 + _SHARING if routes.splitter is not None else 1)
+    return max_over_mean * (1 + _extra(routes))
+
+
+def _extra(routes: Routes) -> float:
+    """Return what a batch takes longer by its routes, as a part of it."""
+    return 0.0 if routes.splitter is None else _SHARING
 
 
 def _keeps_whole(routes: Routes, loads: OperatorLoads) -> bool:
