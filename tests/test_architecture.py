@@ -269,6 +269,17 @@ def test_what_is_not_in_the_wheel_is_imported_by_the_command_for_benches_only() 
     assert not violations, report(violations)
 
 
+def test_unit_tests_start_no_servers() -> None:
+    # A registry of schemas is a thread of the test; all others are programs.
+    violations = [
+        f"{module.relative_to(PROJECT)}:{found.line}: imports {found.name}"
+        for module in sorted((PROJECT / "tests" / "unit").rglob("*.py"))
+        for found in find_imports(module.read_text("utf-8"), "unit")
+        if found.name.startswith("servers.") and not found.name.startswith("servers.schema_registry.")
+    ]
+    assert not violations, report(violations)
+
+
 def test_every_allowed_exception_is_still_needed() -> None:
     stale = [
         f"{name}: {sorted(unused)}"

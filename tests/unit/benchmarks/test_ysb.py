@@ -1,4 +1,4 @@
-"""The Yahoo Streaming Benchmark's parts: events, answers, latency, figures, the layout in Redis."""
+"""The Yahoo Streaming Benchmark's parts: events, answers, latency and figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from anabranch.errors import SinkError
 from benchmarks.shared.answers import AnswerCheck
 from benchmarks.shared.registry import BENCHES, BenchError, BenchOptions
 from benchmarks.ysb.answers import Latency, check_windows, measure_latency
@@ -29,9 +28,7 @@ from benchmarks.ysb.events import (
 )
 from benchmarks.ysb.figures import CATCH_UP, FLINK, OURS, SECURED, SPARK, SUSTAINED, YsbRun, compute_figures
 from benchmarks.ysb.peers import flink
-from benchmarks.ysb.redis import CampaignWindows, fill_redis, open_redis, read_windows, write_windows
 from benchmarks.ysb.report import YsbReport, print_report
-from servers.redis import RedisServer
 
 
 def test_events_have_the_originals_fields_as_text() -> None:
@@ -145,47 +142,3 @@ def test_the_bench_is_listed_and_knows_its_peers() -> None:
 def test_the_sources_of_the_job_lie_beside_the_module_that_compiles_them() -> None:
     names = {path.name for path in Path(flink.__file__).parent.glob("Ysb*.java")}
     assert names == {"YsbJob.java", "YsbRedis.java", "YsbTypes.java"}
-
-
-# -- Redis -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def url(own_redis: RedisServer) -> str:
-    fill_redis(own_redis.url, Ads(7))
-    return own_redis.url
-
-
-def windows_of(*counts: int) -> pl.DataFrame:
-    campaigns = Ads(7).campaigns
-    return pl.DataFrame(
-        {"campaign_id": [campaigns[0]] * len(counts), "window_start": range(0, 10_000 * len(counts), 10_000)}
-    ).with_columns(seen_count=pl.Series(counts))
-
-
-def test_results_lie_as_the_original_has_them(url: str) -> None:
-    with open_redis(url) as client:
-        write_windows(client, windows_of(3, 4), 12_345)
-        campaign = Ads(7).campaigns[0]
-        assert client.get(Ads(7).ads[11]) == Ads(7).campaigns[1]
-        assert sorted(client.lrange(client.hget(campaign, "windows"), 0, -1)) == ["0", "10000"]
-        assert client.hgetall(client.hget(campaign, "10000")) == {"seen_count": "4", "time_updated": "12345"}
-    assert read_windows(url).select("window_start", "seen_count", "time_updated").rows() == [
-        (0, 3, 12_345),
-        (10_000, 4, 12_345),
-    ]
-
-
-def test_a_batch_that_is_published_again_changes_nothing(url: str) -> None:
-    with open_redis(url) as client:
-        write_windows(client, windows_of(3), 1, ("batch", 5))
-        write_windows(client, windows_of(9), 2, ("batch", 5))
-        write_windows(client, windows_of(4), 3, ("batch", 6))
-    assert read_windows(url).select("seen_count", "time_updated").rows() == [(4, 3)]
-
-
-def test_the_sink_refuses_what_it_cannot_write(url: str) -> None:
-    with pytest.raises(SinkError, match="no column seen_count"):
-        CampaignWindows(url).check({"campaign_id": pl.String(), "window_start": pl.Int64()})
-    with pytest.raises(SinkError, match="cannot be written"):
-        CampaignWindows("redis://127.0.0.1:1/0").check(pl.Schema(windows_of(1).schema))

@@ -3,98 +3,21 @@
 from __future__ import annotations
 
 import json
-import re
-import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from anabranch.cli import choices
-from anabranch.cli.app import app
 from anabranch.cli.ctl.words import BadWords, read_words
 from anabranch.connectors.control_channels.checkpoint_files import FileChannel
 from anabranch.control.command_texts import find_problem
-from anabranch.control.commands import Action, Command, CommandChannel, Reply
+from anabranch.control.commands import Action
 from anabranch.state import Owner, open_store, take_epoch
-from servers.redis import RedisServer
-from unit.cli.builders import EXCHANGE
 from unit.cli.flows import write_flow
-
-SHOWN: dict[str, Any] = {
-    "batch": 41,
-    "operators": [
-        {
-            "operator": "per-sensor",
-            "slots": 3,
-            "strategy": "auto",
-            "loads": [100_000, 250_000, 40_000],
-            "balance": 0.16,
-            "max_over_mean": 1.923,
-            "extra_time": 0.923,
-            "hot_keys": [
-                {"key": "sensor-[17]", "share": 0.4, "slots": [[0, 0.5], [2, 0.5]]},
-                {"key": "sensor-4", "share": 0.1, "slots": [[1, 1.0]]},
-                {"key": "sensor-5", "share": 0.05, "slots": []},
-            ],
-            "moved_keys": 2,
-            "split_keys": 1,
-            "choice": "ranges",
-            "scores": {
-                "hash": {"balance": 0.2, "max_over_mean": 1.8, "extra_time": 0.8, "allowed": True, "lead_rows": 0.0},
-                "pkg": {"balance": 0.97, "max_over_mean": 1.02, "extra_time": 0.02, "allowed": False},
-                "plan": {"balance": 0.9, "max_over_mean": 1.1, "extra_time": 0.1, "allowed": True, "lead_rows": 1234.0},
-            },
-            "exchange": asdict(EXCHANGE),
-            "settings": {"tolerance": 0.05, "protocol": "auto"},
-            "last_decision": "slot 1 is 92 % above its share",
-            "pending": "mnrt moves 3 parts of keys",
-        },
-        {"operator": "totals", "strategy": "auto", "settings": {}, "last_decision": "", "pending": None},
-    ],
-}
-
-
-def invoke(*arguments: object) -> Result:
-    runner = CliRunner(env={"COLUMNS": "120", "NO_COLOR": "1"})
-    return runner.invoke(app, ["ctl", *(str(argument) for argument in arguments)])
-
-
-def plain(text: str) -> str:
-    return re.sub(r"\s+", " ", re.sub(r"[│╭╮╰╯─]", "", text))
-
-
-class PlayedFlow:
-    """Takes commands from a channel and answers them; refuses to move a key to slot 9."""
-
-    def __init__(self, channel: CommandChannel) -> None:
-        self.heard: list[Command] = []
-        self._channel = channel
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._play, daemon=True)
-        self._thread.start()
-
-    def _play(self) -> None:
-        while not self._ended.wait(0.01):
-            for command in self._channel.poll():
-                self.heard.append(command)
-                self._channel.reply(self._answer(command))
-
-    def _answer(self, command: Command) -> Reply:
-        if command.arguments.get("slot") == 9:
-            return Reply(command.id, False, "there is no slot 9; the flow has slots 0 to 7")
-        if command.action == "show":
-            return Reply(command.id, True, "after batch 41", SHOWN)
-        return Reply(command.id, True, f"{command.action}: takes effect after batch 42")
-
-    def end(self) -> None:
-        self._ended.set()
-        self._thread.join()
-        self._channel.close()
+from unit.cli.played_flow import SHOWN, PlayedFlow, invoke, plain
 
 
 @pytest.fixture
@@ -275,21 +198,3 @@ def test_what_is_read_from_the_command_line_is_well_formed() -> None:
         assert find_problem(action, read_words(action, words)) is None
     with pytest.raises(BadWords):
         read_words("move", ["k", "-1"])
-
-
-def test_a_flow_is_reached_through_redis_by_its_name_or_its_file(tmp_path: Path) -> None:
-    server = RedisServer()
-    server.start()
-    from anabranch.connectors.control_channels.redis_messages import RedisChannel
-
-    channel = RedisChannel(server.url, "low-voltage")
-    channel.poll()
-    played = PlayedFlow(channel)
-    assert invoke("low-voltage", "slots", "12", "--redis", server.url).exit_code == 0
-    assert invoke(write_flow(tmp_path), "slots", "13", "--redis", server.url).exit_code == 0
-    assert invoke(write_flow(tmp_path, f"{{control: '{server.url}'}}"), "slots", "14").exit_code == 0
-    assert [command.arguments["count"] for command in played.heard] == [12, 13, 14]
-    outcome = invoke("high-voltage", "show", "--redis", server.url)
-    assert outcome.exit_code == 1 and "there are low-voltage" in plain(outcome.stderr)
-    played.end()
-    server.close()
