@@ -21,18 +21,18 @@ LOCK_ARGS ?=
 
 # Some tests wait for servers that are gone, and those first: one process more than there are cores.
 QUICK_PROCESSES := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
-# Tests with Spark wait much, for small jobs and for processes that start: three of them at a time, the longest, which
-# start processes of their own, first. Tests that share a Spark stay together by file.
+# Tests with Spark wait much, for small jobs and for processes that start: three of them at a time. Tests that share a
+# Spark stay together by file.
 SPARK_DISTRIBUTION := -n 3 --dist loadgroup --no-loadscope-reorder
 QUICK_TESTS := tests/contracts tests/flows tests/test_architecture.py tests/unit
-SPARK_TESTS := tests/cluster tests/docs tests/spark
+SPARK_TESTS := tests/docs tests/spark
 
-.PHONY: help setup demo test check lint bench soak docs format lock clean java servers kafka
+.PHONY: help setup demo test test-lab check lint bench soak docs format lock clean java servers kafka
 
 help: ## Show this list
 	@echo "Anabranch: keyed, stateful streaming on Apache Spark"
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  More arguments: DEMO_ARGS, TEST_ARGS, BENCH_ARGS, SOAK_ARGS, LOCK_ARGS; another Python: PYTHON=python3.12"
 
@@ -41,7 +41,7 @@ setup: java $(INSTALLED) ## Make .venv and install Anabranch with its locked dep
 demo: setup ## Find low voltage in a skewed stream of readings, live, in under 90 seconds
 	$(BIN)/anabranch demo $(DEMO_ARGS)
 
-test: setup servers kafka $(CLASS_ARCHIVE) ## Run every test but the soak runs
+test: setup servers kafka $(CLASS_ARCHIVE) ## Run every test but those of the lab and the soak runs
 ifdef TEST_ARGS
 	$(BIN)/python -m pytest $(TEST_ARGS)
 else
@@ -49,7 +49,10 @@ else
 	$(BIN)/python -m pytest $(SPARK_DISTRIBUTION) $(SPARK_TESTS)
 endif
 
-check: lint ## Check format, lint, types, architecture and unit tests (needs no Java)
+test-lab: setup servers kafka $(CLASS_ARCHIVE) ## Run the tests that kill real processes, start clusters and small benches
+	$(BIN)/python -m pytest $(SPARK_DISTRIBUTION) tests/lab $(TEST_ARGS)
+
+check: lint ## Check format, lint, types, architecture and unit tests (needs no Java, no servers)
 	$(BIN)/python -m pytest -q -n auto tests/test_architecture.py tests/unit
 
 lint: $(INSTALLED) ## Check format, lint and types
@@ -62,6 +65,7 @@ bench: setup ## Compare the keyed window with native Spark and Flink
 
 soak: setup servers kafka $(CLASS_ARCHIVE) ## Run the long randomised tests, for an hour (ANABRANCH_SOAK_SCALE=8: a night)
 	$(BIN)/python -m pytest -m soak --timeout=0 -n 2 --dist worksteal --durations=20 tests/soak $(SOAK_ARGS)
+	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile soak --timeout=0 -n 2 --dist worksteal tests/unit
 
 docs: $(INSTALLED) ## Build the documents and the reference as a site, in site/; links that lead nowhere are errors
 	$(BIN)/python scripts/build_docs.py site
@@ -84,9 +88,9 @@ clean: ## Remove .venv, caches and what the demo and the benchmarks wrote
 
 # Spark binds to loopback: a host name that resolves to nothing, or to another network, must not stop a local run.
 # Workers use this Python: one from outside the virtual environment lacks PyArrow.
-demo test bench soak: export SPARK_LOCAL_IP ?= 127.0.0.1
-demo test bench soak: export PYSPARK_PYTHON = $(CURDIR)/$(BIN)/python
-test soak: export ANABRANCH_CLASS_ARCHIVE = $(CURDIR)/$(CLASS_ARCHIVE)
+demo test test-lab bench soak: export SPARK_LOCAL_IP ?= 127.0.0.1
+demo test test-lab bench soak: export PYSPARK_PYTHON = $(CURDIR)/$(BIN)/python
+test test-lab soak: export ANABRANCH_CLASS_ARCHIVE = $(CURDIR)/$(CLASS_ARCHIVE)
 
 java:
 	@scripts/ensure-java

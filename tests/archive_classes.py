@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from cluster.drivers import DRIVER_ENVIRONMENT, SCRIPT, write_input
+from lab.drivers import DRIVER_ENVIRONMENT, SCRIPT, write_input
 from quick_jvm import writes_archive
 
 PATIENCE_SECONDS = 120.0

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
-# How long an example takes says more about the machine than about the code.
-settings.register_profile("anabranch", deadline=None)
-settings.load_profile("anabranch")
+from property_tests import register_profiles
+
+register_profiles()
 
 # Servers that tests share, started when the first of them asks.
 pytest_plugins = ["servers.fixtures"]

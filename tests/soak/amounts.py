@@ -17,6 +17,8 @@ def _scaled(amount: int) -> int:
     return max(1, round(amount * _SCALE))
 
 
+# Of examples of each property test, for one of a quick run.
+EXAMPLES_FOR_ONE = _scaled(10)
 # Of drivers, in each test that kills them.
 KILLS = _scaled(40)
 KILLS_A_RUN = 20

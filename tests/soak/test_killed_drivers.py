@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.disturbing import kill_at_random, put_to_sleep, snapshot
-from cluster.drivers import assert_same_results, driver, finish, results, write_input
+from lab.disturbing import kill_at_random, put_to_sleep, snapshot
+from lab.drivers import assert_same_results, driver, finish, results, write_input
 from soak.amounts import KILLS, KILLS_A_RUN, SEED
 
 PATIENCE_SECONDS = 3600.0

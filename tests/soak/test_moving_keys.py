@@ -9,11 +9,11 @@ import pytest
 
 from anabranch.engine.spec import FlowProgram
 from anabranch.model import OperatorSpec
-from cluster.disturbing import kill_at_random, moving
-from cluster.drivers import assert_same_results, finish, results, write_input
 from flows.random_flows import KINDS, check, make_random_flow
 from flows.running import FlowBench
 from flows.wild_steering import WildSteering
+from lab.disturbing import kill_at_random, moving
+from lab.drivers import assert_same_results, finish, results, write_input
 from soak.amounts import FLOWS, KILLS, KILLS_A_RUN, SEED, STREAMS
 from unit.operators.moving import SPECS, check_long_stream
 

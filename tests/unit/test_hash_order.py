@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -17,6 +17,7 @@ from anabranch.compiled.hash_order import (
     take_in_order,
     unite_hashes,
 )
+from property_tests import tries
 from unit.compiled_loops import check_numbers, check_orders, check_searches
 from unit.compiled_loops import hashes as ugly_hashes
 
@@ -85,20 +86,20 @@ def test_sorted_hashes_are_merged_each_once(count: int) -> None:
     assert unite_hashes([]).size == 0
 
 
-@settings(deadline=None, max_examples=60)
+@tries(60)
 @given(hashes=ugly_hashes(), dtype=st.sampled_from(["i8", "u4", "f8", "?"]))
 def test_few_hashes_and_ugly_ones_are_put_in_order_too(hashes: NDArray[np.uint64], dtype: str) -> None:
     check_orders(hashes, np.arange(len(hashes)).astype(dtype))
 
 
-@settings(deadline=None, max_examples=60)
+@tries(60)
 @given(hashes=ugly_hashes(), wanted=ugly_hashes())
 def test_few_hashes_and_ugly_ones_are_found_too(hashes: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> None:
     check_searches(hashes, wanted)
     check_searches(hashes, hashes[::2])
 
 
-@settings(deadline=None, max_examples=30)
+@tries(30)
 @given(numbers=st.lists(st.integers(0, 5), max_size=50), count=st.integers(6, 9))
 def test_few_numbers_are_put_together_too(numbers: list[int], count: int) -> None:
     check_numbers(numbers, count)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.balancing import Goal, balance_buckets
 from anabranch.model.loads import BucketLoads, LoadError
 from anabranch.model.routes import BucketMap
+from property_tests import tries
 
 
 def _loads(slots: int, *buckets: tuple[float, int]) -> BucketLoads:
@@ -96,7 +97,7 @@ def test_map_and_goal_must_agree_on_the_slots() -> None:
     later=st.integers(1, 6),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=150, deadline=None)
+@tries(150)
 def test_load_is_conserved_and_no_staying_slot_becomes_the_new_hot_spot(
     amounts: list[float], slots: int, later: int, seed: int
 ) -> None:

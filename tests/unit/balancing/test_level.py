@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.balancing import BUCKETS_ONLY, Goal, LevelLoads, LevelPlan, plan_level
 from anabranch.model.loads import BucketLoads, KeyLoads, LoadError
 from anabranch.model.routes import BucketMap, RoutingTable
+from property_tests import tries
 
 NO_TABLE = RoutingTable.empty()
 
@@ -119,7 +120,7 @@ def test_an_unknown_planner_is_refused_with_the_known_ones() -> None:
     later=st.integers(1, 5),
     planner=st.sampled_from(["mnrt", "qmmp", "readj"]),
 )
-@settings(max_examples=150, deadline=None)
+@tries(150)
 def test_load_is_conserved_and_the_plan_is_no_worse(
     rest: list[int], hot: list[tuple[int, int]], slots: int, later: int, planner: str
 ) -> None:
@@ -219,7 +220,7 @@ def test_slots_of_its_own_are_those_with_least_state_to_clear_away() -> None:
     assert sorted(set(plan.bucket_map.slot_of)) == [0, 3]
 
 
-@settings(max_examples=100, deadline=None)
+@tries(100)
 @given(
     rest=st.lists(st.floats(0, 20), min_size=6, max_size=12),
     hot=st.dictionaries(st.integers(1, 9), st.tuples(st.floats(0, 300), st.integers(0, 5)), max_size=4),

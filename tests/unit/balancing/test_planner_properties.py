@@ -6,13 +6,14 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from anabranch.balancing import Goal, PlanKeys, plan_cooling, plan_mnrt, plan_qmmp, plan_readj
 from anabranch.balancing.planners.outcome import Clock
 from anabranch.model.loads import KeyLoads
 from anabranch.model.moves import MoveEffect, MoveKind, Plan
 from anabranch.model.routes import RoutingTable
+from property_tests import tries
 from unit.balancing.cases import (
     Case,
     add_up,
@@ -39,7 +40,7 @@ EVERY: dict[str, PlanKeys] = SPLITTING | {"readj": plan_readj, "cooling": plan_c
 
 every_planner = pytest.mark.parametrize("plan_keys", EVERY.values(), ids=EVERY.keys())
 splitting_planners = pytest.mark.parametrize("plan_keys", SPLITTING.values(), ids=SPLITTING.keys())
-many = settings(max_examples=75, deadline=None)
+many = tries(75)
 
 
 @every_planner

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -51,6 +51,7 @@ from benchmarks.shared.answers import AnswerCheck
 from benchmarks.shared.figures import OURS
 from benchmarks.shared.registry import BENCHES, BenchError
 from benchmarks.shared.report import write_json
+from property_tests import tries
 
 RIGHT = AnswerCheck(True, 10, "d")
 WRONG = AnswerCheck(False, 10, "e", "3 rows missing")
@@ -167,7 +168,7 @@ def test_a_level_is_the_highest_that_is_entered_or_held(drift: float, rate: floa
     scale=st.floats(1, 9_000),
 )
 @example(seed=0, cuts=[], gaps=0.4296875, scale=556.0)
-@settings(max_examples=30, deadline=None)
+@tries(30)
 def test_our_processor_gives_the_oracles_changes_whatever_the_batches(
     seed: int, cuts: list[int], gaps: float, scale: float
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.connectors import files
@@ -20,6 +20,7 @@ from anabranch.connectors.files.bad_files import SetAsideFiles
 from anabranch.connectors.files.source import FileSource
 from anabranch.errors import FlowError, SourceError, StateDamaged
 from anabranch.model import ReadOutcome
+from property_tests import tries
 
 from .conftest import write_frame
 
@@ -84,7 +85,7 @@ def test_file_replaced_by_a_larger_one_is_no_file_that_grew(tmp_path: Path, writ
         keys_of(source, planned.splits)
 
 
-@settings(max_examples=40, deadline=None)
+@tries(40)
 @given(rows=st.integers(1, 20_000), added=st.integers(0, 3), shift=st.integers(1, 9))
 def test_grown_file_is_read_as_planned_and_a_rewritten_one_is_not(
     tmp_path_factory: pytest.TempPathFactory, rows: int, added: int, shift: int
@@ -267,7 +268,7 @@ def test_source_outside_of_a_flow_passes_nothing_over(tmp_path: Path) -> None:
     assert replace(source_of(tmp_path)).bad_files.passed_over() == {}
 
 
-@settings(max_examples=40, deadline=None)
+@tries(40)
 @given(place=st.integers(0, 200), flipped=st.booleans())
 def test_damaged_record_of_a_set_aside_file_is_noticed(
     tmp_path_factory: pytest.TempPathFactory, place: int, flipped: bool

@@ -15,13 +15,14 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.connectors import files
 from anabranch.connectors.files.column_fits import fit_rows
 from anabranch.connectors.files.source import FileSource
 from anabranch.errors import FlowError
+from property_tests import tries
 
 from .conftest import drain_source, write_frame
 
@@ -46,7 +47,7 @@ def holds(kind: pl.DataType, value: int) -> bool:
     return 0 <= value < 2**bits if name.startswith("U") else -(2 ** (bits - 1)) <= value < 2 ** (bits - 1)
 
 
-@settings(max_examples=150, deadline=None)
+@tries(150)
 @given(
     found=st.sampled_from(WHOLE),
     wanted=st.sampled_from([*WHOLE, pl.Float32(), pl.Float64()]),
@@ -70,7 +71,7 @@ FIRST_SECOND, END_SECOND = -62_135_596_800, 253_402_300_800
 """The years 1 to 9999."""
 
 
-@settings(max_examples=100, deadline=None)
+@tries(100)
 @given(
     found=st.sampled_from(sorted(UNITS)),
     wanted=st.sampled_from(sorted(UNITS)),
@@ -94,7 +95,7 @@ def test_time_is_the_same_instant_in_the_declared_unit_or_its_row_is_malformed(
     assert len(outcome.rejected) == len(values) - len(expected)
 
 
-@settings(max_examples=100, deadline=None)
+@tries(100)
 @given(
     found=st.tuples(st.integers(1, 18), st.integers(0, 6)).map(lambda sizes: (sizes[0] + sizes[1], sizes[1])),
     wanted=st.tuples(st.integers(1, 18), st.integers(0, 6)).map(lambda sizes: (sizes[0] + sizes[1], sizes[1])),

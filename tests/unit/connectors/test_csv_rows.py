@@ -6,13 +6,14 @@ import io
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.connectors.formats.csv_records import CsvDialect
 from anabranch.connectors.formats.csv_rows import check_csv_schema, check_header, parse_csv_lines, read_header
 from anabranch.errors import FlowError, SourceError
 from anabranch.model import ReadOutcome
+from property_tests import tries
 
 SCHEMA = {"i": pl.Int64(), "s": pl.String(), "t": pl.Datetime("ms")}
 COLUMNS = ["i", "s", "t"]
@@ -134,7 +135,7 @@ lines = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@tries(300)
 @given(st.lists(lines, max_size=6))
 def test_row_is_accepted_alone_exactly_when_it_is_accepted_among_others(rows: list[str]) -> None:
     together = parse("\n".join(rows))
@@ -146,7 +147,6 @@ def test_row_is_accepted_alone_exactly_when_it_is_accepted_among_others(rows: li
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"))
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), texts)))
 def test_rows_written_by_python_are_read_back(rows: list[tuple[int, str]]) -> None:
     out = io.StringIO()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.connectors.formats import json_rows
@@ -17,6 +17,7 @@ from anabranch.connectors.formats.declared_json import WalkedLines, walk_placed_
 from anabranch.connectors.formats.exact_json import DEEPEST_NESTING, read_exactly
 from anabranch.connectors.formats.fixed_layout_json import PlacedLines
 from anabranch.connectors.formats.json_rows import parse_json_lines
+from property_tests import tries
 
 SCHEMA: dict[str, pl.DataType] = {
     "sensor": pl.String(),
@@ -214,7 +215,7 @@ moments = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@tries(300)
 @given(moments, st.sampled_from(["ms", "us", "ns"]), st.sampled_from([None, "UTC"]))
 def test_times_are_read_as_the_exact_reader_reads_them_or_left_to_it(text: str, unit: Any, zone: str | None) -> None:
     kind = pl.Datetime(unit, zone)
@@ -234,7 +235,7 @@ written_floats = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@tries(300)
 @given(written_floats)
 def test_floats_are_the_nearest_to_what_is_written(text: str) -> None:
     found = walk_value(text, pl.Float64())

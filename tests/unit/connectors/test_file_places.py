@@ -11,7 +11,7 @@ from typing import Any
 import obstore
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.connectors import files, json_lines, parquet
@@ -20,6 +20,7 @@ from anabranch.connectors.files.locations import open_file
 from anabranch.connectors.files.source import FileSource
 from anabranch.errors import FlowError, SinkError, SourceError
 from anabranch.state.store import open_objects
+from property_tests import tries
 
 from .conftest import drain_source, write_frame
 
@@ -89,7 +90,7 @@ def test_object_that_is_gone_or_replaced_is_noticed(place: str) -> None:
         list(source.read(split))
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(content=st.binary(min_size=1, max_size=5000), cuts=st.lists(st.integers(0, 5200), max_size=8))
 def test_object_is_read_as_a_local_file_is(content: bytes, cuts: list[int]) -> None:
     put("memory://as-local/in", "a", content)

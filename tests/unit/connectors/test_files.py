@@ -158,7 +158,7 @@ def test_damaged_compressed_file_gives_its_rows_and_one_rejection(tmp_path: Path
     assert "a.json.gz: gzip data ends early" in drained.rejected[0][0]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(limits=st.lists(st.integers(1, 120), min_size=1, max_size=4), header=st.booleans())
 def test_csv_is_the_same_however_batches_cut_it(tmp_path: Path, limits: list[int], header: bool) -> None:
     text = ("k,s\n" if header else "") + "".join(f'{row},"v,{row}"\r\n' for row in range(40))

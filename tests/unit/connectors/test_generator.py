@@ -7,12 +7,13 @@ import pickle
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.connectors import GeneratedValues, generate, moving_normal, uniform, zipf
 from anabranch.connectors.generator.streams import BLOCK_ROWS, GeneratorSource
 from anabranch.errors import FlowError
+from property_tests import tries
 
 from .conftest import drain_source
 
@@ -21,7 +22,7 @@ def read(source: GeneratorSource, first: int, last: int) -> pl.DataFrame:
     return pl.concat(outcome.frame for outcome in source.read({"from": first, "to": last}))
 
 
-@settings(deadline=None, max_examples=30)
+@tries(30)
 @given(st.lists(st.integers(0, 3 * BLOCK_ROWS), max_size=4), st.integers(0, 2**40))
 def test_rows_are_the_same_however_splits_are_cut(cuts: list[int], offset: int) -> None:
     source = generate(1000, keys=zipf(100), seed=3)

@@ -5,13 +5,14 @@ import json
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.connectors.formats.exact_json import read_exactly
 from anabranch.connectors.formats.json_rows import check_json_schema, parse_json_lines
 from anabranch.connectors.formats.uniform_json import parse_uniform_lines
 from anabranch.errors import FlowError
+from property_tests import tries
 
 SCHEMA = {
     "i": pl.Int64(),
@@ -139,7 +140,6 @@ rows = st.dictionaries(st.sampled_from([*SCHEMA, "unknown"]), values, max_size=4
 garbage = st.sampled_from(["", "{", "junk", "[]", '{"i":01}', '{"i":1}}', "\x00", '{"i":1,}', "  "])
 
 
-@settings(deadline=None)
 @given(st.lists(st.one_of(rows, twice, garbage), max_size=12))
 def test_row_is_accepted_alone_exactly_when_it_is_accepted_among_others(lines: list[str]) -> None:
     together = parse_json_lines("\n".join(lines).encode(), SCHEMA)
@@ -172,7 +172,7 @@ layouts = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@tries(400)
 @given(layouts, layouts, st.lists(st.tuples(number_texts, number_texts, st.booleans()), min_size=1, max_size=4))
 def test_uniform_lines_are_read_exactly_as_the_parser_reads_them(
     layout: str, other: str, values: list[tuple[str, str, bool]]

@@ -11,13 +11,14 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.connectors.lookups.cache import FOUND, TableCache
 from anabranch.errors import AnabranchError, FlowError, SourceError
 from anabranch.model.lookups import LookupTable
+from property_tests import tries
 
 INTEGERS = [pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64, pl.Int128]
 EDGES = [
@@ -136,7 +137,7 @@ def fitting(dtype: type[pl.DataType], numbers: list[int]) -> pl.Series:
     return found.unique(maintain_order=True).rename("ad")
 
 
-@settings(deadline=None, max_examples=80)
+@tries(80)
 @given(
     held=st.sampled_from(INTEGERS),
     wanted=st.sampled_from(INTEGERS),

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import anabranch as ab
@@ -15,6 +15,7 @@ from anabranch.connectors.feedback_loops import refuse_loops
 from anabranch.connectors.files.listing import list_files, would_list
 from anabranch.connectors.sink_ownership import name_sinks
 from anabranch.errors import SinkError, SourceError
+from property_tests import tries
 
 SCHEMA = {"sensor": pl.Int64}
 
@@ -146,7 +147,7 @@ def test_a_topic_that_is_read_and_written_is_refused() -> None:
 NAMES = st.sampled_from(["a", "b", "_c", ".d", "e.tmp"])
 
 
-@settings(deadline=None, max_examples=60)
+@tries(60)
 @given(data=st.data())
 def test_a_file_would_be_listed_exactly_if_it_is_listed_once_it_is_there(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from anabranch.connectors.formats.value_encoders import AvroEncoder, JsonEncoder
 from formats import avro, kafka_batches, properties, protobuf
 from formats.damage import damaged
 from formats.frames import frames
+from property_tests import tries
 
-quick = settings(max_examples=150, suppress_health_check=list(HealthCheck))
+quick = tries(150, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "plain"])

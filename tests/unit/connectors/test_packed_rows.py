@@ -7,11 +7,12 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.connectors.global_stores.packed_rows import name_rows, pack_rows, unpack_rows
 from anabranch.errors import SinkError
+from property_tests import tries
 
 SCHEMA: dict[str, pl.DataType] = {
     "whole": pl.Int64(),
@@ -58,7 +59,7 @@ def frame_of(given_rows: list[dict[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame(given_rows, schema=SCHEMA, orient="row")
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(st.lists(rows, max_size=6))
 def test_every_value_comes_back(given_rows: list[dict[str, Any]]) -> None:
     frame = frame_of(given_rows)

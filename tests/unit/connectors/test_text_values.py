@@ -5,7 +5,7 @@ import re
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.connectors.formats import text_columns
@@ -14,6 +14,7 @@ from anabranch.connectors.formats.csv_rows import parse_csv_lines
 from anabranch.connectors.formats.json_rows import parse_json_lines
 from anabranch.connectors.formats.text_columns import convert_text
 from anabranch.connectors.formats.text_values import Misfit, reader_of
+from property_tests import tries
 from wild_lines import times
 
 UTC = datetime.UTC
@@ -44,7 +45,7 @@ def test_time_is_read_alone_and_beside_other_forms(text: str, expected: datetime
     assert beside is not None and beside.to_list()[1] == expected
 
 
-@settings(max_examples=200)
+@tries(200)
 @given(
     st.lists(st.one_of(times, times, st.none(), st.integers(-(10**15), 10**15).map(str)), min_size=1, max_size=6),
     st.sampled_from([pl.Datetime("ms"), pl.Datetime("us", "UTC"), pl.Datetime("ns"), BERLIN]),
@@ -82,7 +83,6 @@ def test_text_that_is_no_time_is_refused_alone_and_beside_others(text: str, unit
         reader_of(kind)(text)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2200, 1, 1)), min_size=1, max_size=5),
     st.sampled_from(["auto", "seconds", "milliseconds", "microseconds"]),

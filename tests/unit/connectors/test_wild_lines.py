@@ -5,10 +5,11 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.connectors.formats.csv_records import CsvDialect
+from property_tests import tries
 from wild_lines import (
     WildCsv,
     WildJson,
@@ -24,14 +25,14 @@ from wild_lines import (
 cuts = st.lists(st.integers(0, 200), max_size=4)
 
 
-@settings(deadline=None, max_examples=120)
+@tries(120)
 @given(wild_json())
 def test_json_is_read_in_every_way_as_the_oracle_reads_it(wild: WildJson) -> None:
     outcome = assert_all_agree(read_json_in_every_way(wild), wild.schema)
     assert_expected(outcome, wild.expected)
 
 
-@settings(deadline=None, max_examples=120)
+@tries(120)
 @given(wild_csv())
 def test_csv_is_read_in_every_way_as_the_oracle_reads_it(wild: WildCsv) -> None:
     outcome = assert_all_agree(read_csv_in_every_way(wild), wild.schema)
@@ -39,7 +40,7 @@ def test_csv_is_read_in_every_way_as_the_oracle_reads_it(wild: WildCsv) -> None:
         assert_expected(outcome, wild.expected)
 
 
-@settings(deadline=None, max_examples=20)
+@tries(20)
 @given(wild_json(), cuts)
 def test_json_files_give_the_same_whole_cut_and_compressed(wild: WildJson, cuts: list[int]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -47,7 +48,7 @@ def test_json_files_give_the_same_whole_cut_and_compressed(wild: WildJson, cuts:
     assert_all_agree(ways, wild.schema)
 
 
-@settings(deadline=None, max_examples=20)
+@tries(20)
 @given(wild_csv(), cuts)
 def test_csv_files_give_the_same_whole_cut_and_compressed(wild: WildCsv, cuts: list[int]) -> None:
     schema = {name: wild.schema[name] for name in wild.columns if name in wild.schema}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.control.decide.balancer import Balancer
@@ -19,6 +19,7 @@ from anabranch.model.loads import StateSizes
 from anabranch.routing import BucketRoute, ChoiceSplitter, KeyBatch, KeySample, ModuloRoute, Routes, buckets_of
 from anabranch.routing.strategies.by_name import decide_named
 from anabranch.routing.strategies.scores import score_loads
+from property_tests import tries
 
 BUCKETS = 64
 SLOTS = 4
@@ -206,7 +207,7 @@ def test_equal_loads_give_equal_proposals() -> None:
     assert made[0].routes == made[1].routes
 
 
-@settings(max_examples=40, deadline=None)
+@tries(40)
 @given(st.dictionaries(st.integers(1, 60), st.floats(10, 60_000), min_size=1, max_size=12))
 def test_a_proposal_never_makes_it_worse(rows_of: dict[int, float]) -> None:
     balanced = balancer()

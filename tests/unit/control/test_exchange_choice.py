@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.control.decide.exchange_choice import (
@@ -15,6 +15,7 @@ from anabranch.control.decide.exchange_choice import (
     ExchangeChooser,
 )
 from anabranch.model.exchanges import ExchangeCosts, ExchangeTally, ExchangeWay
+from property_tests import tries
 
 ROWS = 100_000
 MERGE, SEND, HOLD = 0.05e-6, 0.1e-6, 0.02e-6
@@ -85,7 +86,7 @@ def test_costs_of_both_ways_are_those_of_where_rows_are_merged_and_what_crosses(
     assert abs(chooser.costs["merged"] - (0.05 + 0.25 * (0.1 + 0.05 + 24 / 200))) < 1e-6
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(
     left=st.floats(0.001, 1.0),
     noises=st.lists(st.floats(0.75, 1.33), min_size=300, max_size=300),

@@ -6,11 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.eventtime.bad_times import find_bad_times
 from anabranch.model.times import NO_LIMITS, USUAL_LIMITS, TimeLimits
+from property_tests import tries
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 NOW_US = int(NOW.timestamp()) * 1_000_000
@@ -67,7 +68,7 @@ def test_frame_of_nulls_is_all_bad() -> None:
     assert bad.rows.to_list() == [True, True]
 
 
-@settings(max_examples=100, deadline=None)
+@tries(100)
 @given(
     st.lists(st.one_of(st.none(), st.integers(NOW_US - 3 * DAY_US, NOW_US + 3 * DAY_US)), max_size=20),
     st.one_of(st.none(), st.integers(NOW_US - 2 * DAY_US, NOW_US)),

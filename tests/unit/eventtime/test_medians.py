@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.eventtime.medians import (
@@ -18,6 +18,7 @@ from anabranch.eventtime.medians import (
     remember,
     step_for,
 )
+from property_tests import tries
 
 STEP_US = 1_000
 
@@ -73,7 +74,7 @@ def test_many_single_rows_do_not_vanish_when_they_fade() -> None:
     assert abs((median_of(rows) or 0) - 1_500_000) <= 20_000
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(st.lists(st.lists(st.integers(-(10**9), 10**9), min_size=1, max_size=400), min_size=1, max_size=5))
 def test_tally_does_not_depend_on_how_rows_are_cut(parts: list[list[int]]) -> None:
     whole = tally_of([us for part in parts for us in part])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.eventtime.medians import TimeTally
 from anabranch.eventtime.watermarks import FlowTime, PartitionTime, SeenTimes, WatermarkRules
 from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, Clock, OperatorTime
+from property_tests import tries
 
 NODE, OTHER = 3, 7
 SIZE_US = 10
@@ -228,7 +229,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@tries(200)
 @given(steps, st.sampled_from([None, 20, 60]), st.integers(0, 20), st.sampled_from(["partition", "flow"]))
 def test_watermark_is_that_of_the_oracle_and_never_goes_back(
     batches: list[tuple[dict[str, list[int]], int]], idle_us: int | None, delay_us: int, per: str
@@ -252,7 +253,7 @@ def test_watermark_is_that_of_the_oracle_and_never_goes_back(
 times_of_rows = st.lists(st.integers(0, 400_000), min_size=1, max_size=60)
 
 
-@settings(max_examples=100, deadline=None)
+@tries(100)
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), times_of_rows, max_size=3), max_size=8))
 def test_neither_watermark_nor_floor_goes_back_whoever_is_behind(batches: list[dict[str, list[int]]]) -> None:
     clock = Clock("partition", behind_us=16_000)

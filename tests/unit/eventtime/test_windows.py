@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.eventtime import (
@@ -56,7 +56,6 @@ def test_next_window_end_is_the_first_one_after_the_watermark(window: WindowSpec
         assert next_window_end_us(window, time, watermark) == min(open_ends)
 
 
-@settings(deadline=None)
 @given(
     window=windows(),
     times=st.lists(st.integers(-60, 60), min_size=1, max_size=10),
@@ -79,7 +78,6 @@ def test_windows_laid_over_panes_are_all_that_end_in_the_stretch(
 
 
 @pytest.mark.parametrize("scale", [1, 2**56], ids=["packed", "too long to pack"])
-@settings(deadline=None)
 @given(
     intervals=st.lists(st.tuples(st.integers(0, 3), st.integers(-30, 30), st.integers(1, 12)), min_size=1, max_size=20)
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.errors import FlowError
@@ -31,6 +31,7 @@ from anabranch.operators.aggregates import functions as ab
 from anabranch.operators.aggregates import sketches as sk
 from anabranch.operators.aggregates.registry import make_aggregate, registry
 from anabranch.operators.kernels import make_kernel
+from property_tests import tries
 from unit.operators.memory_state import MemoryState
 
 
@@ -435,7 +436,7 @@ _SUMMED = {
 
 
 @pytest.mark.parametrize("kind", _SUMMED)
-@settings(deadline=None, max_examples=40)
+@tries(40)
 @given(data=st.data())
 def test_a_sum_is_exact_or_refused_wherever_its_parts_meet(kind: str, data: st.DataObject) -> None:
     dtype, scale, smallest, largest = _SUMMED[kind]

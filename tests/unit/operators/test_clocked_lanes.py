@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.model import AggregateSpec, WindowSpec
 from anabranch.model.exchanges import HoldSpec
 from anabranch.query.merging import why_not_held
+from property_tests import tries
 from unit.operators.clocked_streams import AGGREGATES, group_times, shape, time_of_group
 from unit.operators.key_time_oracle import KeyTimeOracle, KeyTimeSessions, as_rows
 from unit.operators.oracle import place
@@ -47,7 +48,7 @@ def check(
     assert not lanes.held, "a drain leaves nothing held"
 
 
-@settings(deadline=None, max_examples=80)
+@tries(80)
 @given(
     sizes=st.sampled_from(SHAPES), batches=batches_strategy, holds=hold_choices, readers=reader_counts, data=st.data()
 )
@@ -63,7 +64,7 @@ def test_windows_in_the_time_of_a_group_answer_as_without_holding(
     check(window, KeyTimeOracle, batches, holds, readers, data)
 
 
-@settings(deadline=None, max_examples=80)
+@tries(80)
 @given(
     gap_seconds=st.sampled_from([1, 5, 12]),
     batches=batches_strategy,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.model import HASH, Clock, OperatorTime, WindowSpec
 from anabranch.operators.windows.key_time_sessions import ClockedSessions
+from property_tests import tries
 from unit.operators.clocked_streams import (
     AGGREGATES,
     Outcomes,
@@ -43,7 +44,7 @@ def make(window: WindowSpec, clock: Clock) -> ClockedSessions:
     return ClockedSessions(["key"], AGGREGATES, window, "ts", clock)
 
 
-@settings(deadline=None, max_examples=200)
+@tries(200)
 @given(window=sessions, batches=batches_strategy, data=st.data())
 def test_sessions_in_a_keys_own_time_equal_the_oracle(
     window: WindowSpec, batches: list[Batch], data: st.DataObject
@@ -52,7 +53,7 @@ def test_sessions_in_a_keys_own_time_equal_the_oracle(
     check(lambda: make(window, clock), KeyTimeSessions(window, clock), batches, times)
 
 
-@settings(deadline=None, max_examples=100)
+@tries(100)
 @given(window=sessions, batches=batches_strategy, first_hop=st.booleans(), at_once=moments_strategy)
 def test_sessions_in_the_flows_time_equal_the_oracle(
     window: WindowSpec, batches: list[Batch], first_hop: bool, at_once: list[bool]
@@ -61,7 +62,7 @@ def test_sessions_in_the_flows_time_equal_the_oracle(
     check(lambda: make(window, Clock()), KeyTimeSessions(window, Clock(), time_of_flow), batches, times)
 
 
-@settings(deadline=None, max_examples=100)
+@tries(100)
 @given(window=sessions, batches=batches_strategy, data=st.data())
 def test_sessions_in_the_time_of_a_group_equal_the_oracle(
     window: WindowSpec, batches: list[Batch], data: st.DataObject

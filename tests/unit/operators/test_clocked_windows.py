@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.errors import FlowError
@@ -27,6 +27,7 @@ from anabranch.model import (
 from anabranch.operators.aggregates import functions as agg
 from anabranch.operators.kernels import make_kernel
 from anabranch.operators.windows.key_time_windows import ClockedWindows
+from property_tests import tries
 from unit.operators.clocked_streams import AGGREGATES, check, group_times, key_times, run, time_of_flow, time_of_group
 from unit.operators.key_time_oracle import KeyTimeOracle
 from unit.operators.memory_state import MemoryState
@@ -65,7 +66,7 @@ def make(window: WindowSpec, clock: Clock) -> ClockedWindows:
     return ClockedWindows(["key"], AGGREGATES, window, "ts", clock)
 
 
-@settings(deadline=None, max_examples=200)
+@tries(200)
 @given(window=windows, batches=batches_strategy, data=st.data())
 def test_windows_in_a_keys_own_time_equal_the_oracle(
     window: WindowSpec, batches: list[Batch], data: st.DataObject
@@ -74,7 +75,7 @@ def test_windows_in_a_keys_own_time_equal_the_oracle(
     check(lambda: make(window, clock), KeyTimeOracle(window, clock), batches, times)
 
 
-@settings(deadline=None, max_examples=100)
+@tries(100)
 @given(window=windows, batches=batches_strategy, first_hop=st.booleans(), at_once=moments_strategy)
 def test_windows_in_the_flows_time_equal_the_oracle(
     window: WindowSpec, batches: list[Batch], first_hop: bool, at_once: list[bool]
@@ -83,7 +84,7 @@ def test_windows_in_the_flows_time_equal_the_oracle(
     check(lambda: make(window, Clock()), KeyTimeOracle(window, Clock(), time_of_flow), batches, times)
 
 
-@settings(deadline=None, max_examples=100)
+@tries(100)
 @given(window=windows, batches=batches_strategy, data=st.data())
 def test_windows_in_the_time_of_a_group_equal_the_oracle(
     window: WindowSpec, batches: list[Batch], data: st.DataObject

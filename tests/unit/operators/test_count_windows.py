@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.errors import FlowError
 from anabranch.model import END_OF_TIME, HASH, AggregateSpec, CountWindowSpec, OperatorTime, TopKSpec, WindowSpec
 from anabranch.operators.aggregates import functions as agg
 from anabranch.operators.kernels import make_kernel
+from property_tests import tries
 from unit.operators import oracle
 from unit.operators.memory_state import MemoryState
 from unit.operators.streams import Batch, Outcome, Row, batches_strategy, run_kernel, times_of, to_frame
@@ -31,7 +32,7 @@ def aggregate(rows: list[oracle.Placed]) -> list[dict[str, object]]:
     return [{name: value for name, value in oracle.aggregate(rows).items() if name in AGGREGATES}]
 
 
-@settings(deadline=None, max_examples=200)
+@tries(200)
 @given(window=windows, batches=batches_strategy, drains=st.sets(st.integers(0, 11)))
 def test_count_windows_equal_the_oracle(window: CountWindowSpec, batches: list[Batch], drains: set[int]) -> None:
     kernel = make_kernel(AggregateSpec(("key",), AGGREGATES, None, "ts", count_window=window))
@@ -43,7 +44,7 @@ def test_count_windows_equal_the_oracle(window: CountWindowSpec, batches: list[B
     oracle.assert_same(run_kernel(kernel, batches, times, combined=False), expected)
 
 
-@settings(deadline=None, max_examples=30)
+@tries(30)
 @given(window=windows, batches=batches_strategy)
 def test_best_rows_of_count_windows_equal_the_oracle(window: CountWindowSpec, batches: list[Batch]) -> None:
     kernel = make_kernel(TopKSpec(("key",), "whole", 2, True, ("real",), None, "ts", count_window=window))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from property_tests import tries
 from unit.operators.cut_streams import CUT_SPECS, Cut, check_cut, cuts, streams
 from unit.operators.streams import Row
 
@@ -12,7 +13,7 @@ ROW_BY_ROW = Cut(tuple(range(40)), (1,), (True, False), (True,))
 ROWS = [Row(at % 3, at // 2 - at % 2, at % 7, at / 4) for at in range(25)]
 
 
-@settings(deadline=None, max_examples=25)
+@tries(25)
 @given(name=st.sampled_from(list(CUT_SPECS)), rows=streams(), cut=cuts())
 @example(name="tumbling", rows=ROWS, cut=ROW_BY_ROW)
 @example(name="session", rows=ROWS, cut=ROW_BY_ROW)

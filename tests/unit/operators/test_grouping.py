@@ -8,13 +8,14 @@ from decimal import Decimal
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.compiled.hash_order import WORTH_COMPILED_CODE_ROWS
 from anabranch.operators.aggregates import text_codes
 from anabranch.operators.aggregates.grouping import count_and_add, group_rows
 from anabranch.operators.aggregates.text_codes import code_texts
+from property_tests import tries
 from unit.compiled_loops import (
     check_added,
     check_best,
@@ -65,7 +66,6 @@ def test_keys_of_every_type_are_grouped(keys: pl.Series) -> None:
     assert grouped["total"].to_list() == [5, 2, 8]
 
 
-@settings(deadline=None)
 @given(
     rows=st.lists(
         st.tuples(st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1) | st.integers(0, 3), st.integers(-128, 127)),
@@ -106,20 +106,18 @@ def test_many_rows_are_counted_and_added_as_few_are(key_type: type[pl.DataType])
     assert np.allclose(found["total"].to_numpy(), expected.sort(by)["total"].to_numpy(), rtol=1e-12)
 
 
-@settings(deadline=None, max_examples=50)
+@tries(50)
 @given(given_rows=rows_to_group())
 def test_few_rows_are_counted_and_added_as_plain_python_does(given_rows: tuple[pl.DataFrame, int]) -> None:
     check_counts(*given_rows)
     check_added(*given_rows)
 
 
-@settings(deadline=None)
 @given(column=columns_of_texts())
 def test_texts_are_numbered_in_the_order_in_which_they_come(column: pl.Series) -> None:
     check_codes(column)
 
 
-@settings(deadline=None)
 @given(column=columns_of_texts())
 def test_rows_are_grouped_by_their_texts_with_and_without_numbers(column: pl.Series) -> None:
     check_grouped_texts(column)
@@ -150,7 +148,6 @@ def test_two_texts_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -
     check_grouped_texts(column)
 
 
-@settings(deadline=None)
 @given(lists=lists_to_cut(), k=st.integers(1, 4), descending=st.booleans())
 def test_the_best_rows_are_found_with_and_without_sorting_all(lists: pl.Series, k: int, descending: bool) -> None:
     check_best(lists, k, descending)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.model import AggregateSpec, DistinctSpec, TopKSpec, WindowSpec
 from anabranch.operators.aggregates import functions as ab
 from anabranch.operators.kernels import make_kernel
+from property_tests import tries
 from unit.operators import oracle
 from unit.operators.streams import SECOND_US, Batch, batches_strategy, moments_strategy, run_kernel, times_of
 
@@ -36,8 +37,8 @@ WINDOWS = {
 windows = st.sampled_from(list(WINDOWS.values()))
 either = st.booleans()
 clocks = st.lists(st.integers(0, 4), min_size=12, max_size=12)
-thorough = settings(max_examples=80, deadline=None)
-brief = settings(max_examples=40, deadline=None)
+thorough = tries(80)
+brief = tries(40)
 
 
 def one(rows: list[oracle.Placed]) -> list[dict[str, Any]]:

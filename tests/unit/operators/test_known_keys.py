@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.model import HASH
@@ -24,7 +24,6 @@ def make_rows(keys: list[tuple[str, int]], honest: bool) -> pl.DataFrame:
     return pl.DataFrame(columns, schema={"name": pl.String, "number": pl.Int64, HASH: pl.UInt64, "row": pl.Int64})
 
 
-@settings(deadline=None)
 @given(rows=st.lists(key_of), known=st.lists(key_of, unique=True), honest=st.booleans())
 def test_rows_of_known_keys_are_left_out_whatever_their_hashes(
     rows: list[tuple[str, int]], known: list[tuple[str, int]], honest: bool
@@ -33,7 +32,6 @@ def test_rows_of_known_keys_are_left_out_whatever_their_hashes(
     assert left.select(KEYS).rows() == [key for key in rows if key not in known]
 
 
-@settings(deadline=None)
 @given(runs=st.lists(st.lists(key_of, unique=True), min_size=1, max_size=4), honest=st.booleans())
 def test_the_newest_run_that_has_a_key_counts(runs: list[list[tuple[str, int]]], honest: bool) -> None:
     frames = [make_rows(run, honest).with_columns(run=pl.lit(number)) for number, run in enumerate(runs)]
@@ -49,7 +47,6 @@ def test_wanted_hashes_come_sorted_and_once(rows: list[tuple[str, int]]) -> None
     assert wanted_hashes(frame).to_list() == sorted(set(frame[HASH].to_list()))
 
 
-@settings(deadline=None)
 @given(keys=st.lists(key_of, min_size=1), data=st.data())
 def test_the_earliest_row_of_each_key_is_found(keys: list[tuple[str, int]], data: st.DataObject) -> None:
     orders = data.draw(st.permutations([-(2**63), 2**63 - 1, *range(len(keys))]).map(lambda some: some[: len(keys)]))

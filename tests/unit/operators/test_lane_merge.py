@@ -8,13 +8,14 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, HASH, AggregateSpec, OperatorTime, WindowSpec
 from anabranch.model.exchanges import HoldSpec, StoreKernel
 from anabranch.operators.kernels import make_kernel
 from anabranch.operators.windows.buffered_premerge import LaneTally, Sending, merge_in_lane
+from property_tests import tries
 from unit.operators import oracle
 from unit.operators.memory_state import MemoryState
 from unit.operators.streams import SECOND_US, Batch, Outcome, Row, batches_strategy, times_of, to_frame
@@ -30,7 +31,7 @@ HOLDS = {
 holds = st.sampled_from(list(HOLDS.values()))
 hold_choices = st.lists(holds, min_size=1, max_size=13)
 """By batch: what is chosen may change from one to the next."""
-thorough = settings(max_examples=80, deadline=None)
+thorough = tries(80)
 TEN_SECONDS = WindowSpec("tumbling", 10 * SECOND_US, 10 * SECOND_US)
 
 

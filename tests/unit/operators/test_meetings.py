@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.model import (
@@ -26,6 +26,7 @@ from anabranch.operators.aggregates import functions as ab
 from anabranch.operators.aggregates import sketches
 from anabranch.operators.kernels import make_kernel
 from anabranch.state.slots import RunsOfSlot
+from property_tests import tries
 from unit.operators import oracle
 from unit.operators.many_slots import RunsInMemory
 from unit.operators.streams import SECOND_US, Outcome, Row, rows_strategy, to_frame
@@ -91,7 +92,7 @@ def emitted(frame: pl.DataFrame) -> list[Outcome]:
 
 @pytest.mark.parametrize("listed", [True, False], ids=["split keys are listed", "any key may be split"])
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
-@settings(max_examples=50, deadline=None)
+@tries(50)
 @given(cut=cuts)
 def test_parts_of_any_cut_meet_to_what_one_slot_makes(
     spec: OperatorSpec, listed: bool, cut: list[tuple[Row, int]]
@@ -110,7 +111,7 @@ def test_parts_of_any_cut_meet_to_what_one_slot_makes(
 
 
 @pytest.mark.parametrize("name", ["running", "best so far"])
-@settings(max_examples=50, deadline=None)
+@tries(50)
 @given(cut=cuts, later=st.lists(rows_strategy, min_size=1, max_size=5))
 def test_totals_that_are_taken_in_add_up_with_what_is_there(
     name: str, cut: list[tuple[Row, int]], later: list[Row]
@@ -152,7 +153,7 @@ def test_a_single_handoff_of_unknown_keys_is_taken_in_without_a_copy() -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
-@settings(max_examples=40, deadline=None)
+@tries(40)
 @given(cut=cuts)
 def test_state_of_several_slots_unites_to_that_of_one(spec: OperatorSpec, cut: list[tuple[Row, int]]) -> None:
     kernel = make_kernel(spec)

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.control.decisions import RouteChange
 from anabranch.model import OperatorSpec, OperatorTime, RoutingTable
 from anabranch.operators.kernels import make_kernel
 from anabranch.routing import ChoiceSplitter, Routes
+from property_tests import tries
 from unit.operators import oracle
 from unit.operators.many_slots import HashKeys, ManySlots, run_on_slots
 from unit.operators.moving import (
@@ -29,7 +30,7 @@ from unit.operators.streams import Batch, Outcome, Row, batches_strategy, moment
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
-@settings(max_examples=15, deadline=None)
+@tries(15)
 @given(
     batches=batches_strategy,
     seed=st.integers(0, 2**32),

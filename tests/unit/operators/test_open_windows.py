@@ -8,7 +8,7 @@ from unittest.mock import patch
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.model import BEGINNING_OF_TIME, HASH, Clock, OperatorTime, WindowSpec
@@ -16,6 +16,7 @@ from anabranch.operators.aggregates import functions as agg
 from anabranch.operators.keyed.touched_keys import Merged
 from anabranch.operators.windows.key_time_windows import ClockedWindows
 from anabranch.operators.windows.open_windows import OpenWindows
+from property_tests import tries
 from unit.compiled_loops import compiled_from
 from unit.operators import clocked_streams
 from unit.operators.clocked_streams import AGGREGATES, check, key_times
@@ -37,7 +38,7 @@ def without_nulls(batch: Batch) -> Batch:
     return replace(batch, splits=tuple(tuple(split) for split in rows))
 
 
-@settings(deadline=None, max_examples=200)
+@tries(200)
 @given(window=windows, batches=batches_strategy, data=st.data(), hashes=st.sampled_from([3, 1000]))
 def test_the_short_way_equals_the_oracle(
     window: WindowSpec, batches: list[Batch], data: st.DataObject, hashes: int
@@ -57,7 +58,7 @@ def test_the_short_way_equals_the_oracle(
 NUMBERS = {"rows": agg.count(), "whole": agg.sum("whole"), "real": agg.sum("real")}
 
 
-@settings(deadline=None, max_examples=40)
+@tries(40)
 @given(window=windows, batches=batches_strategy, data=st.data())
 def test_the_short_way_equals_the_long_one(window: WindowSpec, batches: list[Batch], data: st.DataObject) -> None:
     check_both_ways(window, batches, data)

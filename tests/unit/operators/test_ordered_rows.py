@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, HASH, Clock, LatePolicy, OperatorTime, OrderSpec
 from anabranch.operators.processors.ordered_rows import OrderedRows
+from property_tests import tries
 from unit.operators.memory_state import MemoryState
 from unit.operators.oracle import Placed, place
 from unit.operators.streams import SECOND_US, Batch, Row, batches_strategy, moments_strategy, times_of, to_frame
@@ -64,7 +65,7 @@ def expect(late: LatePolicy, batches: list[Batch], times: list[OperatorTime], de
     return outcomes
 
 
-@settings(deadline=None, max_examples=80)
+@tries(80)
 @given(
     batches=batches_strategy,
     first_hop=st.booleans(),
@@ -78,7 +79,7 @@ def test_a_slots_rows_leave_in_the_order_of_their_time(
     assert run(OrderSpec(("key",), "ts", late=late), batches, times) == expect(late, batches, times, None)
 
 
-@settings(deadline=None, max_examples=80)
+@tries(80)
 @given(batches=batches_strategy, delay=st.integers(0, 20), drains=st.sets(st.integers(0, 12), max_size=2))
 def test_a_keys_rows_leave_when_its_own_watermark_has_passed_them(
     batches: list[Batch], delay: int, drains: set[int]

@@ -9,12 +9,13 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.control.decisions import RouteChange
 from anabranch.model import AggregateSpec, Clock, OperatorTime, RoutingTable, WindowSpec
 from anabranch.routing import Routes
+from property_tests import tries
 from unit.operators.clocked_streams import (
     AGGREGATES,
     HASHES,
@@ -81,7 +82,7 @@ def check(
         assert (rows_of(outcome), outcome.late_rows) == (as_rows(emitted, shape), late)
 
 
-@settings(deadline=None, max_examples=100)
+@tries(100)
 @given(window=windows, batches=batches_strategy, data=st.data(), seed=st.integers(0, 2**32))
 def test_split_keys_in_their_own_time_equal_the_oracle(
     window: WindowSpec, batches: list[Batch], data: st.DataObject, seed: int
@@ -90,7 +91,7 @@ def test_split_keys_in_their_own_time_equal_the_oracle(
     check(window, clock, KeyTimeOracle(window, clock), batches, times, seed)
 
 
-@settings(deadline=None, max_examples=40)
+@tries(40)
 @given(window=windows, batches=batches_strategy, data=st.data(), seed=st.integers(0, 2**32))
 def test_split_keys_in_the_time_of_a_group_equal_the_oracle(
     window: WindowSpec, batches: list[Batch], data: st.DataObject, seed: int
@@ -99,7 +100,7 @@ def test_split_keys_in_the_time_of_a_group_equal_the_oracle(
     check(window, clock, KeyTimeOracle(window, clock, time_of_group), batches, times, seed)
 
 
-@settings(deadline=None, max_examples=40)
+@tries(40)
 @given(window=windows.filter(lambda window: window.marks_emissions), batches=batches_strategy, data=st.data())
 def test_split_keys_whose_windows_are_emitted_again_equal_the_oracle(
     window: WindowSpec, batches: list[Batch], data: st.DataObject

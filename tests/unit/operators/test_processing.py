@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.errors import FlowError
@@ -27,6 +27,7 @@ from anabranch.model.times import FLOW_CLOCK
 from anabranch.operators.kernels import make_kernel
 from anabranch.operators.processors.declared_state import value
 from anabranch.operators.processors.processor import FrameProcessor, Processor
+from property_tests import tries
 from unit.operators.memory_state import MemoryState
 from unit.operators.oracle import place
 from unit.operators.processing_oracle import FramesOracle, ProcessOracle
@@ -83,7 +84,7 @@ def check(clock: Clock, ordered: bool, batches: list[Batch], times: list[Operato
         assert run(make_kernel(spec), batches, times, clock=clock) == expected
 
 
-@settings(deadline=None, max_examples=100)
+@tries(100)
 @given(batches=batches_strategy, ordered=st.booleans(), delay=st.integers(0, 10), data=st.data())
 def test_processors_in_a_keys_own_time_equal_the_oracle(
     batches: list[Batch], ordered: bool, delay: int, data: st.DataObject
@@ -113,7 +114,7 @@ def test_a_timer_that_was_set_while_all_was_closed_by_force_comes_with_the_next_
     check(Clock("key"), False, batches, times)
 
 
-@settings(deadline=None, max_examples=60)
+@tries(60)
 @given(batches=batches_strategy, ordered=st.booleans(), first_hop=st.booleans(), at_once=moments_strategy)
 def test_processors_in_the_flows_time_equal_the_oracle(
     batches: list[Batch], ordered: bool, first_hop: bool, at_once: list[bool]
@@ -122,7 +123,7 @@ def test_processors_in_the_flows_time_equal_the_oracle(
     check(Clock(), ordered, batches, times, lambda key, time: time.closed_us)
 
 
-@settings(deadline=None, max_examples=60)
+@tries(60)
 @given(batches=batches_strategy, ordered=st.booleans(), data=st.data())
 def test_processors_in_the_time_of_a_group_equal_the_oracle(
     batches: list[Batch], ordered: bool, data: st.DataObject

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.errors import FlowError
@@ -93,7 +93,6 @@ _VALUES: dict[pl.DataType, st.SearchStrategy[Any]] = {
 }
 
 
-@settings(deadline=None)
 @given(values=st.data(), dtype=st.sampled_from(list(_VALUES)), lg_k=st.integers(7, 14))
 def test_sketches_of_many_groups_at_once_are_those_of_single_values(
     values: st.DataObject, dtype: pl.DataType, lg_k: int

@@ -17,7 +17,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.errors import FlowError
@@ -29,6 +29,7 @@ from anabranch.operators.processors.processor_batch import build_column
 from anabranch.state.runs import RunFiles, WriteName
 from anabranch.state.slots import RunsOfSlot
 from anabranch.state.store import open_store
+from property_tests import tries
 from unit.operators.streams import SCHEMA, Row, to_frame
 
 OUTPUT: dict[str, pl.DataType] = {"key": pl.Int64(), "text": pl.String()}
@@ -435,7 +436,7 @@ rows_of_changes = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@tries(60)
 @given(rows=rows_of_changes, ends=st.lists(st.integers(0, 40), max_size=8))
 def test_state_changed_in_place_is_as_that_of_plain_objects_however_rows_are_cut(
     rows: list[Row], ends: list[int]
@@ -521,7 +522,7 @@ types = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@tries(150)
 @given(typed=types, data=st.data())
 def test_a_value_of_any_type_reads_at_once_as_it_will_after_it_was_stored(typed: Typed, data: st.DataObject) -> None:
     check_that_it_reads_as_stored(typed, data)

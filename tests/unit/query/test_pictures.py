@@ -6,7 +6,7 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.operators.aggregates.functions import count
@@ -16,6 +16,7 @@ from anabranch.query.explain.svg import explain_svg
 from anabranch.query.explain.svg_layout import Box, Layout, Pill, PlacedNode, lay_out
 from anabranch.query.explain.svg_routes import Point, Route, route_edges
 from anabranch.query.streams import Stream
+from property_tests import tries
 from unit.query.fakes import FakeSink, FakeSource
 
 WORDS = ("a", "filter that has many words, so that its box is higher than those beside it")
@@ -79,7 +80,7 @@ def find_hidden(layout: Layout, routes: list[Route]) -> list[str]:
     return hidden
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(flows(), st.sampled_from(PARALLELISMS))
 def test_no_edge_runs_behind_a_box(flow: FlowGraph, parallelism: str) -> None:
     facts = gather_facts(make_plan(flow, 4, parallelism))  # type: ignore[arg-type]
@@ -90,7 +91,7 @@ def test_no_edge_runs_behind_a_box(flow: FlowGraph, parallelism: str) -> None:
     assert all(0 < x < layout.width and 100 < y <= layout.height + depth for x, y in points)
 
 
-@settings(max_examples=30, deadline=None)
+@tries(30)
 @given(flows(), st.sampled_from(PARALLELISMS))
 def test_every_edge_of_the_plan_is_drawn_from_its_node_to_its_node(flow: FlowGraph, parallelism: str) -> None:
     plan = make_plan(flow, 4, parallelism)  # type: ignore[arg-type]

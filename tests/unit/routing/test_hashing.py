@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.compiled.hash_order import WORTH_COMPILED_CODE_ROWS
 from anabranch.model import BucketMap
 from anabranch.routing import buckets_of, hash_keys, slots_of
 from anabranch.routing.hashing import mix, spread_over, unit_interval
+from property_tests import tries
 from unit.compiled_loops import check_hashing, whole_numbers
 
 BUCKETS = 512
@@ -164,7 +165,7 @@ def test_many_whole_numbers_have_the_hashes_that_few_have() -> None:
     )
 
 
-@settings(deadline=None, max_examples=60)
+@tries(60)
 @given(numbers=whole_numbers())
 def test_whole_numbers_of_every_width_hash_as_their_texts(numbers: pl.Series) -> None:
     check_hashing(numbers)

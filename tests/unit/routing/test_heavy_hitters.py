@@ -7,13 +7,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from anabranch.routing import heavy_hitters
 from anabranch.routing.hashing import mix
 from anabranch.routing.heavy_hitters import MOST_KEYS, TABLE_SIZE, count_keys, may_be_hot
+from property_tests import tries
 
 
 def hashes_of(numbers: NDArray[np.int64] | list[int]) -> NDArray[np.uint64]:
@@ -54,7 +55,7 @@ STREAMS = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@tries(40)
 @given(stream=STREAMS, cuts=st.lists(st.integers(0, 1), max_size=3))
 def test_the_counts_are_those_of_a_plain_twin(stream: NDArray[np.int64], cuts: list[int]) -> None:
     hashes = hashes_of(stream)
@@ -64,7 +65,7 @@ def test_the_counts_are_those_of_a_plain_twin(stream: NDArray[np.int64], cuts: l
     assert (counted.error, counted.rows) == (error, len(stream))
 
 
-@settings(max_examples=40, deadline=None)
+@tries(40)
 @given(stream=STREAMS)
 def test_no_count_is_further_from_the_truth_than_is_told(stream: NDArray[np.int64]) -> None:
     hashes = hashes_of(stream)
@@ -97,7 +98,7 @@ def test_few_rows_are_counted_exactly_however_many_keys_they_have(monkeypatch: p
     assert (len(counted.keys), counted.error, counted.counts[0], counted.counts[-1]) == (20_000, 0, 2, 1)
 
 
-@settings(max_examples=40, deadline=None)
+@tries(40)
 @given(stream=STREAMS, share=st.floats(0.001, 0.5))
 def test_what_cannot_be_hot_is_not(stream: NDArray[np.int64], share: float) -> None:
     hashes = hashes_of(stream)

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import anabranch as ab
@@ -22,6 +22,7 @@ from anabranch.state import Checkpoint, open_store
 from anabranch.state.manifest import Manifest
 from anabranch.testing import FlowTester
 from oracle import assert_same_rows
+from property_tests import tries
 
 START = datetime(2026, 1, 1)
 SCHEMA: dict[str, pl.DataType] = {"key": pl.Int64(), "ts": pl.Datetime("us"), "whole": pl.Int64()}
@@ -119,7 +120,7 @@ def run(operator: Operator, seed: int, first: Options, second: Options, lost: se
 
 
 @pytest.mark.parametrize("name", OPERATORS | NEVER_WAITS)
-@settings(max_examples=6)
+@tries(6)
 @given(
     seed=st.integers(0, 2**32),
     merges=st.tuples(st.sampled_from(MERGES), st.sampled_from(MERGES[:3])),

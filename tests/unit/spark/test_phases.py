@@ -7,7 +7,7 @@ import random
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.control.apply import can_wait
@@ -25,6 +25,7 @@ from anabranch.routing.phases import (
     switch_after,
     window_of,
 )
+from property_tests import tries
 from wild_routes import make_wild_routes
 
 TUMBLING = WindowSpec("tumbling", 10, 10)
@@ -48,7 +49,7 @@ def split(slots: int = 3) -> Routes:
     return Routes(BucketRoute.even(slots, 8), RoutingTable.of({HASHES[1]: {0: 0.5, 1: 0.5}}))
 
 
-@settings(max_examples=150, deadline=None)
+@tries(150)
 @given(
     seed=st.integers(0, 2**32),
     window=st.sampled_from([TUMBLING, SLIDING, EVENLY_SLIDING]),

@@ -9,13 +9,14 @@ import sys
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.control.observe.load_sampling import ROWS, LoadReport, Watch, merge_loads, watch_rows
 from anabranch.model import HASH
 from anabranch.routing import buckets_of, hash_keys
 from anabranch.routing.heavy_hitters import MOST_KEYS
+from property_tests import tries
 
 WATCH = Watch(buckets=32, sample_rate=1.0)
 
@@ -46,7 +47,7 @@ def skewed(rows: int, seed: int = 1) -> np.ndarray:
     return keys
 
 
-@settings(max_examples=50, deadline=None)
+@tries(50)
 @given(
     slots=st.lists(st.lists(st.lists(st.integers(0, 40), max_size=30), max_size=3), max_size=4),
     rate=st.sampled_from([1.0, 0.5, 0.1]),
@@ -63,7 +64,7 @@ def test_rows_by_bucket_are_exact_whatever_is_sampled(slots: list[list[list[int]
     assert found.bucket_rows.tolist() == expected.tolist()
 
 
-@settings(max_examples=50, deadline=None)
+@tries(50)
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=200))
 def test_few_keys_that_are_all_looked_at_are_counted_exactly(keys: list[int]) -> None:
     found = merge_loads([watch_rows([rows_of(keys)], ["key"], WATCH)], 32)
@@ -72,7 +73,7 @@ def test_few_keys_that_are_all_looked_at_are_counted_exactly(keys: list[int]) ->
     assert dict(found.sample.select("key", ROWS).rows()) == {key: float(keys.count(key)) for key in set(keys)}
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(
     blocks=st.lists(st.integers(1, 3_000), min_size=1, max_size=4),
     rate=st.floats(0.001, 1.0),

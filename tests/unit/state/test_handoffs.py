@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from anabranch.model import HASH, WINDOW, RunRef
@@ -19,6 +19,7 @@ from anabranch.state import Checkpoint, RunsOfSlot, Store, open_store, runs
 from anabranch.state.repair import advance_on_intact_runs, verify
 from anabranch.state.runs import RunDamaged, without_gone
 from anabranch.state.slots import MOST_GONE_RANGES, join_ranges
+from property_tests import tries
 from unit.state.builders import HERE, hashes, manifest, places, run_files, slot_over, unwindowed, windowed
 
 Row = tuple[int, int, int]
@@ -169,7 +170,7 @@ STEPS = st.one_of(
 
 @pytest.mark.parametrize("kind", ["local", "memory"])
 @given(steps=st.lists(STEPS, max_size=20))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@tries(150, suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_handed_over_and_what_stays_is_what_was_there(kind: str, steps: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(folder if kind == "local" else f"memory://{folder}")

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.model import HASH, WINDOW, RunRef
 from anabranch.state.runs import RunFiles, WriteName, to_table
 from anabranch.state.sizes import measure_between, measure_rows
 from anabranch.state.store import open_store
+from property_tests import tries
 
 HASHES = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 1, 2**40, 2**63, 2**64 - 1]))
 TEXTS = st.text("aä", max_size=5)
@@ -58,7 +59,7 @@ ROWS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(
     runs=st.lists(st.lists(ROWS, min_size=1, max_size=8), max_size=3),
     cuts=st.lists(HASHES, max_size=5),

@@ -5,11 +5,12 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from anabranch.model import HASH, WINDOW, RunRef
 from anabranch.state import RunsOfSlot, Store, open_store
+from property_tests import tries
 from unit.state.builders import hashes, run_files, unwindowed, windowed
 
 Row = tuple[int, int, int]
@@ -160,7 +161,7 @@ def in_order(rows: list[Row]) -> list[Row]:
 
 @pytest.mark.parametrize("kind", ["local", "memory"])
 @given(steps=st.lists(STEPS, max_size=25))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@tries(150, suppress_health_check=[HealthCheck.too_slow])
 def test_a_slot_behaves_like_plain_lists(kind: str, steps: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(folder if kind == "local" else f"memory://{folder}")

@@ -10,12 +10,13 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.engine.faults import killed_at, reach
 from anabranch.testing import MOMENTS, FlowTester, Killed
+from property_tests import tries
 from unit.testing.flows import SCHEMA, SILENCE_SCHEMA, START, at, silence_flow, topic, window_flow
 
 NOW = "2026-01-01T00:00:00"
@@ -290,7 +291,7 @@ def disturb(tester: FlowTester, event: tuple[Any, ...]) -> None:
             tester.advance("10s")
 
 
-@settings(max_examples=30)
+@tries(30)
 @given(st.integers(0, 1000), st.lists(st.tuples(st.integers(1, 12), EVENTS), max_size=12), st.integers(1, 3))
 def test_results_are_those_of_polars_whatever_happens(
     seed: int, steps: list[tuple[int, tuple[Any, ...]]], slots: int

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from cluster.drivers import PATIENCE_SECONDS, DriverProcess
+from lab.drivers import PATIENCE_SECONDS, DriverProcess
 
 LOCAL_CLUSTER = "local-cluster[2,1,1024]"
 IMPATIENT = [

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.engine.faults import MOMENTS
-from cluster.disturbing import kill_at, kill_at_random
-from cluster.drivers import assert_same_results, committed, finish, results
+from lab.disturbing import kill_at, kill_at_random
+from lab.drivers import assert_same_results, committed, finish, results
 
 SEED = 42
 KILLS = 11

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from cluster.drivers import DriverProcess, driver
+from lab.drivers import DriverProcess, driver
 
 
 def moving(seed: int) -> dict[str, str]:

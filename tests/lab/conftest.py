@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cluster.drivers import finish, results, write_input
-from cluster.sharing import make_once
+from lab.drivers import finish, results, write_input
+from lab.sharing import make_once
 
-CLUSTER_FOLDER = Path(__file__).parent
+LAB_FOLDER = Path(__file__).parent
 FILES, ROWS, SEED = 12, 200, 7
 
 
@@ -18,8 +18,8 @@ FILES, ROWS, SEED = 12, 200, 7
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(CLUSTER_FOLDER):
-            item.add_marker(pytest.mark.cluster)
+        if item.path.is_relative_to(LAB_FOLDER):
+            item.add_marker(pytest.mark.lab)
             # Every test here starts Spark several times; one of them eleven times.
             item.add_marker(pytest.mark.timeout(1800))
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.state import Manifest
-from cluster.disturbing import kill_at, kill_at_random, moving
-from cluster.drivers import assert_same_results, committed, driver, finish, manifests, results
-from cluster.executors import IMPATIENT, LOCAL_CLUSTER, Traps, cluster_arguments, executor_of
+from lab.disturbing import kill_at, kill_at_random, moving
+from lab.drivers import assert_same_results, committed, driver, finish, manifests, results
+from lab.executors import IMPATIENT, LOCAL_CLUSTER, Traps, cluster_arguments, executor_of
 
 SEED = 23
 SPLITTING_SEED = 36

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.lab.standalone import list_loopback_hosts, standalone_cluster
-from cluster.drivers import assert_same_results, driver, results
-from cluster.executors import IMPATIENT, LOCAL_CLUSTER, Traps, cluster_arguments, executor_of
+from lab.drivers import assert_same_results, driver, results
+from lab.executors import IMPATIENT, LOCAL_CLUSTER, Traps, cluster_arguments, executor_of
 
 SPECULATIVE = [
     "spark.speculation=true",

@@ -13,9 +13,9 @@ import deltalake
 import polars as pl
 import pytest
 
-from cluster.drivers import DriverProcess, write_input
-from cluster.sinks_under_test import HASHES, TABLE, TOPIC
 from contracts.database_sinks import read_committed
+from lab.drivers import DriverProcess, write_input
+from lab.sinks_under_test import HASHES, TABLE, TOPIC
 from servers.kafka import KafkaBroker
 from servers.mariadb import MariadbServer
 from servers.postgres import PostgresServer

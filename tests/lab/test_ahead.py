@@ -15,8 +15,8 @@ import polars as pl
 import pytest
 
 import anabranch as ab
-from cluster.drivers import DRIVER_ENVIRONMENT
-from cluster.sharing import make_once
+from lab.drivers import DRIVER_ENVIRONMENT
+from lab.sharing import make_once
 from oracle import assert_same_rows
 
 SCRIPT = Path(__file__).with_name("ahead_under_test.py")

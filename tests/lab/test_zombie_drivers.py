@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cluster.disturbing import put_to_sleep, snapshot
-from cluster.drivers import assert_same_results, driver, finish, results
+from lab.disturbing import put_to_sleep, snapshot
+from lab.drivers import assert_same_results, driver, finish, results
 
 
 @pytest.mark.parametrize(
