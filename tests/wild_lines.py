@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
+from anabranch.connectors.files import line_ranges
 from anabranch.connectors.files.reading import read_split
 from anabranch.connectors.formats import csv_rows, json_rows, rejects
 from anabranch.connectors.formats.csv_records import CsvDialect, ExactCsv, split_records
@@ -524,8 +525,8 @@ def read_files_in_every_way(
         split = {"path": str(path), "size": path.stat().st_size, "unit": "file", "from": 0, "to": 1, "bytes": len(text)}
         for piece_bytes in (1, 7, 2**24):
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("anabranch.connectors.files.line_ranges.PIECE_BYTES", piece_bytes)
-                patch.setattr("anabranch.connectors.files.line_ranges._CHUNK_BYTES", min(piece_bytes, 64))
+                patch.setattr(line_ranges, "PIECE_BYTES", piece_bytes)
+                patch.setattr(line_ranges, "_CHUNK_BYTES", min(piece_bytes, 64))
                 outcomes[f"{ending} in pieces of {piece_bytes}"] = _join(
                     list(read_split(split, format, schema, dialect)), schema
                 )

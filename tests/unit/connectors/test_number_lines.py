@@ -82,7 +82,7 @@ def test_json_and_csv_are_read_as_without_compiled_code(rows: list[tuple[str, st
     with pytest.MonkeyPatch.context() as patch:
         for at_least in (0, 2**60):
             for module in ("json_rows", "csv_rows"):
-                patch.setattr(f"anabranch.connectors.{module}.WORTH_COMPILED_CODE_BYTES", at_least)
+                patch.setattr(f"anabranch.connectors.formats.{module}.WORTH_COMPILED_CODE_BYTES", at_least)
             patch.setattr("anabranch.connectors.formats.json_rows._UNIFORM_FROM_BYTES", at_least)
             outcomes = (
                 parse_json_lines(lines_of(*rows), SCHEMA),

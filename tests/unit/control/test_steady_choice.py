@@ -11,8 +11,7 @@ import pytest
 
 from anabranch.control.decide.balancer import Balancer
 from anabranch.model.balance import Balance, Routing
-from anabranch.routing import ModuloRoute, RangeRoute, Routes
-from anabranch.routing.strategies import make_strategy
+from anabranch.routing import ModuloRoute, RangeRoute, Routes, make_strategy
 from benchmarks.skew.switching.lab import Lab
 from benchmarks.skew.switching.table import make_lab
 from unit.control.steady_flows import SteadyFlow, count_switches
