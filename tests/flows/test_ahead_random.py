@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from pyspark import cloudpickle
 
 import anabranch as ab
 from anabranch.model import PlannedSplits, ReadOutcome, Split
@@ -19,8 +17,6 @@ from flows.running import FlowBench, frames_of
 from oracle import NEVER, assert_same_batches
 
 SEEDS = (2,)
-# Workers do not know the tests' modules.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 @dataclass(frozen=True)

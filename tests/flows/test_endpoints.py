@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import logging
 import random
-import sys
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from pyspark import cloudpickle
 
 import anabranch as ab
 from anabranch.errors import CheckpointError
 from flows.running import FlowBench
-
-# Workers cannot import from tests/.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 SCHEMA = {"key": pl.Int64(), "value": pl.Int64()}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from pyspark import cloudpickle
 
 import anabranch as ab
 from anabranch.engine.spec import FlowProgram
@@ -201,7 +199,6 @@ def keys_by_slot(slots: int, count: int) -> list[list[int]]:
 
 def test_of_two_keys_with_as_many_rows_the_one_with_less_state_moves(bench: FlowBench) -> None:
     """Two slots have two hot keys each; in the second of them, the one with much state has the smaller hash."""
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
     tails = keys_by_slot(4, 52)
     light, heavy = {tails[0].pop(0), tails[1].pop()}, {tails[0].pop(), tails[1].pop(0)}
     rows = [key for keys in tails for key in keys[:50] for _ in range(20)]

@@ -1,16 +1,13 @@
-"""Processors on Spark: state, timers and order as the oracle has them, across batches, restarts and changed classes."""
+"""Processors: state, timers and order as the oracle has them, across batches, restarts and changed classes."""
 
 from __future__ import annotations
 
 import random
-import sys
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
 import pytest
-from pyspark import cloudpickle
 
 import anabranch as ab
 from anabranch.errors import CheckpointError, FlowError
@@ -18,7 +15,6 @@ from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, OperatorTime
 from anabranch.model.times import Clock, ClockLevel
 from anabranch.query.streams import Stream
 from flows.running import START, FlowBench, frames_of, reading
-from unit.operators import processors_under_test
 from unit.operators.oracle import Placed, place
 from unit.operators.processing_oracle import ProcessOracle, microseconds
 from unit.operators.processors_under_test import OUTPUT, Scripted
@@ -27,17 +23,6 @@ from unit.operators.streams import SECOND_US, Batch, Row
 START_SECONDS = microseconds(START) // SECOND_US
 # What a row's number makes the processor do; those that look at the wall clock are left out.
 NUMBERS = [number for number in range(60) if number % 9 not in (1, 7)]
-
-
-@pytest.fixture(autouse=True)
-def _classes_reach_the_tasks() -> Iterator[None]:
-    """Spark's workers cannot import the modules of tests: send what is in them along, as from a user's script."""
-    modules = (processors_under_test, sys.modules[__name__])
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
-    yield
-    for module in modules:
-        cloudpickle.unregister_pickle_by_value(module)
 
 
 def make_stream(seed: int, count: int = 6) -> list[list[Row]]:

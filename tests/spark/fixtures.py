@@ -24,8 +24,9 @@ PROJECT = Path(__file__).resolve().parents[2]
 def spark() -> Iterator[SparkSession]:
     """One session for all tests of the run: two cores, little memory."""
     with pytest.MonkeyPatch.context() as environment:
-        # Spark's workers import what flows of benches use.
-        environment.setenv("PYTHONPATH", str(PROJECT), prepend=os.pathsep)
+        # Spark's workers import what flows of benches and of tests use.
+        for folder in (PROJECT, PROJECT / "tests"):
+            environment.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
         session = ab.local_session(
             "local[2]",
             "1g",

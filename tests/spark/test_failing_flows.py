@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import traceback
+from pathlib import Path
 
 import polars as pl
+import pytest
 
 import anabranch as ab
 from flows.test_failing_flows import ROWS, fail
 from spark.fixtures import SparkBench
 
 
-def unknown_to_workers(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame
-
-
-def test_a_module_that_workers_cannot_import_is_named_once(bench: SparkBench) -> None:
-    text = fail(bench, lambda stream: stream.map_batches(unknown_to_workers).key_by("key").agg(rows=ab.count()))
-    assert text.startswith("workers cannot import 'spark', which the flow uses: install it there")
+def test_a_module_that_workers_cannot_import_is_named_once(
+    bench: SparkBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "unknown_to_workers.py").write_text("def leave(frame):\n    return frame\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    leave = importlib.import_module("unknown_to_workers").leave
+    text = fail(bench, lambda stream: stream.map_batches(leave).key_by("key").agg(rows=ab.count()))
+    assert text.startswith("workers cannot import 'unknown_to_workers', which the flow uses: install it there")
 
 
 def test_an_error_shows_no_frames_of_the_engine_unless_asked_for(bench: SparkBench) -> None:

@@ -22,6 +22,7 @@ from flows.test_checkpoints import (
     test_a_lost_split_log_is_noticed,
 )
 from flows.test_endpoints import (
+    folders,
     test_a_missing_entry_of_the_split_log_stops_the_flow_and_going_back_repairs_it,
     test_a_source_is_added_and_one_is_dropped,
 )
