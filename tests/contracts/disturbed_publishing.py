@@ -39,7 +39,8 @@ BATCHES = 4
 DISTURBED = 1
 """The batch that is disturbed: one is published before it, others come after it."""
 LONGEST_SECONDS = 120.0
-_CONNECTORS = "/anabranch/connectors/"
+_PACKAGE, _ON_THE_WAY = "/anabranch/", ("connectors/", "state/durable_files.py", "state/objects.py")
+"""What publishes, and what it writes files and objects with."""
 
 
 class Killed(BaseException):
@@ -103,11 +104,12 @@ def stepping(reach: Callable[[int, str], None]) -> Iterator[None]:
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal taken
-        if _CONNECTORS not in frame.f_code.co_filename:
+        module = frame.f_code.co_filename.rpartition(_PACKAGE)[2]
+        if not module.startswith(_ON_THE_WAY):
             return None
         if event == "line":
             taken += 1
-            reach(taken, f"{frame.f_code.co_filename.rpartition(_CONNECTORS)[2]}:{frame.f_lineno}")
+            reach(taken, f"{module}:{frame.f_lineno}")
         return trace
 
     before = sys.gettrace()

@@ -13,7 +13,7 @@ import pytest
 import anabranch as ab
 from anabranch.connectors import kafka_topic
 from anabranch.connectors.files.staged_frames import read_staged
-from anabranch.connectors.kafka.commit_markers import Mark
+from anabranch.connectors.kafka.marked_group import TopicMark
 from anabranch.connectors.kafka.sink import _Sent
 from anabranch.connectors.sink_ownership import TakenOver
 from anabranch.errors import SinkError
@@ -222,7 +222,7 @@ def test_messages_that_a_broker_lost_though_it_kept_their_mark_are_sent_again(
     partition, offset = producer.last_place
     producer.client.abort_transaction(10.0)
     marking = group._make_consumer("read_committed")
-    marking.commit(offsets=[group.position_of(Mark(1, 1), "test")], asynchronous=False)
+    marking.commit(offsets=[group.position_of(TopicMark(1, 1), "test")], asynchronous=False)
     marking.close()
     sink.close()
     sink._session.sent = _Sent(1, partition, offset)

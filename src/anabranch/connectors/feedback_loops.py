@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Protocol, runtime_checkable
 
-from anabranch.connectors.files.staged_frames import is_url
 from anabranch.connectors.sink_ownership import ExclusiveSink
 from anabranch.errors import SinkError, SourceError
 from anabranch.model import Sink
+from anabranch.state.objects import is_url
 
 _OF_CHECKPOINTS = (
     "commits/000000000000.json",

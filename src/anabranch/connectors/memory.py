@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -23,6 +24,7 @@ from anabranch.errors import FlowError
 from anabranch.model import Admission, ReadOutcome, Split, StagedFile
 from anabranch.model.identities import Identity
 from anabranch.model.schema_forms import SchemaLike
+from anabranch.state.durable_files import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,12 +71,13 @@ class MemorySource:
         folder = os.path.join(self.directory, partition)
         os.makedirs(folder, exist_ok=True)
         ordinal = sum(name.endswith(".arrow") for _, _, names in os.walk(self.directory) for name in names)
-        hidden = os.path.join(folder, f".{ordinal:09d}.arrow.tmp")
-        with open(hidden, "wb") as file:
-            file.write(encode_arrow(rows))
-        # Files are read oldest first; a made-up time keeps the order of adding even if the clock is set back.
-        os.utime(hidden, ns=(ordinal + 1, ordinal + 1))
-        os.rename(hidden, os.path.join(folder, f"{ordinal:09d}.arrow"))
+
+        def publish(hidden: Path, path: Path) -> None:
+            # Files are read oldest first; a made-up time keeps the order of adding even if the clock is set back.
+            os.utime(hidden, ns=(ordinal + 1, ordinal + 1))
+            os.replace(hidden, path)
+
+        write_whole(Path(folder, f"{ordinal:09d}.arrow"), encode_arrow(rows), publish=publish, durable=False)
         return self
 
     def check(self) -> None:

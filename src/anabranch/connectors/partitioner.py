@@ -19,6 +19,7 @@ from anabranch.eventtime import parse_duration
 from anabranch.routing import hash_keys
 from anabranch.routing.assignments import AssignmentPlan, KeyAssignment
 from anabranch.routing.keys import KeyBatch, KeySample
+from anabranch.state.durable_files import write_whole
 
 Key = int | str | bytes | bool | date | datetime | time | timedelta | Decimal
 PARTITION = "partition"
@@ -156,12 +157,7 @@ class Partitioner:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write down where keys are; after a crash, what was sent later than this is not known."""
-        file = Path(path)
-        temporary = file.with_name(f".{file.name}.{os.getpid()}")
-        temporary.write_text(json.dumps(self.to_json()))
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        temporary.replace(file)
+        write_whole(Path(path), json.dumps(self.to_json()).encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

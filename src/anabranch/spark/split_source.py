@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -22,6 +21,7 @@ from anabranch.engine.split_steps import SplitSteps, StepRequest
 from anabranch.model import PlannedSplits, Source
 from anabranch.model.waits import Wait
 from anabranch.spark.split_format import SplitDataSource
+from anabranch.state.durable_files import write_whole
 from anabranch.state.split_log import BEFORE_FIRST, SplitLog
 from anabranch.state.store import open_store
 
@@ -81,9 +81,7 @@ class ControlFolder:
 
     def _replace(self, name: str, content: bytes) -> None:
         # The reader may look at any moment: it must see the old file or the new one, never half of one.
-        temporary = self._path / f".{name}.{os.getpid()}"
-        temporary.write_bytes(content)
-        temporary.replace(self._path / name)
+        write_whole(self._path / name, content, durable=False)
 
 
 class NoSplits:

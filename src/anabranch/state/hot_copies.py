@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 import shutil
 import stat
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from anabranch.state.durable_files import write_whole
 
 SHARED_MEMORY = Path("/dev/shm")
 DEFAULT_CAP_BYTES = 512 * 2**20
@@ -42,14 +43,9 @@ class HotCopies:
         """Keep a copy if there is room for it, or can be made."""
         if len(content) > self.cap_bytes or not self._make_room(len(content)):
             return
-        temporary = self.folder / f".tmp-{secrets.token_hex(8)}"
-        try:
-            with temporary.open("xb") as out:
-                out.write(content)
-            temporary.replace(self.folder / _flat(file))
-        except OSError:
-            # No room after all, or the folder was swept: a later batch goes without.
-            temporary.unlink(missing_ok=True)
+        # No room after all, or the folder was swept: a later batch goes without.
+        with contextlib.suppress(OSError):
+            write_whole(self.folder / _flat(file), content, durable=False)
 
     def _make_room(self, wanted_bytes: int) -> bool:
         copies = []

@@ -5,20 +5,29 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import obstore
-from obstore import store as obstore_kinds
 from obstore.exceptions import AlreadyExistsError, BaseError
 
 from anabranch.errors import CheckpointError
+from anabranch.state.durable_files import TEMPORARY_PREFIX, append, make_folder, write_whole
+from anabranch.state.objects import (
+    REMOTE_SCHEMES,
+    create_object,
+    delete_objects,
+    is_url,
+    list_objects,
+    open_objects,
+    path_of_file_url,
+    put_object,
+    read_object,
+)
 
-TEMPORARY_PREFIX = ".tmp-"
 _REFUSALS = (
     errno.ENOENT,
     errno.ENOTDIR,
@@ -30,7 +39,6 @@ _REFUSALS = (
     errno.ELOOP,
 )
 """What a file system says of a place that is no good, whatever is written to it."""
-REMOTE_SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory")
 
 
 class AlreadyExists(CheckpointError):
@@ -114,15 +122,11 @@ def open_store(url_or_path: str | Path) -> Store:
     Credentials of object stores come from the environment, as ``obstore`` reads them.
     """
     text = str(url_or_path)
-    scheme = urlsplit(text).scheme if "://" in text else ""
+    scheme = urlsplit(text).scheme if is_url(text) else ""
     if scheme == "":
         return LocalStore(Path(text).expanduser().absolute())
     if scheme == "file":
-        parts = urlsplit(text)
-        if parts.netloc not in ("", "localhost"):
-            msg = f"{text} names the host {parts.netloc!r}; file URLs have three slashes: file:///{parts.netloc}…"
-            raise CheckpointError(msg)
-        return LocalStore(Path(unquote(parts.path)))
+        return LocalStore(Path(path_of_file_url(text, CheckpointError)))
     if scheme in REMOTE_SCHEMES:
         return RemoteStore(text.rstrip("/"))
     accepted = ", ".join(f"{name}://" for name in ("file", *REMOTE_SCHEMES))
@@ -159,20 +163,16 @@ class LocalStore:
         return self._path(name).exists()
 
     def create(self, name: str, content: bytes) -> None:
-        self._write_then(name, (content,), self._link)
+        self._write(name, (content,), self._link)
 
     def write(self, name: str, *pieces: bytes | memoryview) -> None:
-        self._write_then(name, pieces, os.replace)
+        self._write(name, pieces)
 
     def append(self, name: str, content: bytes) -> None:
         path = self._path(name)
         with self._explained(name, len(content)):
-            _make_folder(path.parent)
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-            try:
-                _write_all(descriptor, content)
-            finally:
-                os.close(descriptor)
+            make_folder(path.parent)
+            append(path, content)
 
     def list(self, prefix: str) -> Sequence[Entry]:
         return [entry for entry in self._walk(prefix) if not _is_temporary(entry.name)]
@@ -183,7 +183,7 @@ class LocalStore:
 
     def rename(self, source: str, target: str) -> None:
         path = self._path(target)
-        _make_folder(path.parent)
+        make_folder(path.parent)
         os.replace(self._path(source), path)
 
     def local_path(self, name: str) -> Path | None:
@@ -195,26 +195,19 @@ class LocalStore:
     def _path(self, name: str) -> Path:
         return self.root / _checked(name)
 
-    def _write_then(
-        self, name: str, pieces: Sequence[bytes | memoryview], publish: Callable[[Path, Path], None]
+    def _write(
+        self,
+        name: str,
+        pieces: Sequence[bytes | memoryview],
+        publish: Callable[[Path, Path], object] | None = None,
     ) -> None:
         path = self._path(name)
-        temporary = path.with_name(f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
-        try:
-            with self._explained(name, sum(map(len, pieces))):
-                descriptor = self._open_new(temporary)
-                try:
-                    for piece in pieces:
-                        _write_all(descriptor, piece)
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
-                publish(temporary, path)
-                # The directory entry, too, must survive: a commit that a power failure undoes was none.
-                _sync_directory(path.parent)
-        finally:
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                os.unlink(temporary)
+        with self._explained(name, sum(map(len, pieces))):
+            try:
+                write_whole(path, *pieces, publish=publish)
+            except FileNotFoundError:
+                make_folder(path.parent)
+                write_whole(path, *pieces, publish=publish)
 
     @contextlib.contextmanager
     def _explained(self, name: str, size: int) -> Iterator[None]:
@@ -231,15 +224,6 @@ class LocalStore:
             if error.errno in _REFUSALS:
                 raise _explain_refusal(self.root, error) from error
             raise
-
-    @staticmethod
-    def _open_new(path: Path) -> int:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        try:
-            return os.open(path, flags, 0o666)
-        except FileNotFoundError:
-            _make_folder(path.parent)
-            return os.open(path, flags, 0o666)
 
     def _link(self, temporary: Path, path: Path) -> None:
         try:
@@ -312,7 +296,7 @@ class RemoteStore:
 
     def read(self, name: str) -> bytes:
         with self._explained():
-            return obstore.get(self._handle, _checked(name)).bytes().to_bytes()
+            return read_object(self._handle, _checked(name))
 
     def exists(self, name: str) -> bool:
         try:
@@ -325,14 +309,14 @@ class RemoteStore:
     def create(self, name: str, content: bytes) -> None:
         try:
             with self._explained():
-                obstore.put(self._handle, _checked(name), content, mode="create")
+                create_object(self._handle, _checked(name), content)
         except AlreadyExistsError as error:
             msg = f"{self._url}/{name} exists already"
             raise AlreadyExists(msg) from error
 
     def write(self, name: str, *pieces: bytes | memoryview) -> None:
         with self._explained():
-            obstore.put(self._handle, _checked(name), pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            put_object(self._handle, _checked(name), *pieces)
 
     def append(self, name: str, content: bytes) -> None:
         try:
@@ -347,22 +331,14 @@ class RemoteStore:
             return sorted(
                 (
                     Entry(item["path"], item["size"], item["last_modified"].timestamp())
-                    for page in obstore.list(self._handle, folder or None)
-                    for item in page
+                    for item in list_objects(self._handle, folder)
                 ),
                 key=lambda entry: entry.name,
             )
 
     def delete(self, names: Iterable[str]) -> None:
-        doomed = [_checked(name) for name in names]
-        try:
-            with self._explained():
-                obstore.delete(self._handle, doomed)
-        except FileNotFoundError:
-            # Some stores stop at the first file that is gone; then the rest are deleted one by one.
-            for name in doomed:
-                with contextlib.suppress(FileNotFoundError), self._explained():
-                    obstore.delete(self._handle, name)
+        with self._explained():
+            delete_objects(self._handle, [_checked(name) for name in names])
 
     def rename(self, source: str, target: str) -> None:
         with self._explained():
@@ -391,17 +367,6 @@ class RemoteStore:
             raise StoreUnusable(msg) from error
 
 
-_memory_stores: dict[str, obstore_kinds.MemoryStore] = {}
-
-
-def open_objects(url: str) -> Any:
-    """Return ``obstore``'s handle on the objects below a URL; credentials come from the environment."""
-    if url.startswith("memory:"):
-        # One store a URL, so that a store opened twice has one content, as everywhere else.
-        return _memory_stores.setdefault(url, obstore_kinds.MemoryStore())
-    return obstore_kinds.from_url(url)
-
-
 def _checked(name: str) -> str:
     parts = PurePosixPath(name).parts
     if not parts or ".." in parts or name.startswith("/"):
@@ -412,24 +377,3 @@ def _checked(name: str) -> str:
 
 def _is_temporary(name: str) -> bool:
     return PurePosixPath(name).name.startswith(TEMPORARY_PREFIX)
-
-
-def _write_all(descriptor: int, content: bytes | memoryview) -> None:
-    rest = memoryview(content)
-    while len(rest) > 0:
-        rest = rest[os.write(descriptor, rest) :]
-
-
-def _make_folder(path: Path) -> None:
-    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    path.mkdir(parents=True, exist_ok=True)
-    for folder in missing:
-        _sync_directory(folder.parent)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

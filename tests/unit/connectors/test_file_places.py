@@ -19,7 +19,7 @@ from anabranch.connectors.feedback_loops import refuse_loops
 from anabranch.connectors.files.locations import open_file
 from anabranch.connectors.files.source import FileSource
 from anabranch.errors import FlowError, SinkError, SourceError
-from anabranch.state.store import open_objects
+from anabranch.state.objects import open_objects
 from property_tests import tries
 
 from .conftest import drain_source, write_frame

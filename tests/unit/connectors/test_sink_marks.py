@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from anabranch.connectors.addresses import show_address
+from anabranch.connectors.commit_markers import Mark, OnLoss, Place, Publication, claim, is_due, next_mark
 from anabranch.connectors.databases.addresses import fill_in, read_address
-from anabranch.connectors.databases.commit_markers import Mark, OnLoss, Place, Publication, claim, is_due, next_mark
 from anabranch.connectors.retry import ServerAway, insist
 from anabranch.connectors.sink_ownership import ResultsLost
 from anabranch.errors import SinkError

@@ -156,7 +156,7 @@ def test_what_a_killed_writer_left_is_listed_as_abandoned(local_store: Store) ->
     assert [entry.name for entry in local_store.abandoned("state")] == ["state/.tmp-dead"]
 
 
-def _no_space(descriptor: int, content: bytes) -> int:
+def _no_space(descriptor: int) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -165,7 +165,7 @@ def test_a_full_disk_is_named_and_leaves_nothing_behind(
     local_store: Store, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     local_store.write("commits/0", b"intact")
-    monkeypatch.setattr(os, "write", _no_space)
+    monkeypatch.setattr(os, "fsync", _no_space)
     with pytest.raises(StoreFull, match=r"no space left .* commits/1 \(3 bytes\); what was committed is intact"):
         getattr(local_store, method)("commits/1", b"new")
     monkeypatch.undo()

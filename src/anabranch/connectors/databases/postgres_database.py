@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import polars as pl
 
+from anabranch.connectors.commit_markers import Mark
 from anabranch.connectors.databases.addresses import read_address
-from anabranch.connectors.databases.commit_markers import Mark
 from anabranch.connectors.databases.quoting import DOUBLE_QUOTES, Quoting
 from anabranch.connectors.databases.sql_database import Form, SqlDatabase
 from anabranch.connectors.databases.staged_rows import is_nested, json_texts

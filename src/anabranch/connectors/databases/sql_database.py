@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import polars as pl
 
+from anabranch.connectors.commit_markers import Mark
 from anabranch.connectors.databases.addresses import Address
-from anabranch.connectors.databases.commit_markers import Mark
 from anabranch.connectors.databases.quoting import Quoting
 from anabranch.connectors.databases.staged_rows import is_nested
 from anabranch.connectors.databases.tables import MARKS, FoundColumn, Table, check_found_columns, check_unique_keys

@@ -10,8 +10,7 @@ from typing import Any, Literal, TypeVar
 import polars as pl
 
 from anabranch.connectors.addresses import show_address
-from anabranch.connectors.databases.addresses import fill_in
-from anabranch.connectors.databases.commit_markers import (
+from anabranch.connectors.commit_markers import (
     Mark,
     OnLoss,
     Place,
@@ -21,6 +20,7 @@ from anabranch.connectors.databases.commit_markers import (
     is_due,
     next_mark,
 )
+from anabranch.connectors.databases.addresses import fill_in
 from anabranch.connectors.databases.mariadb_database import MariadbDatabase
 from anabranch.connectors.databases.postgres_database import PostgresDatabase
 from anabranch.connectors.databases.sql_database import SqlDatabase

@@ -10,16 +10,17 @@ from typing import Any, Literal
 
 import polars as pl
 
-from anabranch.connectors.databases.commit_markers import NOTHING
+from anabranch.connectors.commit_markers import NOTHING
 from anabranch.connectors.databases.staged_rows import SUFFIX, StagedByTasks, check_columns, last_of_each_key
 from anabranch.connectors.extras import import_extra
 from anabranch.connectors.files.sinks import check_writable
-from anabranch.connectors.files.staged_frames import is_url, read_staged, real_place
+from anabranch.connectors.files.staged_frames import read_staged, real_place
 from anabranch.connectors.retry import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
 from anabranch.connectors.sink_ownership import refuse_newer
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile
 from anabranch.model.column_kinds import has_empty_struct, holds, with_leaves
+from anabranch.state.objects import is_url
 
 Mode = Literal["append", "upsert"]
 

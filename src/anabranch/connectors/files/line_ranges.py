@@ -14,8 +14,8 @@ import pyarrow as pa
 from anabranch.connectors.files.bad_files import BadFile
 from anabranch.connectors.files.content_marks import mark_content
 from anabranch.connectors.files.locations import open_file, size_of
-from anabranch.connectors.files.staged_frames import is_url
 from anabranch.errors import SourceError
+from anabranch.state.objects import is_url
 
 PIECE_BYTES = 16 * 1024 * 1024
 _EDGE_BYTES = 64 * 1024

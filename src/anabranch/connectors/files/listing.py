@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from anabranch.connectors.files.locations import list_objects
-from anabranch.connectors.files.staged_frames import is_url
+from anabranch.connectors.files.locations import list_remote_files
 from anabranch.errors import SourceError
+from anabranch.state.objects import is_url
 
 _TEMPORARY_ENDINGS = (".tmp", ".temp", ".part", ".partial", ".inprogress", ".crdownload", "~")
 
@@ -66,7 +66,7 @@ def _list_objects(place: str, pattern: str, recursive: bool) -> list[FileEntry]:
     try:
         return sorted(
             FileEntry(mtime_ns, name, f"{place}/{name}", size_bytes)
-            for name, size_bytes, mtime_ns in list_objects(place, recursive)
+            for name, size_bytes, mtime_ns in list_remote_files(place, recursive)
             if size_bytes
             and not any(map(is_ignored, name.split("/")))
             and fnmatchcase(name.rsplit("/", 1)[-1], pattern)

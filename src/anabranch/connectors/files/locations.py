@@ -9,14 +9,13 @@ import os
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, BinaryIO
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import BaseError
 
-from anabranch.connectors.files.staged_frames import is_url
 from anabranch.errors import FlowError
-from anabranch.state.store import REMOTE_SCHEMES, open_objects
+from anabranch.state.objects import REMOTE_SCHEMES, is_url, list_objects, open_objects, path_of_file_url
 
 _BUFFER_BYTES = 1 << 20
 
@@ -28,11 +27,7 @@ def name_place(path: str | os.PathLike[str], way_out: str) -> str:
     if not scheme:
         return os.path.abspath(os.path.expanduser(place) if place.startswith("~") else place)
     if scheme == "file":
-        parts = urlsplit(place)
-        if parts.netloc not in ("", "localhost"):
-            msg = f"{place} names the host {parts.netloc!r}; file URLs have three slashes: file:///{parts.netloc}…"
-            raise FlowError(msg)
-        return os.path.abspath(unquote(parts.path))
+        return os.path.abspath(path_of_file_url(place, FlowError))
     if scheme in REMOTE_SCHEMES:
         return place.rstrip("/")
     known = ", ".join(f"{name}://" for name in ("file", *REMOTE_SCHEMES) if name != "memory")
@@ -62,15 +57,12 @@ def size_of(file: BinaryIO) -> int:
     return size_bytes
 
 
-def list_objects(place: str, recursive: bool) -> Iterator[tuple[str, int, int]]:
+def list_remote_files(place: str, recursive: bool) -> Iterator[tuple[str, int, int]]:
     """Yield name, bytes and time of change, in nanoseconds, of what lies below a URL; raise ``OSError``."""
     root, folder = _divide(place)
     store = _open_root(root)
     with _told_as_os_errors():
-        if recursive:
-            items = [item for page in obstore.list(store, folder or None) for item in page]
-        else:
-            items = list(obstore.list_with_delimiter(store, folder or None)["objects"])
+        items = list_objects(store, folder, recursive=recursive)
     for item in items:
         name = item["path"].removeprefix(f"{folder}/") if folder else item["path"]
         yield name, item["size"], int(item["last_modified"].timestamp() * 1_000_000) * 1000

@@ -7,13 +7,14 @@ import errno
 import os
 import secrets
 import shutil
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
 
-from anabranch.connectors.files.staged_frames import drop_staged, fetch_staged, is_url
+from anabranch.connectors.files.staged_frames import drop_staged, fetch_staged
 from anabranch.errors import SinkError
-
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
+from anabranch.state.durable_files import fill_whole, move_synced, sync_folder
+from anabranch.state.objects import delete_objects, is_url, list_objects, open_objects, put_object, read_object
 
 
 class Shelf(Protocol):
@@ -44,10 +45,8 @@ def open_shelf(place: str) -> Shelf:
     """Return the shelf at a path or URL."""
     if not is_url(place):
         return LocalShelf(place)
-    import obstore
-
     try:
-        return RemoteShelf(obstore.store.from_url(place), place)
+        return RemoteShelf(open_objects(place), place)
     except Exception as error:
         msg = f"{place} cannot be opened as an object store: {error}; use a local path, s3://, gs:// or az://"
         raise SinkError(msg) from error
@@ -69,20 +68,7 @@ class LocalShelf:
 
     def write(self, name: str, content: bytes) -> None:
         """Write a hidden file and rename it."""
-        target = os.path.join(self._directory, name)
-        hidden = self._hidden(name)
-        try:
-            os.makedirs(self._directory, exist_ok=True)
-            with open(hidden, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(hidden, target)
-            self.settle()
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.remove(hidden)
-            raise cannot_write(target, error) from error
+        self._fill(name, lambda file: file.write(content))
 
     def take(self, staged: str, name: str) -> None:
         """Rename a staged file, or copy it from another file system."""
@@ -93,32 +79,20 @@ class LocalShelf:
         target = os.path.join(self._directory, name)
         try:
             os.makedirs(self._directory, exist_ok=True)
-            with open(staged, "rb") as file:
-                os.fsync(file.fileno())
-            os.replace(staged, target)
+            move_synced(staged, target)
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise cannot_write(target, error) from error
-            self._copy(staged, target)
+            self._fill(name, lambda file: _copy(staged, file))
+            drop_staged(staged)
 
-    def _copy(self, staged: str, target: str) -> None:
-        hidden = self._hidden(os.path.basename(target))
+    def _fill(self, name: str, fill: Callable[[BinaryIO], object]) -> None:
+        target = Path(self._directory, name)
         try:
-            with open(staged, "rb") as reader, open(hidden, "wb") as writer:
-                shutil.copyfileobj(reader, writer, 1 << 20)
-                writer.flush()
-                os.fsync(writer.fileno())
-            os.replace(hidden, target)
-            self.settle()
+            os.makedirs(self._directory, exist_ok=True)
+            fill_whole(target, fill, hidden=target.with_name(f".{name}.{secrets.token_hex(4)}.tmp"))
         except OSError as error:
-            with contextlib.suppress(OSError):
-                os.remove(hidden)
-            raise cannot_write(target, error) from error
-        drop_staged(staged)
-
-    def _hidden(self, name: str) -> str:
-        # Nobody else's: another driver that writes the same file at the same time would empty it.
-        return os.path.join(self._directory, f".{name}.{secrets.token_hex(4)}.tmp")
+            raise cannot_write(str(target), error) from error
 
     def remove(self, name: str) -> None:
         """Delete a file, if it is there."""
@@ -127,44 +101,33 @@ class LocalShelf:
 
     def settle(self) -> None:
         """Sync the directory, so that its names survive a power cut."""
-        if not os.path.isdir(self._directory):
-            return
-        descriptor = os.open(self._directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        if os.path.isdir(self._directory):
+            sync_folder(Path(self._directory))
 
 
 class RemoteShelf:
     """Objects of a store; each is put in one request, so readers see whole ones."""
 
-    def __init__(self, store: ObjectStore, place: str) -> None:
+    def __init__(self, store: Any, place: str) -> None:
         self._store = store
         self._place = place
 
     def names(self) -> list[str]:
         """Return all names in order."""
-        import obstore
-
-        found = [str(item["path"]) for items in obstore.list(self._store) for item in items]
+        found = [str(item["path"]) for item in list_objects(self._store)]
         return sorted(name for name in found if "/" not in name)
 
     def read(self, name: str) -> bytes | None:
         """Return an object's bytes, None if there is no such object."""
-        import obstore
-
         try:
-            return bytes(obstore.get(self._store, name).bytes())
+            return read_object(self._store, name)
         except FileNotFoundError:
             return None
 
     def write(self, name: str, content: bytes) -> None:
         """Put an object."""
-        import obstore
-
         try:
-            obstore.put(self._store, name, content)
+            put_object(self._store, name, content)
         except Exception as error:
             raise cannot_write(f"{self._place}/{name}", error) from error
 
@@ -175,13 +138,15 @@ class RemoteShelf:
 
     def remove(self, name: str) -> None:
         """Delete an object, if it is there."""
-        import obstore
-
-        with contextlib.suppress(FileNotFoundError):
-            obstore.delete(self._store, name)
+        delete_objects(self._store, [name])
 
     def settle(self) -> None:
         """Do nothing: a store that has answered has kept it."""
+
+
+def _copy(staged: str, file: BinaryIO) -> None:
+    with open(staged, "rb") as reader:
+        shutil.copyfileobj(reader, file, 1 << 20)
 
 
 def cannot_write(target: str, error: Any) -> SinkError:

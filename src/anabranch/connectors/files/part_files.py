@@ -8,12 +8,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from anabranch.connectors.databases.commit_markers import Publication
+from anabranch.connectors.commit_markers import Publication
 from anabranch.connectors.files.output_store import Shelf, open_shelf
-from anabranch.connectors.files.staged_frames import drop_staged, fetch_staged, is_url
+from anabranch.connectors.files.staged_frames import drop_staged, fetch_staged
 from anabranch.connectors.sink_ownership import refuse_newer
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile
+from anabranch.state.objects import is_url
 
 MARKER = "_anabranch"
 """The file that says whose results these are and up to which batch; without an ending, so that no reader takes it."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch.connectors.files.locations import open_file
-from anabranch.connectors.files.staged_frames import is_url
+from anabranch.state.objects import is_url
 
 
 class FileRows(Protocol):

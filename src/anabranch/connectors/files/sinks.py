@@ -12,12 +12,13 @@ import polars as pl
 from anabranch.connectors.files.locations import name_place
 from anabranch.connectors.files.output_store import open_shelf
 from anabranch.connectors.files.part_files import claim_shelf, example_part, publish_parts, retract_parts
-from anabranch.connectors.files.staged_frames import is_url, real_place
+from anabranch.connectors.files.staged_frames import real_place
 from anabranch.connectors.formats.encodings import encode_json_lines, encode_parquet
 from anabranch.connectors.given_values import as_path
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile
 from anabranch.model.column_kinds import has_empty_struct, holds
+from anabranch.state.objects import is_url
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,7 @@ import polars as pl
 
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile
-
-
-def is_url(path: str) -> bool:
-    """Say whether a path names an object store rather than a local file."""
-    return "://" in path
+from anabranch.state.objects import delete_objects, is_url, open_objects, read_object
 
 
 def real_place(path: str) -> str:
@@ -27,10 +23,8 @@ def fetch_staged(path: str) -> bytes | None:
     """Return a file's bytes, None if it is gone."""
     try:
         if is_url(path):
-            import obstore
-
             folder, name = path.rsplit("/", 1)
-            return bytes(obstore.get(obstore.store.from_url(folder), name).bytes())
+            return read_object(open_objects(folder), name)
         with open(path, "rb") as file:
             return file.read()
     except FileNotFoundError:
@@ -44,10 +38,8 @@ def drop_staged(path: str) -> None:
     """Delete a staged file, if it is still there."""
     with contextlib.suppress(FileNotFoundError):
         if is_url(path):
-            import obstore
-
             folder, name = path.rsplit("/", 1)
-            obstore.delete(obstore.store.from_url(folder), name)
+            delete_objects(open_objects(folder), [name])
         else:
             os.remove(path)
 

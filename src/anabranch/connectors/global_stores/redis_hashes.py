@@ -9,8 +9,8 @@ from typing import Any
 
 import polars as pl
 
+from anabranch.connectors.commit_markers import Mark
 from anabranch.connectors.databases.addresses import read_address
-from anabranch.connectors.databases.commit_markers import Mark
 from anabranch.connectors.databases.tables import Table
 from anabranch.connectors.global_stores.shown_values import as_meant, as_shown, form_of
 from anabranch.connectors.global_stores.stores import ID, PARTIALS

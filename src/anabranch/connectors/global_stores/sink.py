@@ -12,8 +12,8 @@ from typing import Any, TypeVar, cast
 import polars as pl
 
 from anabranch.connectors.addresses import show_address
+from anabranch.connectors.commit_markers import Mark, Place, Publication, claim, is_due, next_mark
 from anabranch.connectors.databases.addresses import fill_in
-from anabranch.connectors.databases.commit_markers import Mark, Place, Publication, claim, is_due, next_mark
 from anabranch.connectors.databases.staged_rows import SUFFIX, StagedByTasks
 from anabranch.connectors.databases.tables import Table
 from anabranch.connectors.databases.transactions import HeldConnection, explained

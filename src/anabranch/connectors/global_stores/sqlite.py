@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from anabranch.connectors.databases.commit_markers import Mark
+from anabranch.connectors.commit_markers import Mark
 from anabranch.connectors.databases.quoting import DOUBLE_QUOTES
 from anabranch.connectors.databases.tables import MARKS, Table
 from anabranch.connectors.global_stores.shown_values import as_meant, as_shown, form_of

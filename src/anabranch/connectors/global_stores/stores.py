@@ -7,7 +7,7 @@ from typing import Protocol
 
 import polars as pl
 
-from anabranch.connectors.databases.commit_markers import Mark
+from anabranch.connectors.commit_markers import Mark
 from anabranch.connectors.databases.tables import Table
 from anabranch.connectors.databases.transactions import Connection
 

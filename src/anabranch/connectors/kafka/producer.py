@@ -9,8 +9,8 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.connectors.kafka.commit_markers import Mark, MarkedGroup
 from anabranch.connectors.kafka.connection import KafkaConnection, explain_refusal
+from anabranch.connectors.kafka.marked_group import MarkedGroup, TopicMark
 from anabranch.connectors.kafka.row_messages import HEADERS, KEY, TIME, VALUE
 from anabranch.connectors.retry import ServerAway
 
@@ -89,7 +89,7 @@ class TransactionalProducer:
                 _serve(client.poll, 0)
         self._flush()
 
-    def commit(self, group: MarkedGroup, mark: Mark, flow: str) -> None:
+    def commit(self, group: MarkedGroup, mark: TopicMark, flow: str) -> None:
         """Commit the transaction together with the mark."""
         client, position = self.client, group.position_of(mark, flow)
         # The mark: readers of the topic do not see it, a restarted driver does, and it holds if the messages do.

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from anabranch.connectors.databases.commit_markers import NOTHING, Publication
+from anabranch.connectors.commit_markers import NOTHING, Publication
 from anabranch.connectors.files.staged_frames import read_staged
 from anabranch.connectors.formats.messages.schema_registries import Registry, make_registry
 from anabranch.connectors.formats.value_encoders import AvroEncoder, Format, make_encoder
-from anabranch.connectors.kafka.commit_markers import Mark, MarkedGroup
 from anabranch.connectors.kafka.connection import KafkaConnection, load_confluent_kafka, make_connection
+from anabranch.connectors.kafka.marked_group import MarkedGroup, TopicMark
 from anabranch.connectors.kafka.producer import TransactionalProducer
 from anabranch.connectors.kafka.row_messages import MessageStaging
 from anabranch.connectors.kafka.topics import Topic
@@ -48,7 +48,7 @@ class _Session:
     producer: TransactionalProducer | None = None
     group: MarkedGroup | None = None
     """What keeps the number of the last batch."""
-    published: Mark = field(default_factory=Mark)
+    published: TopicMark = field(default_factory=TopicMark)
     sent: _Sent | None = None
     """What the brokers last took, whatever became of its transaction."""
     was_open: bool = False
@@ -199,7 +199,7 @@ class KafkaSink:
         if self._give_up_if_a_broker_went():
             msg = "a broker went away while it took the messages"
             raise ServerAway(msg)
-        mark = Mark(given.batch, given.epoch)
+        mark = TopicMark(given.batch, given.epoch)
         producer.commit(group, mark, flow)
         session.published = mark
         group.confirm(mark)
@@ -217,7 +217,7 @@ class KafkaSink:
         )
         return False
 
-    def _refuse_older_driver(self, published: Mark, flow: str, epoch: int) -> None:
+    def _refuse_older_driver(self, published: TopicMark, flow: str, epoch: int) -> None:
         if published.epoch > epoch:
             msg = (
                 f"{self.label} was written by a newer driver of {flow!r} (epoch {published.epoch}), this one has epoch "

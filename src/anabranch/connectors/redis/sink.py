@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 import polars as pl
 
 from anabranch.connectors.addresses import show_address
-from anabranch.connectors.databases.addresses import fill_in, read_address
-from anabranch.connectors.databases.commit_markers import (
+from anabranch.connectors.commit_markers import (
     Mark,
     OnLoss,
     Place,
@@ -22,6 +21,7 @@ from anabranch.connectors.databases.commit_markers import (
     is_due,
     next_mark,
 )
+from anabranch.connectors.databases.addresses import fill_in, read_address
 from anabranch.connectors.databases.staged_rows import SUFFIX, StagedByTasks, last_of_each_key
 from anabranch.connectors.files.staged_frames import read_staged
 from anabranch.connectors.redis.key_templates import KeyPattern, TimeForm, as_text, check_time_form

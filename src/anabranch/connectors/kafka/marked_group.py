@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from anabranch.connectors.databases.commit_markers import NOTHING
+from anabranch.connectors.commit_markers import NOTHING
 from anabranch.connectors.kafka.connection import KafkaConnection
 from anabranch.connectors.retry import ServerAway
 
@@ -18,7 +18,7 @@ PEEK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class TopicMark:
     """The last batch that a topic has of a flow, and the epoch of the driver that produced it."""
 
     batch: int = NOTHING
@@ -48,12 +48,12 @@ class MarkedGroup:
         """What a transaction names the group by."""
         return self._consumer.consumer_group_metadata()
 
-    def position_of(self, mark: Mark, flow: str) -> Any:
+    def position_of(self, mark: TopicMark, flow: str) -> Any:
         """Return the mark as a transaction takes it."""
         about = json.dumps({"flow": flow, "epoch": mark.epoch})
         return self._kafka.TopicPartition(self._topic, MARKED_PARTITION, mark.batch + 1, about)
 
-    def read(self, confirmed: Mark) -> Mark:
+    def read(self, confirmed: TopicMark) -> TopicMark:
         """Return the mark; ``confirmed`` is the last one whose commit this driver saw confirmed.
 
         A broker that is killed right after a commit and starts again may have lost the end of that transaction: the
@@ -73,7 +73,7 @@ class MarkedGroup:
         )
         raise ServerAway(msg)
 
-    def peek(self) -> Mark:
+    def peek(self) -> TopicMark:
         """Return the mark of the last transaction that has ended; one that is open is not waited for."""
         impatient = self._make_consumer("read_uncommitted")
         try:
@@ -81,7 +81,7 @@ class MarkedGroup:
         finally:
             impatient.close()
 
-    def confirm(self, mark: Mark) -> None:
+    def confirm(self, mark: TopicMark) -> None:
         """Wait until the transaction with this mark has ended where marks are kept.
 
         A commit is confirmed as soon as it is decided; until its end is written, too, a broker that is killed may
@@ -127,11 +127,11 @@ class MarkedGroup:
         settings = self._connection.client(group_id=self._name, enable_auto_commit=False, retry_backoff_ms=3)
         return self._kafka.Consumer(settings | {"isolation.level": isolation} | more)
 
-    def _ask(self, consumer: Any, answer_seconds: float | None = None) -> Mark:
+    def _ask(self, consumer: Any, answer_seconds: float | None = None) -> TopicMark:
         wanted = self._kafka.TopicPartition(self._topic, MARKED_PARTITION)
         (held,) = consumer.committed([wanted], answer_seconds or self._answer_seconds)
         if held.error is not None:
             raise self._kafka.KafkaException(held.error)
         if held.offset < 0:
-            return Mark()
-        return Mark(held.offset - 1, int(json.loads(held.metadata)["epoch"]) if held.metadata else 0)
+            return TopicMark()
+        return TopicMark(held.offset - 1, int(json.loads(held.metadata)["epoch"]) if held.metadata else 0)
