@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from anabranch.connectors.kafka import consuming, reading, remade_topics
+from anabranch.connectors.kafka import consuming, reading
 from anabranch.connectors.kafka import kafka as read_kafka
 from anabranch.connectors.kafka import planner as planner_module
 from anabranch.connectors.kafka.securing import IN_THE_CLEAR
@@ -256,7 +256,7 @@ def test_a_batch_that_was_planned_is_not_read_from_a_topic_that_was_made_again(
     kafka.delete_topic(topic)
     kafka.create_topic(topic, 2)
     kafka.produce(topic, numbers(100, 130))
-    monkeypatch.setattr(remade_topics, "_seen", {})
+    monkeypatch.setattr(reading, "_topics_seen", {})
     with pytest.raises(SourceError, match=rf"topic {topic}, partition 0: offsets from 0 are gone.*made again"):
         read_splits(source, planned.splits)
     assert read_splits(source_of(kafka, topic, on_loss="skip"), planned.splits)[0].height == 0

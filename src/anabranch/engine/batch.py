@@ -16,12 +16,12 @@ from anabranch.control.decisions import Decision
 from anabranch.control.exchanges import ExchangeWatch, describe_switches
 from anabranch.control.steering import Steering, TriesStrategies
 from anabranch.engine.ahead.level import AheadLevel
-from anabranch.engine.batch_progress import describe_batch
 from anabranch.engine.batch_routes import count_slots, load_routes
 from anabranch.engine.blocks import BlockKind
 from anabranch.engine.faults import reach
 from anabranch.engine.first_look import FirstLook
 from anabranch.engine.jobs import BatchInput, JobFailed, JobRunner
+from anabranch.engine.progress import describe_batch
 from anabranch.engine.publishing import Publisher
 from anabranch.engine.reader_buffers import deal_lanes, holding_level, load_lanes, store_lanes
 from anabranch.engine.reports import BatchReport, merge_reports

@@ -12,11 +12,11 @@ from typing import Any
 import polars as pl
 
 from anabranch.engine.batch_routes import first_routes
-from anabranch.engine.failing_steps import StepFailed
 from anabranch.engine.jobs import BatchInput, JobFailed
 from anabranch.engine.outer_rows import decode_rows
 from anabranch.engine.pipeline import Pipeline
 from anabranch.engine.spec import BatchSpec, FlowProgram
+from anabranch.engine.task_errors import StepFailed
 from anabranch.engine.tasks import name_partition, outcomes_of
 from anabranch.errors import AnabranchError
 from anabranch.model import HASH, Split

@@ -23,9 +23,9 @@ from anabranch.engine.dead_letters import DEAD_LETTER_SCHEMA
 from anabranch.engine.endpoints import find_endpoints
 from anabranch.engine.jobs import BatchInput, JobRunner, Packs, TellsWaits
 from anabranch.engine.outer_rows import OuterRows
+from anabranch.engine.progress import RunProgress
 from anabranch.engine.publishing import Publisher
 from anabranch.engine.reader_buffers import check_lanes
-from anabranch.engine.run_progress import RunProgress
 from anabranch.engine.set_aside import tell_sources
 from anabranch.engine.settings import RunSettings
 from anabranch.engine.spec import DEAD_LETTER, FlowProgram

@@ -18,9 +18,9 @@ from anabranch.engine.blocks import DRIVER, NO_OPERATOR, Block, BlockKind, cut, 
 from anabranch.engine.content_order import order_by_content
 from anabranch.engine.dead_letters import bury_rows, bury_texts
 from anabranch.engine.exchange_meter import ExchangeMeter
-from anabranch.engine.failing_steps import failing_step
 from anabranch.engine.reader_buffers import Lane
 from anabranch.engine.spec import DEAD_LETTER, BatchSpec, FlowProgram
+from anabranch.engine.task_errors import failing_step
 from anabranch.engine.task_reports import MeetReport, SlotReport, TaskReport, write_report
 from anabranch.eventtime.bad_times import find_bad_times
 from anabranch.eventtime.flow.in_batch_watermark import last_level_told

@@ -13,12 +13,11 @@ import polars as pl
 from anabranch.control.observe.load_sampling import watch_rows
 from anabranch.control.observe.state_sizes import measure_state
 from anabranch.engine.blocks import Block, BlockKind, decode, in_order
-from anabranch.engine.failing_steps import failing_step
 from anabranch.engine.faults import reach
 from anabranch.engine.outer_rows import decode_rows
 from anabranch.engine.pipeline import BEHIND_A_HOP, Pipeline
 from anabranch.engine.spec import BatchSpec, FlowProgram, LoadsProgram
-from anabranch.engine.task_errors import pass_on, told_as_rows
+from anabranch.engine.task_errors import failing_step, pass_on, told_as_rows
 from anabranch.engine.task_reports import MeetReport, SlotReport, read_report
 from anabranch.eventtime.flow.in_batch_watermark import heads_told, last_level_told, times_in_slot
 from anabranch.eventtime.watermarks import SeenTimes

@@ -11,9 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.connectors.kafka.admission import share_out
 from anabranch.connectors.kafka.cluster import OutOfReach, TopicFacts, TopicPart
-from anabranch.connectors.kafka.planner import LOOK_SECONDS, PATIENCE_SECONDS, KafkaPlanner, PlanSettings, StartAt
+from anabranch.connectors.kafka.planner import (
+    LOOK_SECONDS,
+    PATIENCE_SECONDS,
+    KafkaPlanner,
+    PlanSettings,
+    StartAt,
+    share_out,
+)
 from anabranch.errors import SourceError
 from anabranch.model import Admission
 

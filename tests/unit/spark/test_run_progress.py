@@ -9,7 +9,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 
 import pytest
 
-from anabranch.engine.run_progress import WINDOW_BATCHES, RunProgress
+from anabranch.engine.progress import WINDOW_BATCHES, RunProgress
 from anabranch.state import open_store
 from unit.cli.builders import batch
 

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.engine.blocks import DRIVER, Block, BlockKind
-from anabranch.engine.failing_steps import describe_failure, failing_step
 from anabranch.engine.task_errors import (
     TaskFailed,
     TaskFailure,
+    describe_failure,
+    failing_step,
     find_our_error,
     find_reason,
     find_task_failure,

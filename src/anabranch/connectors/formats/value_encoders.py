@@ -15,7 +15,6 @@ import polars as pl
 from anabranch.connectors.databases.staged_rows import check_columns
 from anabranch.connectors.extras import import_extra
 from anabranch.connectors.formats.encodings import encode_json_lines
-from anabranch.connectors.formats.probe_rows import make_probe
 from anabranch.errors import SinkError
 from anabranch.model.column_kinds import holds
 
@@ -133,7 +132,7 @@ class AvroEncoder:
             if "enum" in json.dumps(form) and isinstance(schema[column], _TEXTS):
                 continue  # which texts there will be is not known
             one = {**described, "fields": [{"name": column, "type": form}]}
-            fault = _find_avro_misfit(one, make_probe({column: schema[column]}))
+            fault = _find_avro_misfit(one, _make_probe({column: schema[column]}))
             if fault is not None:
                 msg = (
                     f"column {column!r} is {schema[column]}, which the Avro type {form!r} cannot hold ({fault}); "
@@ -185,7 +184,7 @@ class ProtobufEncoder:
             if fields[column].type == fields[column].TYPE_ENUM and isinstance(kind, _TEXTS):
                 continue  # which texts there will be is not known
             try:
-                self.encode(make_probe({column: kind}))
+                self.encode(_make_probe({column: kind}))
             except SinkError as error:
                 msg = f"column {column!r} is {kind}, which its field of {self.value_schema} cannot hold ({error})"
                 raise SinkError(msg) from error
@@ -325,3 +324,31 @@ def make_encoder(format: str, value: str, value_schema: Any, topic: str) -> Valu
         raise SinkError(msg)
     msg = f"format of kafka_topic is json, avro, protobuf or raw, found {format!r}"
     raise SinkError(msg)
+
+
+def _make_probe(schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Return one row of ordinary values, also in lists and structs, to see early whether such rows can be written."""
+    return pl.DataFrame([_probe(kind).alias(column) for column, kind in schema.items()])
+
+
+def _probe(kind: pl.DataType) -> pl.Series:
+    if isinstance(kind, pl.List | pl.Array):
+        items = pl.concat([_probe(kind.inner)] * (kind.size if isinstance(kind, pl.Array) else 1))  # type: ignore[arg-type]
+        return items.implode().cast(kind)
+    if isinstance(kind, pl.Struct):
+        return pl.DataFrame([_probe(field.dtype).alias(field.name) for field in kind.fields]).to_struct()  # type: ignore[arg-type]
+    return pl.Series([_plain_value(kind)]).cast(kind)
+
+
+def _plain_value(kind: pl.DataType) -> Any:
+    if isinstance(kind, pl.Enum):
+        return kind.categories[0] if len(kind.categories) else None
+    if isinstance(kind, pl.String | pl.Categorical):
+        return "a"
+    if isinstance(kind, pl.Binary):
+        return b"a"
+    if isinstance(kind, pl.Boolean):
+        return True
+    if kind.is_float():
+        return 0.5
+    return None if isinstance(kind, pl.Null) else 0

@@ -6,13 +6,11 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
-from anabranch.connectors.kafka.admission import share_out
 from anabranch.connectors.kafka.cluster import Cluster, OutOfReach, TopicFacts, TopicPart
-from anabranch.connectors.kafka.position import Position
 from anabranch.connectors.waits import begin_wait, end_wait
 from anabranch.errors import SourceError
 from anabranch.model import Admission, PlannedSplits, Split
@@ -26,6 +24,54 @@ SPLIT_BYTES = 64 * 1024 * 1024
 _PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 logger = logging.getLogger("anabranch")
+PartT = TypeVar("PartT", bound=tuple[str, int])
+
+
+@dataclass(slots=True)
+class Position:
+    """Where a source stands: the next offset of every partition, as plain data in the split log."""
+
+    next: dict[TopicPart, int] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
+    """Topic → the id it had when it was read last."""
+    row_bytes: dict[str, float] = field(default_factory=dict)
+    """Topic → the size of a message, from a sample of its first ones."""
+
+    def knows(self, topic: str) -> bool:
+        """Say whether the topic was read from before."""
+        return topic in self.ids
+
+    def forget_offsets(self, topic: str) -> list[tuple[int, int]]:
+        """Forget how far a topic was read, and return it: (partition, next offset)."""
+        parts = sorted(part for part in self.next if part.topic == topic)
+        return [(part.number, self.next.pop(part)) for part in parts]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON data."""
+        return {
+            "topics": {
+                topic: {
+                    "id": self.ids[topic],
+                    "row_bytes": self.row_bytes.get(topic),
+                    "next": {
+                        str(part.number): offset for part, offset in sorted(self.next.items()) if part.topic == topic
+                    },
+                }
+                for topic in sorted(self.ids)
+            }
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any] | None) -> Position:
+        """Read what ``to_json`` wrote; None is the very start."""
+        position = cls()
+        for topic, facts in (data or {}).get("topics", {}).items():
+            position.ids[topic] = facts["id"]
+            if facts["row_bytes"] is not None:
+                position.row_bytes[topic] = facts["row_bytes"]
+            for number, offset in facts["next"].items():
+                position.next[TopicPart(topic, int(number))] = offset
+        return position
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,3 +374,25 @@ def _name_range(part: TopicPart, first: int, last: int, topic_id: str, row_bytes
         "bytes": max(1, int((last - first) * row_bytes)),
         "partition": f"{part.topic}/{part.number}",
     }
+
+
+def share_out(waiting: Mapping[PartT, int], most: int | None) -> dict[PartT, int]:
+    """Return how many messages each partition gives, at most ``most`` together, as evenly as they can.
+
+    What small partitions leave goes to the others. The remainder of a division goes to those that have the most
+    waiting, so that none is passed over for ever.
+    """
+    if most is None or sum(waiting.values()) <= most:
+        return dict(waiting)
+    granted: dict[PartT, int] = {}
+    left = most
+    by_size = sorted(waiting, key=lambda part: (waiting[part], part))
+    for place, part in enumerate(by_size):
+        share = left // (len(by_size) - place)
+        granted[part] = min(waiting[part], share)
+        left -= granted[part]
+    for part in sorted(waiting, key=lambda part: (-waiting[part], part)):
+        extra = min(left, waiting[part] - granted[part])
+        granted[part] += extra
+        left -= extra
+    return granted

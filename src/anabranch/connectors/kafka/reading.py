@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,13 +16,12 @@ import polars as pl
 from anabranch.connectors.formats.messages.decoders import ValueFormat
 from anabranch.connectors.formats.messages.messages import METADATA_TYPES, Messages
 from anabranch.connectors.formats.rejects import shorten_raw
-from anabranch.connectors.kafka.cluster import TopicPart
+from anabranch.connectors.kafka.cluster import LiveCluster, OutOfReach, TopicPart
 from anabranch.connectors.kafka.connection import KafkaConnection
 from anabranch.connectors.kafka.consuming import ConfluentReader, OffsetRange, RangeReader, lost_offsets
 from anabranch.connectors.kafka.fetching import FetchReader
 from anabranch.connectors.kafka.librdkafka import load_librdkafka
 from anabranch.connectors.kafka.native import METADATA, NativeReader
-from anabranch.connectors.kafka.remade_topics import was_remade
 from anabranch.connectors.kafka.securing import find_security
 from anabranch.model import ReadOutcome, Split
 
@@ -30,6 +30,8 @@ WORTH_COMPILED_CODE_MESSAGES = 20_000
 """Below it, loading the compiled code takes a process longer than it saves."""
 _MEASURED_MESSAGES = 200
 _MEASURE_SECONDS = 10.0
+_TOPIC_LOOK_SECONDS = 5.0
+"""As often as planners look, a reader asks whether its topic was deleted and made again since the batch was planned."""
 
 logger = logging.getLogger("anabranch")
 
@@ -53,7 +55,7 @@ def read_split(split: Split, settings: ReadSettings) -> Iterator[ReadOutcome]:
         return
     row_bytes = split["bytes"] / (split["to"] - split["from"])
     part = TopicPart(split["topic"], split["number"])
-    if was_remade(settings.connection, part.topic, split.get("topic_id")):
+    if _was_remade(settings.connection, part.topic, split.get("topic_id")):
         if not settings.skips_lost:
             raise lost_offsets(part, split["from"], split["to"])
         logger.warning("%s: offsets %d to %d went with the old topic", part, split["from"], split["to"] - 1)
@@ -160,3 +162,24 @@ def _borrow_reader(connection: KafkaConnection, wanted: OffsetRange, include: Co
         yield reader
     finally:
         idle.append(reader)
+
+
+_topics_seen: dict[tuple[int, KafkaConnection, str], tuple[str, float]] = {}
+"""The id that a topic had when this process last asked, and when that was."""
+
+
+def _was_remade(connection: KafkaConnection, topic: str, id_then: str | None) -> bool:
+    """Say whether a topic is another one than it was; splits of old checkpoints do not say what it was."""
+    if id_then is None:
+        return False
+    place = (os.getpid(), connection, topic)
+    known = _topics_seen.get(place)
+    if known is None or known[0] != id_then or time.monotonic() - known[1] > _TOPIC_LOOK_SECONDS:
+        try:
+            found = LiveCluster(connection).topics([topic]).get(topic)
+        except OutOfReach:
+            return False  # whoever reads waits for the cluster, and says so
+        if found is None:
+            return False  # as brokers say that have just come back
+        known = _topics_seen[place] = (found.id, time.monotonic())
+    return known[0] != id_then
