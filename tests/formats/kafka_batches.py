@@ -7,8 +7,11 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
+
+from anabranch.compiled.plain.crc32c import checksum_of
 
 NO_COMPRESSION, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CONTROL, TRANSACTIONAL = 0x20, 0x10
@@ -37,16 +40,6 @@ class Batch:
         return self.base_offset + (self.records[-1].delta if self.records else 0) + self.gap + 1
 
 
-def crc32c(data: bytes) -> int:
-    """Return the checksum bit by bit."""
-    register = 0xFFFFFFFF
-    for byte in data:
-        register ^= byte
-        for _ in range(8):
-            register = (register >> 1) ^ (0x82F63B78 if register & 1 else 0)
-    return register ^ 0xFFFFFFFF
-
-
 def write_batch(batch: Batch) -> bytes:
     body = compress(write_records(batch.records), batch.compression)
     last_delta = batch.next_offset - batch.base_offset - 1
@@ -60,7 +53,10 @@ def write_records(records: list[Record]) -> bytes:
 def wrap_body(body: bytes, count: int, base_offset: int, last_delta: int, attributes: int = 0) -> bytes:
     """Put a head with the right length and checksum before some bytes."""
     checked = struct.pack(">hiqqqhii", attributes, last_delta, 0, 0, -1, -1, -1, count) + body
-    return struct.pack(">qiibI", base_offset, len(checked) + 9, 0, 2, crc32c(checked)) + checked
+    return (
+        struct.pack(">qiibI", base_offset, len(checked) + 9, 0, 2, checksum_of(np.frombuffer(checked, np.uint8)))
+        + checked
+    )
 
 
 class Malformed(Exception):

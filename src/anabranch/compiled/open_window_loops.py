@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from anabranch.compiled.jit import compile_loop
 from anabranch.model.times import NO_PANE
 
-_TRIED_ROWS = 8192
+TRIED_ROWS = 8192
 """So many rows tell whether it is worth going on."""
-_MOST_PANES = 64
+MOST_PANES = 64
 """A key with more is left to others: here panes are looked for one by one."""
 
 
@@ -63,7 +63,7 @@ def _merge(  # noqa: PLR0912, PLR0913, PLR0915, PLR0917 - one loop, compiled as 
         fire_us = max(clock_us, floor_us, latest - delay_us)
         first = made
         # A window ends no earlier than the first pane of it.
-        stays = earliest + pane_us > fire_us and known_end - known <= _MOST_PANES
+        stays = earliest + pane_us > fire_us and known_end - known <= MOST_PANES
         for row in range(known, known_end):
             pane = known_panes[row]
             if not stays or pane == NO_PANE:
@@ -88,7 +88,7 @@ def _merge(  # noqa: PLR0912, PLR0913, PLR0915, PLR0917 - one loop, compiled as 
             while place < made and merged_panes[place] != panes[row]:
                 place += 1
             if place == made:
-                stays = made - first < _MOST_PANES
+                stays = made - first < MOST_PANES
                 merged_panes[made] = panes[row]
                 for column in range(len(integers)):
                     merged_integers[column, made] = integers[column, row]
@@ -110,7 +110,7 @@ def _merge(  # noqa: PLR0912, PLR0913, PLR0915, PLR0917 - one loop, compiled as 
             is_left[here:end] = True
             is_known_left[known:known_end] = True
         here, known = end, known_end
-        if here >= _TRIED_ROWS and left_rows > here // 2:
+        if here >= TRIED_ROWS and left_rows > here // 2:
             return -1
     return made
 

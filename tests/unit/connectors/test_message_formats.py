@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, given
@@ -58,16 +57,6 @@ def test_a_length_that_overflows_is_no_way_out_of_the_batch() -> None:
     longest = b"\xfe" + b"\xff" * 8 + b"\x01"
     for body in (b"\x20\x00\x00\x00" + longest + b"\x01" * 20, b"\x20\x00\x00\x00\x01" + longest + b"\x01" * 20):
         properties.check_wild_records(body, 1, 0)
-
-
-@quick
-@given(st.binary(max_size=100))
-def test_checksums_are_those_of_the_definition(data: bytes) -> None:
-    from anabranch.compiled.crc32c import checksum_by_bytes, checksum_of
-
-    expected = kafka_batches.crc32c(data)
-    array = np.frombuffer(data, np.uint8)
-    assert checksum_of(array) == checksum_by_bytes(array) == expected
 
 
 @quick
