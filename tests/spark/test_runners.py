@@ -8,43 +8,13 @@ from typing import Any
 import pytest
 
 import anabranch as ab
-from anabranch.model import RunRef
-from anabranch.state.checkpoint import Checkpoint
-from anabranch.state.manifest import Manifest
-from anabranch.state.store import open_store
+from flows.commits import contents_of
 from flows.random_flows import HELD_KINDS, KINDS, OWN_TIME_KINDS, SCHEMA, RandomFlow, make_random_flow
 from flows.running import FlowBench, LocalBench, Steer, frames_of
 from flows.wild_steering import WildSteering
 from spark.fixtures import SparkBench
 
 NOW = 1_800_000_000.0
-
-
-def contents_of(checkpoint: str) -> list[dict[str, Any]]:
-    """Return what every kept batch committed, with what files hold in place of their names."""
-    commits = Checkpoint(open_store(checkpoint))
-    return [_without_names(commits.load(batch)) for batch in commits.batches()]
-
-
-def _without_names(manifest: Manifest) -> dict[str, Any]:
-    found = manifest.to_json()
-    # Who asked for the batch, and what exchanges took of the processor's time.
-    del found["query_id"], found["engine"]["exchanges"]
-    for level, kept in zip(found["levels"], manifest.levels, strict=True):
-        for part in ("runs", "handoffs"):
-            level[part] = [[_told(ref) for ref in refs] for refs in getattr(kept, part)]
-    found["sinks"] = {
-        sink: [(file.rows, file.slot, file.bytes) for file in files] for sink, files in manifest.sinks.items()
-    }
-    found["lanes"] = {
-        operator: [(lane.lane, [_told(ref) for ref in lane.runs], lane.rows) for lane in lanes]
-        for operator, lanes in manifest.lanes.items()
-    }
-    return found
-
-
-def _told(ref: RunRef) -> tuple[Any, ...]:
-    return ref.rows, ref.bytes, ref.checksum, ref.batch, len(ref.made_from)
 
 
 def run(bench: FlowBench, case: RandomFlow, source: Any, steer: Steer) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
