@@ -27,7 +27,7 @@ from benchmarks.apps.figures import (
 )
 from benchmarks.shared.figures import OURS
 from benchmarks.shared.picture import save_figure
-from benchmarks.shared.report import BenchReport, print_figures, print_if_busy
+from benchmarks.shared.report import BenchReport, print_figures, print_if_busy, print_if_wrong, print_notes
 
 NAMES = {
     OURS: "Anabranch",
@@ -65,11 +65,9 @@ def print_report(report: AppsReport, console: Console) -> None:
         console.print(f"[green]Answers equal[/]: {len(report.systems)} runs gave the oracle's.")
     for run in report.systems:
         name = f"{NAMES[run.system]}, {run.input_name}"
-        if not run.answer.equal:
-            console.print(f"[red]Wrong answer[/]: {name}: {run.answer.difference}")
+        print_if_wrong(name, run.answer, console)
         print_if_busy(name, run.other_cpu_share, console)
-    for note in report.notes:
-        console.print(f"[yellow]Note[/]: {note}")
+    print_notes(report.notes, console)
     console.print(_build_table(report.systems))
     if report.answers_equal and list_shares(report):
         console.print(_build_parts_table(report))

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from benchmarks.disorder.figures import FLINK, LATE_PCTS, PER_KEY, PER_SLOT, SPARK, DisorderRun
 from benchmarks.shared.picture import save_figure
-from benchmarks.shared.report import CurvedReport, print_figures, print_if_busy
+from benchmarks.shared.report import CurvedReport, print_figures, print_if_busy, print_if_wrong
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,8 +49,7 @@ def print_report(report: DisorderReport, console: Console) -> None:
         console.print(f"[green]Answers equal[/]: {len(runs)} runs gave the oracle's last word on windows{note}.")
     for run in report.systems:
         name = f"{NAMES[run.system]}, {run.late_pct} % out of order"
-        if not run.answer.equal:
-            console.print(f"[red]Wrong answer[/]: {name}: {run.answer.difference}")
+        print_if_wrong(name, run.answer, console)
         print_if_busy(name, run.other_cpu_share, console)
     console.print(_build_table(report.systems))
     if report.curves:

@@ -22,7 +22,7 @@ from benchmarks.exchange.figures import (
     find_speed_up,
 )
 from benchmarks.shared.picture import save_figure
-from benchmarks.shared.report import CurvedReport, print_figures
+from benchmarks.shared.report import CurvedReport, print_figures, print_if_wrong, print_notes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,10 +58,8 @@ def print_report(report: ExchangeReport, console: Console) -> None:
     if report.answers_equal:
         console.print(f"[green]Answers equal[/]: {len(everything)} runs gave the oracle's windows.")
     for run in everything:
-        if not run.answer.equal:
-            console.print(f"[red]Wrong answer[/]: {NAMES[run.way]}, {run.sensors:,} sensors: {run.answer.difference}")
-    for note in report.notes:
-        console.print(f"[yellow]Note[/]: {note}")
+        print_if_wrong(f"{NAMES[run.way]}, {run.sensors:,} sensors", run.answer, console)
+    print_notes(report.notes, console)
     sensors = report.workload["sensors"]
     title = f"{sensors:,} sensors, 5 minute windows, batches of {report.workload['batch_rows']:,} rows"
     console.print(_build_table(title, report.systems))

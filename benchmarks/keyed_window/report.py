@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.shared.figures import OURS, SystemRun
-from benchmarks.shared.report import CurvedReport, print_figures, print_if_busy
+from benchmarks.shared.report import CurvedReport, print_figures, print_if_busy, print_if_wrong
 from benchmarks.shared.workload import FORMATS
 
 NAMES = {
@@ -43,8 +43,7 @@ def print_report(report: KeyedWindowReport, console: Console) -> None:
         console.print(f"[green]Answers equal[/]: {len(report.systems)} runs gave the oracle's {rows:,} rows.")
     for run in report.systems:
         name = f"{NAMES[run.system]} on {run.file_format}"
-        if not run.answer.equal:
-            console.print(f"[red]Wrong answer[/]: {name}: {run.answer.difference}")
+        print_if_wrong(name, run.answer, console)
         print_if_busy(name, run.other_cpu_share, console)
     console.print(_build_table(report.systems))
     if report.curves:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from benchmarks.migration.figures import MoveRun, RestartRun
 from benchmarks.shared.picture import save_figure
-from benchmarks.shared.report import BenchReport, print_figures
+from benchmarks.shared.report import BenchReport, print_figures, print_if_wrong, print_notes
 
 NAMES = {
     "anabranch": "Anabranch",
@@ -53,10 +53,8 @@ def print_report(report: MigrationReport, console: Console) -> None:
     if report.answers_equal:
         console.print(f"[green]Answers equal[/]: {len(runs)} runs gave the oracle's.")
     for run in runs:
-        if not run.answer.equal:
-            console.print(f"[red]Wrong answer[/]: {NAMES[run.system]}: {run.answer.difference}")
-    for note in report.notes:
-        console.print(f"[yellow]Note[/]: {note}")
+        print_if_wrong(NAMES[run.system], run.answer, console)
+    print_notes(report.notes, console)
     console.print(_build_move_table(report.moves))
     console.print(_build_restart_table(report.restarts))
     for restart in report.restarts:

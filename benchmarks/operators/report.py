@@ -12,7 +12,7 @@ from rich.table import Table
 
 from benchmarks.operators.figures import OURS, OperatorRun, Rate, find_fastest_native, find_rates
 from benchmarks.operators.plan import OPERATORS
-from benchmarks.shared.report import CurvedReport, print_figures, print_if_busy
+from benchmarks.shared.report import CurvedReport, print_figures, print_if_busy, print_if_wrong
 
 NAMES = {OURS: "Anabranch", "spark-memory": "Spark, in memory", "spark-rocksdb": "Spark, RocksDB"}
 
@@ -30,8 +30,7 @@ def print_report(report: OperatorsReport, console: Console) -> None:
         console.print(f"[green]Answers equal[/]: {len(report.systems)} runs gave the oracle's; sketches within bounds.")
     for run in report.systems:
         name = f"{run.operator} on {NAMES[run.system]}"
-        if not run.answer.equal:
-            console.print(f"[red]Wrong answer[/]: {name}: {run.answer.difference}")
+        print_if_wrong(name, run.answer, console)
         print_if_busy(name, run.other_cpu_share, console)
     console.print(_build_table(report.systems))
     print_figures(report, console)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import psutil
 from rich.console import Console
 
+from benchmarks.shared.answers import AnswerCheck
 from benchmarks.shared.registry import Outcome
 from benchmarks.shared.workload import write_atomically
 
@@ -112,6 +113,18 @@ def print_figures(
     console.print(", ".join(f"{name} [bold]{show(name, value)}[/]" for name, value in report.figures.items()))
     for picture in report.pictures:
         console.print(f"Picture: {picture}")
+
+
+def print_if_wrong(name: str, answer: AnswerCheck, console: Console) -> None:
+    """Say how a run's answer differs from the oracle's, if it does."""
+    if not answer.equal:
+        console.print(f"[red]Wrong answer[/]: {name}: {answer.difference}")
+
+
+def print_notes(notes: Iterable[str], console: Console) -> None:
+    """Print what is to be known beside the figures."""
+    for note in notes:
+        console.print(f"[yellow]Note[/]: {note}")
 
 
 def print_if_busy(name: str, other_cpu_share: float, console: Console) -> None:

@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.shared.report import BenchReport, format_figure, print_figures
+from benchmarks.shared.report import BenchReport, format_figure, print_figures, print_if_wrong, print_notes
 from benchmarks.skew.figures import BusyRun, OverheadPair
 from benchmarks.skew.loads import EVEN, SETTLING_BATCHES, LoadRun, is_four_cases, is_zipf
 from benchmarks.skew.paper.figures import SpreadRun, StreamRate
@@ -59,11 +59,9 @@ def print_report(report: SkewReport, console: Console) -> None:
         count = len(runs) + len(report.spreads) + len(report.rates)
         console.print(f"[green]Answers equal[/]: {count} runs gave the oracle's.")
     for run in runs:
-        if not run.answer.equal:
-            where = f" on {run.stream}" if isinstance(run, LoadRun) else ""
-            console.print(f"[red]Wrong answer[/]: {run.system}{where}: {run.answer.difference}")
-    for note in report.notes:
-        console.print(f"[yellow]Note[/]: {note}")
+        where = f" on {run.stream}" if isinstance(run, LoadRun) else ""
+        print_if_wrong(f"{run.system}{where}", run.answer, console)
+    print_notes(report.notes, console)
     for build, belongs in (
         (_build_zipf_table, is_zipf),
         (_build_stream_table, lambda run: not is_zipf(run) and not is_four_cases(run)),

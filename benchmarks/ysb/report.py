@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.shared.report import BenchReport, print_figures
+from benchmarks.shared.report import BenchReport, print_figures, print_if_wrong
 from benchmarks.ysb.figures import CATCH_UP, FLINK, OURS, SECURED, SPARK, SUSTAINED, YsbRun, compare, find_rate
 
 NAMES = {OURS: "Anabranch", FLINK: "Flink", SPARK: "Spark"}
@@ -41,8 +41,7 @@ def print_report(report: YsbReport, console: Console) -> None:
     if report.answers_equal:
         console.print(f"[green]Answers equal[/]: {len(report.runs)} runs counted as the oracle did.")
     for run in report.runs:
-        if not run.answer.equal:
-            console.print(f"[red]Wrong answer[/]: {NAMES[run.system]}, {run.mode}: {run.answer.difference}")
+        print_if_wrong(f"{NAMES[run.system]}, {run.mode}", run.answer, console)
     console.print(_build_table(report.runs))
     print_figures(report, console)
 

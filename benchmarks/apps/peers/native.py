@@ -6,13 +6,12 @@ vault are kept by a stateful processor behind the windows, which needs the Rocks
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.apps.rules import LOW_VOLTAGE, VAULT_RULE
-from benchmarks.shared.peers.native_spark import configure, describe_batch, start_spark, write_outcome
+from benchmarks.shared.peers.native_spark import configure, describe_batch, run_to_end, start_spark, write_outcome
 from benchmarks.shared.peers.options import read_options
 
 if TYPE_CHECKING:
@@ -102,16 +101,7 @@ def main() -> None:
     spark = start_spark(f"{given.app}-native", settings)
     windows = _make_windows(spark, given)
     found = find_low_voltage(windows, given.low_volts) if given.app == LOW_VOLTAGE else watch_vault(windows)
-    query = (
-        found.writeStream.format("parquet")
-        .outputMode("append")
-        .option("path", given.output)
-        .option("checkpointLocation", given.checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    batches = [describe_batch(json.loads(progress.json)) for progress in query.recentProgress]
+    batches = [describe_batch(progress) for progress in run_to_end(found, given.output, given.checkpoint)]
     spark.stop()
     write_outcome(given.result, batches, {**settings, "maxFilesPerTrigger": str(given.files_per_batch)})
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.shared.mixed_json import MIXED_JSON
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 STATE_STORES = {
     "memory": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
@@ -77,11 +77,16 @@ def run_windows(spark: SparkSession, given: argparse.Namespace, delay: str, wind
         .agg(F.count("*").alias("readings"), F.sum("value").alias("total"))
         .select(F.unix_millis("window.start").alias("window_start"), "sensor", "readings", "total")
     )
+    return run_to_end(totals, given.output, given.checkpoint)
+
+
+def run_to_end(results: DataFrame, output: str, checkpoint: str) -> list[dict[str, Any]]:
+    """Write all that there is as Parquet; return what Spark says of each batch."""
     query = (
-        totals.writeStream.format("parquet")
+        results.writeStream.format("parquet")
         .outputMode("append")
-        .option("path", given.output)
-        .option("checkpointLocation", given.checkpoint)
+        .option("path", output)
+        .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
         .start()
     )

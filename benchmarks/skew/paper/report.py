@@ -9,6 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.shared.report import print_if_wrong
 from benchmarks.skew.paper.figures import BANDS_PCT, CASES, TOPICS, SpreadRun, StreamRate
 
 
@@ -18,8 +19,7 @@ def print_paper_parts(spreads: Sequence[SpreadRun], rates: Sequence[StreamRate],
         *((spread.system, "rising ids", spread.answer) for spread in spreads),
         *((rate.run.system, rate.stream, rate.run.answer) for rate in rates),
     ]:
-        if not answer.equal:
-            console.print(f"[red]Wrong answer[/]: {system} on {place}: {answer.difference}")
+        print_if_wrong(f"{system} on {place}", answer, console)
     if spreads:
         console.print(_build_spread_table(spreads))
     for part, title in ((CASES, "Four cases, a costly operator: rows/s"), (TOPICS, "Top 10 of topics: rows/s")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -24,15 +24,21 @@ from anabranch.connectors.databases.addresses import fill_in
 from anabranch.connectors.databases.mariadb_database import MariadbDatabase
 from anabranch.connectors.databases.postgres_database import PostgresDatabase
 from anabranch.connectors.databases.sql_database import SqlDatabase
-from anabranch.connectors.databases.staged_rows import SUFFIX, StagedByTasks, check_columns, last_of_each_key
+from anabranch.connectors.databases.staged_rows import (
+    SUFFIX,
+    Mode,
+    StagedByTasks,
+    check_columns,
+    choose_mode,
+    describe_mode,
+    last_of_each_key,
+)
 from anabranch.connectors.databases.tables import Table
 from anabranch.connectors.databases.transactions import HeldConnection
 from anabranch.connectors.files.staged_frames import read_staged
 from anabranch.connectors.retry import DEFAULT_PATIENCE_SECONDS, at_start, insist
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile
-
-Mode = Literal["upsert", "append"]
 
 _DATABASES: dict[str, type[SqlDatabase]] = {"postgres": PostgresDatabase, "mariadb": MariadbDatabase}
 _NAME = re.compile(r"[\w$-]+")
@@ -66,8 +72,7 @@ class SqlSink(StagedByTasks):
     @property
     def label(self) -> str:
         """Name the database and the table."""
-        how = f"upsert by {', '.join(self.keys)}" if self.mode == "upsert" else "append"
-        return f"{self.kind} {show_address(self.url)} {self.table} ({how})"
+        return f"{self.kind} {show_address(self.url)} {self.table} ({describe_mode(self.mode, self.keys)})"
 
     @property
     def place(self) -> str:
@@ -223,11 +228,7 @@ def _make(
     on_loss: OnLoss,
     patience_seconds: float,
 ) -> SqlSink:
-    names = (keys,) if isinstance(keys, str) else tuple(keys)
-    chosen: Mode = mode or ("upsert" if names else "append")
-    if chosen not in ("upsert", "append"):
-        msg = f"mode of {kind} is 'upsert' or 'append', found {mode!r}"
-        raise SinkError(msg)
+    names, chosen = choose_mode(kind, keys, mode)
     if chosen == "upsert" and not names:
         msg = f"upsert into {table} needs keys, such as keys=('sensor', 'window_start'); without, use mode='append'"
         raise SinkError(msg)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, get_args
 
 import polars as pl
 
@@ -14,6 +14,8 @@ from anabranch.errors import SinkError
 from anabranch.model import StagedFile
 
 SUFFIX = ".arrow"
+Mode = Literal["upsert", "append"]
+"""Whether a later row of a key replaces the earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,21 @@ class StagedByTasks:
     def encode(self, frame: pl.DataFrame) -> bytes:
         """Return an Arrow file."""
         return encode_arrow(frame)
+
+
+def choose_mode(sink: str, keys: str | Sequence[str], mode: Mode | None) -> tuple[tuple[str, ...], Mode]:
+    """Return the keys and the mode that are meant: rows of a key replace each other, unless told otherwise."""
+    names = (keys,) if isinstance(keys, str) else tuple(keys)
+    chosen: Mode = mode or ("upsert" if names else "append")
+    if chosen not in get_args(Mode):
+        msg = f"mode of {sink} is 'upsert' or 'append', found {mode!r}"
+        raise SinkError(msg)
+    return names, chosen
+
+
+def describe_mode(mode: Mode, keys: Sequence[str]) -> str:
+    """Return how rows are written, as labels say it."""
+    return f"upsert by {', '.join(keys)}" if mode == "upsert" else "append"
 
 
 def last_of_each_key(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:

@@ -6,12 +6,20 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
 from anabranch.connectors.commit_markers import NOTHING
-from anabranch.connectors.databases.staged_rows import SUFFIX, StagedByTasks, check_columns, last_of_each_key
+from anabranch.connectors.databases.staged_rows import (
+    SUFFIX,
+    Mode,
+    StagedByTasks,
+    check_columns,
+    choose_mode,
+    describe_mode,
+    last_of_each_key,
+)
 from anabranch.connectors.extras import import_extra
 from anabranch.connectors.files.sinks import check_writable
 from anabranch.connectors.files.staged_frames import read_staged, real_place
@@ -21,8 +29,6 @@ from anabranch.errors import SinkError
 from anabranch.model import StagedFile
 from anabranch.model.column_kinds import has_empty_struct, holds, with_leaves
 from anabranch.state.objects import is_url
-
-Mode = Literal["append", "upsert"]
 
 _FORMS: dict[type[pl.DataType], pl.DataType] = {
     pl.UInt8: pl.Int16(),
@@ -61,8 +67,7 @@ class DeltaSink(StagedByTasks):
     @property
     def label(self) -> str:
         """Name the table."""
-        how = f"upsert by {', '.join(self.keys)}" if self.mode == "upsert" else "append"
-        return f"delta {self.path} ({how})"
+        return f"delta {self.path} ({describe_mode(self.mode, self.keys)})"
 
     @property
     def place(self) -> str:
@@ -213,12 +218,8 @@ def delta(
         'delta s3://lake/lowest (upsert by sensor)'
     """
     _import_deltalake()
-    names = (keys,) if isinstance(keys, str) else tuple(keys)
+    names, chosen = choose_mode("delta", keys, mode)
     parts = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    chosen: Mode = mode or ("upsert" if names else "append")
-    if chosen not in ("upsert", "append"):
-        msg = f"mode of delta is 'upsert' or 'append', found {mode!r}"
-        raise SinkError(msg)
     if chosen == "upsert" and not names:
         msg = f"upsert into {os.fspath(path)} needs keys, such as keys=('sensor', 'window_start'); or use mode='append'"
         raise SinkError(msg)
