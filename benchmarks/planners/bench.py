@@ -16,7 +16,7 @@ from rich.table import Table
 
 from anabranch.balancing import PLANNERS, Goal, Planner, balance_buckets
 from anabranch.model.loads import BucketLoads
-from anabranch.model.moves import Plan
+from anabranch.model.moves import MovePlan
 from anabranch.model.routes import BucketMap, RoutingTable
 from benchmarks.planners.checks import check_bucket_plan, check_key_plan
 from benchmarks.planners.inputs import STATE_BYTES_A_KEY, PlannerInput, make_zipf, read_weibo
@@ -141,7 +141,7 @@ def _run_buckets(given: PlannerInput, goal: Goal) -> PlannerRun:
     return _describe_run(plan.planner, given, goal, plan, seconds, check_bucket_plan(loads, plan, goal.slots))
 
 
-def _measure(make: Callable[[], Plan]) -> tuple[Plan, float]:
+def _measure(make: Callable[[], MovePlan]) -> tuple[MovePlan, float]:
     """Return a plan, and the median seconds of making it; plans of equal inputs must be equal."""
     plans = [make() for _ in range(REPEATS)]
     if any(plan != plans[0] for plan in plans):
@@ -150,7 +150,7 @@ def _measure(make: Callable[[], Plan]) -> tuple[Plan, float]:
     return plans[0], median(plan.costs.planning_seconds or 0.0 for plan in plans)
 
 
-def _describe_run(name: str, given: PlannerInput, goal: Goal, plan: Plan, seconds: float, wrong: str) -> PlannerRun:
+def _describe_run(name: str, given: PlannerInput, goal: Goal, plan: MovePlan, seconds: float, wrong: str) -> PlannerRun:
     return PlannerRun(
         system=name,
         input=given.name,

@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch.model.loads import BucketLoads, KeyLoads
-from anabranch.model.moves import Plan
+from anabranch.model.moves import MovePlan
 from anabranch.model.routes import RoutingTable
 
 # Millions of floats are added up in another order here.
 _ROUNDING = 1e-6
 
 
-def check_key_plan(loads: KeyLoads, before: RoutingTable, plan: Plan, slots: int, limit: float | None) -> str:
+def check_key_plan(loads: KeyLoads, before: RoutingTable, plan: MovePlan, slots: int, limit: float | None) -> str:
     """Return what is wrong with a plan; nothing when it is right.
 
     ``limit`` is the load that no slot may exceed; a planner that cannot promise one must leave it no worse.
@@ -36,7 +36,7 @@ def check_key_plan(loads: KeyLoads, before: RoutingTable, plan: Plan, slots: int
     return _check_table(loads, plan.table)
 
 
-def check_bucket_plan(loads: BucketLoads, plan: Plan, slots: int) -> str:
+def check_bucket_plan(loads: BucketLoads, plan: MovePlan, slots: int) -> str:
     """Return what is wrong with a plan of bucket moves; nothing when it is right."""
     if plan.bucket_map is None:
         return "there is no bucket map"

@@ -9,7 +9,7 @@ from anabranch.balancing.planners.outcome import Clock
 from anabranch.balancing.planners.qmmp import plan_qmmp
 from anabranch.balancing.planners.readj import plan_readj
 from anabranch.balancing.planners.registry import PLANNERS, PlanKeys, Planner, find_planner, register_planner
-from anabranch.balancing.triggers import Decision, Reading, TriggerState, decide_to_apply, decide_to_plan
+from anabranch.balancing.triggers import Reading, TriggerDecision, TriggerState, decide_to_apply, decide_to_plan
 from anabranch.model.balance import BalanceTrigger
 
 __all__ = [
@@ -17,13 +17,13 @@ __all__ = [
     "PLANNERS",
     "BalanceTrigger",
     "Clock",
-    "Decision",
     "Goal",
     "LevelLoads",
     "LevelPlan",
     "PlanKeys",
     "Planner",
     "Reading",
+    "TriggerDecision",
     "TriggerState",
     "balance_buckets",
     "decide_to_apply",

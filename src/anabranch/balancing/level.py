@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from anabranch.balancing.goals import ROUNDING, Goal
 from anabranch.balancing.planners.balance_load import balance_buckets
 from anabranch.balancing.planners.columns import sum_by
-from anabranch.balancing.planners.outcome import Change, Clock, make_plan
+from anabranch.balancing.planners.outcome import Change, Clock, make_move_plan
 from anabranch.balancing.planners.own_slots import find_own_slots, place_in_own_slots
 from anabranch.balancing.planners.parts import locate_parts
 from anabranch.balancing.planners.registry import find_planner
 from anabranch.model.loads import BucketLoads, KeyLoads, LoadError
-from anabranch.model.moves import Plan, PlanCosts, find_imbalance
+from anabranch.model.moves import MovePlan, PlanCosts, find_imbalance
 from anabranch.model.routes import BucketMap, RoutingTable
 
 BUCKETS_ONLY = "balance-load"
@@ -61,9 +61,9 @@ class LevelPlan:
 
     bucket_map: BucketMap
     table: RoutingTable
-    bucket_plan: Plan | None
+    bucket_plan: MovePlan | None
     """None where buckets stay; watched keys that follow their bucket are its business."""
-    key_plan: Plan
+    key_plan: MovePlan
     loads_before: NDArray[np.float64]
     costs: PlanCosts
     """Of buckets and keys together."""
@@ -160,7 +160,7 @@ def _plan_buckets_first(
     key_goal = replace(goal, slots=goal.slots_in_all, slots_after=goal.slots_later)
     keys = _around(replace(loads.keys, homes=owners[loads.key_buckets]), moved, goal)
     if planner == BUCKETS_ONLY:
-        key_plan = make_plan(BUCKETS_ONLY, lambda _: Change.nothing(), keys, table, key_goal, None)
+        key_plan = make_move_plan(BUCKETS_ONLY, lambda _: Change.nothing(), keys, table, key_goal, None)
     else:
         key_plan = find_planner(planner).plan(keys, place_in_own_slots(table, own), key_goal)
     before = _find_loads(loads, rest, table, goal)
@@ -168,7 +168,7 @@ def _plan_buckets_first(
     stays = goal.slots_later == goal.slots
     if stays and made.shortfall and made.imbalance_after > made.imbalance_before * (1 + ROUNDING):
         still = _around(loads.keys, rest, goal)
-        stay = make_plan(planner, lambda _: Change.nothing(), still, table, goal, None)
+        stay = make_move_plan(planner, lambda _: Change.nothing(), still, table, goal, None)
         return LevelPlan(rest.buckets, stay.table, None, stay, before, stay.costs)
     return made
 

@@ -55,7 +55,7 @@ class TriggerState:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class TriggerDecision:
     """Yes or no, the reason, and the state to go on with."""
 
     go: bool
@@ -63,28 +63,30 @@ class Decision:
     state: TriggerState
 
 
-def decide_to_plan(trigger: BalanceTrigger, state: TriggerState, reading: Reading) -> Decision:
+def decide_to_plan(trigger: BalanceTrigger, state: TriggerState, reading: Reading) -> TriggerDecision:
     """Return whether to ask a planner now."""
     cooling = _describe_cool_down(trigger, state, reading)
     if cooling:
-        return Decision(False, cooling, state)
+        return TriggerDecision(False, cooling, state)
     reason = _find_reason(trigger, state, reading)
     if not reason:
-        return Decision(False, f"nothing is due, and the busiest slot has {reading.imbalance:.3f} × its share", state)
+        return TriggerDecision(
+            False, f"nothing is due, and the busiest slot has {reading.imbalance:.3f} × its share", state
+        )
     asked = replace(state, asked_seconds=reading.now_seconds, asked_rows=reading.rows_in_all)
-    return Decision(True, reason, asked)
+    return TriggerDecision(True, reason, asked)
 
 
 def decide_to_apply(
     trigger: BalanceTrigger, state: TriggerState, reading: Reading, imbalance_before: float, imbalance_after: float
-) -> Decision:
+) -> TriggerDecision:
     """Return whether a plan is worth carrying out; either way the cool-down begins, or it would be made again."""
     settled = state.settle(reading.batch, reading.now_seconds)
     gained = imbalance_before - imbalance_after
     found = f"the plan takes the busiest slot from {imbalance_before:.3f} to {imbalance_after:.3f} × its share"
     if gained < trigger.smallest_improvement or gained <= 0:
-        return Decision(False, f"{found}; less than {trigger.smallest_improvement:g} is not worth it", settled)
-    return Decision(True, found, settled)
+        return TriggerDecision(False, f"{found}; less than {trigger.smallest_improvement:g} is not worth it", settled)
+    return TriggerDecision(True, found, settled)
 
 
 def _describe_cool_down(trigger: BalanceTrigger, state: TriggerState, reading: Reading) -> str:

@@ -149,7 +149,7 @@ class PlanCosts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class MovePlan:
     """The moves, where keys go once they are made, and what it costs."""
 
     planner: str
@@ -184,7 +184,7 @@ class Plan:
         return find_imbalance(self.loads_after, self.means)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Plan):
+        if not isinstance(other, MovePlan):
             return NotImplemented
         return (
             (self.planner, self.moves, self.table, self.bucket_map, self.costs, self.shortfall)

@@ -1,6 +1,7 @@
 """State that survives: runs, manifests, epochs, and the one store that they lie in."""
 
 from anabranch.state.checkpoint import Checkpoint
+from anabranch.state.checksums import checksum_of
 from anabranch.state.engine_state import EngineState
 from anabranch.state.epochs import Lease, Owner, check_epoch, take_epoch
 from anabranch.state.hot_copies import HotCopies, open_hot_copies
@@ -15,7 +16,7 @@ from anabranch.state.repair import (
 )
 from anabranch.state.retention import Retention, Swept
 from anabranch.state.rollback import Rollback, roll_back
-from anabranch.state.runs import RunDamaged, RunFiles, WriteName, checksum_of
+from anabranch.state.runs import RunDamaged, RunFiles, WriteName
 from anabranch.state.slots import RunsOfSlot
 from anabranch.state.store import AlreadyExists, Entry, Store, StoreFull, open_store
 

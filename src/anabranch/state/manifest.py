@@ -10,7 +10,7 @@ from typing import Any
 from anabranch.errors import CheckpointError, StateDamaged
 from anabranch.model import RunRef, StagedFile
 from anabranch.model.exchanges import HeldLane
-from anabranch.state.checksums import checksum_of
+from anabranch.state.checksums import checksum_of_json
 from anabranch.state.engine_state import EngineState
 
 FORMAT_VERSION = 3
@@ -195,7 +195,7 @@ class Manifest:
     def encode(self) -> bytes:
         """Return the file's text: the manifest and the checksum of itself."""
         body = self.to_json()
-        return json.dumps({"checksum": checksum_of(body), "manifest": body}, separators=(",", ":")).encode()
+        return json.dumps({"checksum": checksum_of_json(body), "manifest": body}, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, content: bytes, file: str) -> Manifest:
@@ -209,8 +209,8 @@ class Manifest:
             raise StateDamaged(msg) from error
         # The version comes first: another format may well compute its checksum differently.
         _check_version(version, file)
-        if checksum != checksum_of(body):
-            msg = f"manifest {file} has checksum {checksum_of(body)}, but says {checksum}"
+        if checksum != checksum_of_json(body):
+            msg = f"manifest {file} has checksum {checksum_of_json(body)}, but says {checksum}"
             raise StateDamaged(msg)
         return cls.from_json(body)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ import pyarrow as pa
 from anabranch.errors import StateDamaged
 from anabranch.model import HASH, WINDOW, RunRef
 from anabranch.model.column_kinds import holds
+from anabranch.state.checksums import checksum_of
 from anabranch.state.hot_copies import HotCopies
 from anabranch.state.store import Store
 
@@ -50,14 +50,6 @@ class WriteName:
         """Return a file name such as ``state/0/3/e000002-b000000000017-a0-9f3c…-0.arrow``."""
         stem = f"e{self.epoch:06d}-b{self.batch:012d}-a{self.attempt}-{self.unique}-{serial}"
         return f"{folder.strip('/')}/{stem}{suffix}"
-
-
-def checksum_of(*pieces: bytes | memoryview | pa.Buffer) -> str:
-    """Return the checksum that manifests carry: CRC-32, at 4 GB/s the only one that reading does not feel."""
-    checksum = 0
-    for piece in pieces:
-        checksum = zlib.crc32(piece, checksum)
-    return f"crc32:{checksum:08x}"
 
 
 def encode_run(frame: pl.DataFrame, compressed: bool) -> list[memoryview]:

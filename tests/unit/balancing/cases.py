@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from anabranch.balancing import Goal
 from anabranch.model.loads import KeyLoads
-from anabranch.model.moves import Plan
+from anabranch.model.moves import MovePlan
 from anabranch.model.routes import RoutingTable
 
 Places = dict[int, dict[int, float]]
@@ -52,7 +52,7 @@ def add_up(loads: KeyLoads, places: Places, slots: int) -> list[float]:
     return sums
 
 
-def carry_out(plan: Plan, places: Places) -> Places:
+def carry_out(plan: MovePlan, places: Places) -> Places:
     """Return where the keys are once the plan's moves are made, one by one."""
     moved = {key: dict(shares) for key, shares in places.items()}
     for row, move in enumerate(plan.moves):

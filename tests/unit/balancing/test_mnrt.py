@@ -7,7 +7,7 @@ import pytest
 
 from anabranch.balancing import Goal, plan_mnrt, plan_qmmp
 from anabranch.model.loads import KeyLoads
-from anabranch.model.moves import Move, MoveEffect, MoveKind, Plan
+from anabranch.model.moves import Move, MoveEffect, MoveKind, MovePlan
 from anabranch.model.routes import RoutingTable
 from unit.balancing.cases import make_loads
 
@@ -27,7 +27,7 @@ SKEWED = {
 }
 
 
-def _only(plan: Plan) -> Move:
+def _only(plan: MovePlan) -> Move:
     (move,) = plan.moves
     return move
 
@@ -140,7 +140,7 @@ def test_a_key_above_a_slots_limit_can_have_slots_of_its_own() -> None:
     assert plan.meets_limits
 
 
-def _slots_of(plan: Plan, loads: KeyLoads, key: int) -> set[int]:
+def _slots_of(plan: MovePlan, loads: KeyLoads, key: int) -> set[int]:
     owners = plan.table.owners(key)
     home = int(loads.homes[np.searchsorted(loads.keys, np.uint64(key))])
     return {share.slot for share in owners} or {home}

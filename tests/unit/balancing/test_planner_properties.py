@@ -11,7 +11,7 @@ from hypothesis import given
 from anabranch.balancing import Goal, PlanKeys, plan_cooling, plan_mnrt, plan_qmmp, plan_readj
 from anabranch.balancing.planners.outcome import Clock
 from anabranch.model.loads import KeyLoads
-from anabranch.model.moves import MoveEffect, MoveKind, Plan
+from anabranch.model.moves import MoveEffect, MoveKind, MovePlan
 from anabranch.model.routes import RoutingTable
 from property_tests import tries
 from unit.balancing.cases import (
@@ -26,7 +26,7 @@ from unit.balancing.cases import (
 )
 
 
-def _plan_alone(loads: KeyLoads, table: RoutingTable, goal: Goal, *, clock: Clock | None = None) -> Plan:
+def _plan_alone(loads: KeyLoads, table: RoutingTable, goal: Goal, *, clock: Clock | None = None) -> MovePlan:
     return plan_mnrt(loads, table, replace(goal, oversized="alone"), clock=clock)
 
 

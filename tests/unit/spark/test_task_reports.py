@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.control.decisions import Decision
-from anabranch.control.observe.load_sampling import KeyLoads, LoadReport, Watch
+from anabranch.control.observe.load_sampling import LoadReport, SampledKeyLoads, Watch
 from anabranch.control.observe.state_sizes import SizesReport
 from anabranch.engine import local_run
 from anabranch.engine.ahead.partition_key_audit import KeysReport
@@ -74,7 +74,7 @@ seen_times = st.builds(
 )
 parted_clocks = keys.map(lambda found: PartedClocks(found, *(np.arange(3 * len(found)).reshape(3, -1))))
 key_loads = st.builds(
-    KeyLoads, st.floats(1, 1e9), numbers, arrays(hashes, np.uint64), arrays(numbers, np.int64), sample=keys
+    SampledKeyLoads, st.floats(1, 1e9), numbers, arrays(hashes, np.uint64), arrays(numbers, np.int64), sample=keys
 )
 load_reports = st.builds(LoadReport, arrays(numbers, np.int64), numbers, st.none() | key_loads)
 sizes_reports = st.builds(SizesReport, arrays(numbers, np.int64), arrays(hashes, np.uint64), arrays(numbers, np.int64))

@@ -14,7 +14,7 @@ from anabranch.balancing.goals import ROUNDING, Goal
 from anabranch.balancing.planners.columns import sum_by
 from anabranch.balancing.planners.outcome import Clock
 from anabranch.model.loads import BucketLoads, LoadError
-from anabranch.model.moves import MoveEffect, MoveKind, MoveReason, Moves, Plan, PlanCosts
+from anabranch.model.moves import MoveEffect, MoveKind, MovePlan, MoveReason, Moves, PlanCosts
 from anabranch.model.routes import BucketMap, RoutingTable
 
 SMALLEST_GAIN = 1e-4
@@ -29,7 +29,7 @@ def balance_buckets(
     smallest_gain: float = SMALLEST_GAIN,
     closed: Sequence[int] = (),
     clock: Clock | None = None,
-) -> Plan:
+) -> MovePlan:
     """Move the busiest slot's hottest bucket to the idlest slot, again and again, while that gains enough.
 
     A bucket hotter than the gap stays put: moving it only moves the hot spot, so splitting its keys is left to
@@ -51,7 +51,7 @@ def balance_buckets(
     moves = _list_moves(loads, dealing.owners, goal, closed)
     limits = means * (1 + goal.tolerance)
     new_table = RoutingTable.empty() if table is None else table
-    return Plan(
+    return MovePlan(
         planner="balance-load",
         moves=moves,
         table=new_table,

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from anabranch.balancing.goals import ROUNDING, Goal
 from anabranch.balancing.planners.columns import find_firsts
-from anabranch.balancing.planners.outcome import Change, Clock, make_plan
+from anabranch.balancing.planners.outcome import Change, Clock, make_move_plan
 from anabranch.balancing.planners.problem import Problem
 from anabranch.model.loads import KeyLoads
-from anabranch.model.moves import MoveReason, Plan
+from anabranch.model.moves import MovePlan, MoveReason
 from anabranch.model.routes import RoutingTable
 
 COOL_SHARE = 0.25
@@ -32,13 +32,13 @@ def plan_cooling(
     clock: Clock | None = None,
     cool_share: float = COOL_SHARE,
     sends_home: bool = True,
-) -> Plan:
+) -> MovePlan:
     """Gather split keys that have cooled, at home or where most of them is, and send cooled whole keys home.
 
     A key stays as it is where no slot of its own has the room: half the tolerance is kept free.
     """
     choose = partial(_choose, cool_share=cool_share, sends_home=sends_home)
-    return make_plan("cooling", choose, loads, table, goal, clock)
+    return make_move_plan("cooling", choose, loads, table, goal, clock)
 
 
 def _choose(problem: Problem, cool_share: float, sends_home: bool) -> Change:

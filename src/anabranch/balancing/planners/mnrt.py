@@ -6,11 +6,11 @@ from functools import partial
 
 from anabranch.balancing.goals import Goal
 from anabranch.balancing.planners.loading import Loading, collect_items
-from anabranch.balancing.planners.outcome import Change, Clock, make_plan
+from anabranch.balancing.planners.outcome import Change, Clock, make_move_plan
 from anabranch.balancing.planners.problem import Problem
 from anabranch.balancing.planners.unloading import Ranking, unload
 from anabranch.model.loads import KeyLoads
-from anabranch.model.moves import MoveReason, Plan
+from anabranch.model.moves import MovePlan, MoveReason
 from anabranch.model.routes import RoutingTable
 
 WHOLE_KEYS_A_SPLIT = 64
@@ -24,7 +24,7 @@ def plan_mnrt(
     *,
     clock: Clock | None = None,
     whole_keys_a_split: int = WHOLE_KEYS_A_SPLIT,
-) -> Plan:
+) -> MovePlan:
     """Take from slots above the limit what merges a key, goes home or costs least, and place it as whole as can be.
 
     Merging comes before keeping whole, and keeping whole before splitting. A key that no slot can hold fills the
@@ -32,7 +32,7 @@ def plan_mnrt(
     of its own, as few as will do, and the keys that must leave fill the routing table.
     """
     choose = partial(_choose, whole_keys_a_split=whole_keys_a_split, oversized_alone=goal.oversized == "alone")
-    return make_plan("mnrt", choose, loads, table, goal, clock)
+    return make_move_plan("mnrt", choose, loads, table, goal, clock)
 
 
 def _choose(problem: Problem, whole_keys_a_split: int, oversized_alone: bool) -> Change:

@@ -19,7 +19,7 @@ from anabranch.balancing.planners.columns import (
 )
 from anabranch.balancing.planners.problem import Problem, pose_problem
 from anabranch.model.loads import KeyLoads
-from anabranch.model.moves import MoveEffect, MoveKind, MoveReason, Moves, Plan, PlanCosts
+from anabranch.model.moves import MoveEffect, MoveKind, MovePlan, MoveReason, Moves, PlanCosts
 from anabranch.model.routes import RoutingTable
 
 Clock = Callable[[], float]
@@ -64,14 +64,14 @@ class Change:
         )
 
 
-def make_plan(
+def make_move_plan(
     planner: str,
     choose: Callable[[Problem], Change],
     loads: KeyLoads,
     table: RoutingTable,
     goal: Goal,
     clock: Clock | None,
-) -> Plan:
+) -> MovePlan:
     """Pose the problem, let the planner choose, and return the plan.
 
     One that misses the limits and makes the busiest slot busier is dropped. Where slots go or homes change, the moves
@@ -88,7 +88,7 @@ def make_plan(
     return replace(plan, costs=replace(plan.costs, planning_seconds=clock() - started))
 
 
-def conclude(planner: str, problem: Problem, change: Change) -> Plan:
+def conclude(planner: str, problem: Problem, change: Change) -> MovePlan:
     """Return the plan that carries out a change."""
     placed = _place(problem, change)
     loads = problem.loads.loads[placed.key_rows]
@@ -99,7 +99,7 @@ def conclude(planner: str, problem: Problem, change: Change) -> Plan:
     after[np.abs(after) <= ROUNDING * problem.means.max(initial=0.0)] = 0.0
     moves = _find_moves(problem, placed)
     table, split_load = _build_table(problem, placed)
-    return Plan(
+    return MovePlan(
         planner=planner,
         moves=moves,
         table=table,

@@ -9,21 +9,21 @@ from anabranch.balancing.goals import ROUNDING, Goal
 from anabranch.balancing.planners.columns import sum_by
 from anabranch.balancing.planners.layout import lay_out
 from anabranch.balancing.planners.loading import Loading, collect_items
-from anabranch.balancing.planners.outcome import Change, Clock, make_plan
+from anabranch.balancing.planners.outcome import Change, Clock, make_move_plan
 from anabranch.balancing.planners.problem import Problem
 from anabranch.balancing.planners.unloading import Ranking
 from anabranch.model.loads import KeyLoads
-from anabranch.model.moves import MoveReason, Plan
+from anabranch.model.moves import MovePlan, MoveReason
 from anabranch.model.routes import RoutingTable
 
 
-def plan_qmmp(loads: KeyLoads, table: RoutingTable, goal: Goal, *, clock: Clock | None = None) -> Plan:
+def plan_qmmp(loads: KeyLoads, table: RoutingTable, goal: Goal, *, clock: Clock | None = None) -> MovePlan:
     """Take keys as they come from slots above the limit, and fill the others to the mean, splitting at every edge.
 
     Time grows with the number of keys and nothing else; the routing table may grow a lot. Nothing is chosen, so hot
     keys may be cut and cold ones moved by the thousand: ``plan_mnrt`` takes longer and disturbs less.
     """
-    return make_plan("qmmp", _choose, loads, table, goal, clock)
+    return make_move_plan("qmmp", _choose, loads, table, goal, clock)
 
 
 def _choose(problem: Problem) -> Change:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from anabranch.balancing.goals import ROUNDING, Goal
 from anabranch.balancing.planners.columns import sum_by
-from anabranch.balancing.planners.outcome import Change, Clock, make_plan
+from anabranch.balancing.planners.outcome import Change, Clock, make_move_plan
 from anabranch.balancing.planners.problem import Problem
 from anabranch.model.loads import KeyLoads
-from anabranch.model.moves import MoveReason, Plan, find_imbalance
+from anabranch.model.moves import MovePlan, MoveReason, find_imbalance
 from anabranch.model.routes import RoutingTable
 
 LARGE_SHARE = 0.005
@@ -30,14 +30,14 @@ def plan_readj(
     clock: Clock | None = None,
     large_share: float = LARGE_SHARE,
     steps_at_most: int = STEPS_AT_MOST,
-) -> Plan:
+) -> MovePlan:
     """Send small keys home, then swap or move large ones between the busiest slot and any other while that helps.
 
     No key is split, and split ones are gathered: a key above the limit keeps its slot above the limit. The search
     tries every pair of keys, so it is bounded by steps.
     """
     choose = partial(_choose, large_share=large_share, steps_at_most=steps_at_most)
-    return make_plan("readj", choose, loads, table, goal, clock)
+    return make_move_plan("readj", choose, loads, table, goal, clock)
 
 
 def _choose(problem: Problem, large_share: float, steps_at_most: int) -> Change:

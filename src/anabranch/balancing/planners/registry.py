@@ -13,7 +13,7 @@ from anabranch.balancing.planners.outcome import Clock
 from anabranch.balancing.planners.qmmp import plan_qmmp
 from anabranch.balancing.planners.readj import plan_readj
 from anabranch.model.loads import KeyLoads, LoadError
-from anabranch.model.moves import Plan
+from anabranch.model.moves import MovePlan
 from anabranch.model.routes import RoutingTable
 
 
@@ -22,7 +22,7 @@ class PlanKeys(Protocol):
 
     def __call__(
         self, loads: KeyLoads, table: RoutingTable, goal: Goal, *, clock: Clock | None = None
-    ) -> Plan: ...  # pragma: no cover
+    ) -> MovePlan: ...  # pragma: no cover
 
 
 @dataclass(frozen=True, slots=True)

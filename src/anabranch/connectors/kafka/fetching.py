@@ -13,7 +13,7 @@ import logging
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from anabranch.connectors.formats.fixed_layout_json import PlacedLines
 from anabranch.connectors.formats.messages.messages import Messages, ScatteredValues
 from anabranch.connectors.kafka.cluster import TopicPart
 from anabranch.connectors.kafka.connection import REQUEST_SECONDS, KafkaConnection
-from anabranch.connectors.kafka.consuming import OffsetRange
+from anabranch.connectors.kafka.consuming import OffsetRange, RangeReader
 from anabranch.connectors.kafka.securing import BrokerConnection, Security, encode_request
 
 FETCH_BYTES = 4 * 1024 * 1024
@@ -47,12 +47,6 @@ _USUAL_RATIO, _HIGHEST_RATIO = 4, 64
 """Of unpacked to packed bytes. Where more comes out, twice as much room is made from then on."""
 
 logger = logging.getLogger("anabranch")
-
-
-class RangeReader(Protocol):
-    """Whoever reads what this reader leaves."""
-
-    def read(self, wanted: OffsetRange, include: Sequence[str], patience_seconds: float) -> Iterator[Messages]: ...
 
 
 class Uncommon(Exception):

@@ -46,7 +46,7 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KeyLoads:
+class SampledKeyLoads:
     """What one slot says of its keys: those that are hot, and a sample."""
 
     stands_for: float
@@ -71,7 +71,7 @@ class KeyLoads:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> KeyLoads:
+    def from_json(cls, data: Mapping[str, Any]) -> SampledKeyLoads:
         """Read what ``to_json`` wrote."""
         return cls(
             data["stands_for"],
@@ -89,7 +89,7 @@ class LoadReport:
     bucket_rows: NDArray[np.int64]
     sampled_rows: int
     """Rows that were looked at for hot keys."""
-    keys: KeyLoads | None = None
+    keys: SampledKeyLoads | None = None
     """None where no key is hot, and no sample was asked for."""
 
     @property
@@ -105,7 +105,7 @@ class LoadReport:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LoadReport:
         """Read what ``to_json`` wrote."""
-        keys = KeyLoads.from_json(data["keys"]) if "keys" in data else None
+        keys = SampledKeyLoads.from_json(data["keys"]) if "keys" in data else None
         return cls(numbers_from_text(data["bucket_rows"], np.int64), data["sampled_rows"], keys)
 
 
@@ -205,7 +205,7 @@ def watch_rows(frames: Sequence[pl.DataFrame], keys: Sequence[str], watch: Watch
     named = _count_hot(counted, look) if sees_hot_keys or look.is_complete else 0
     places, weights = _find_sample(counted, look)
     sample = pl.concat([frame.select(HASH, *keys) for frame in filled])[places]
-    loads = KeyLoads(
+    loads = SampledKeyLoads(
         look.stands_for,
         counted.error,
         counted.keys[:named],
