@@ -26,7 +26,8 @@ def register_profiles() -> None:
     settings.load_profile(QUICK)
 
 
-def tries(examples: int, **options: Any) -> settings:
-    """Return settings for so many examples in a quick run, and for many times as many in a soak run."""
-    soaks = settings.get_current_profile_name() == SOAK
-    return settings(max_examples=examples * (EXAMPLES_FOR_ONE if soaks else 1), **options)
+def tries(examples: int, *, soaked: int | None = None, **options: Any) -> settings:
+    """Return settings for so many examples in a quick run; in a soak run many times as many, or as many as are said."""
+    if settings.get_current_profile_name() == SOAK:
+        examples = soaked or examples * EXAMPLES_FOR_ONE
+    return settings(max_examples=examples, **options)

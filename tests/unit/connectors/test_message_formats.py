@@ -1,4 +1,4 @@
-"""Messages made and damaged by chance, read as by other means; tests/soak tries many more of them."""
+"""Messages made and damaged by chance, read as by other means; a soak run tries many more of them."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from formats import avro, kafka_batches, properties, protobuf
 from formats.damage import damaged
 from formats.frames import frames
 from property_tests import tries
+from soak.amounts import MESSAGE_EXAMPLES
 
-quick = tries(150, suppress_health_check=list(HealthCheck))
+many = tries(150, soaked=MESSAGE_EXAMPLES, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "plain"])
-@quick
+@many
 @given(case=avro.cases(avro.FLAT_FIELDS))
 def test_flat_avro_records_are_read_as_the_specification_says(case: avro.Case, compiled: bool) -> None:
     properties.check_avro(case, compiled=compiled)
 
 
-@quick
+@many
 @given(case=avro.cases(avro.ALL_FIELDS))
 def test_nested_avro_records_are_read_as_the_specification_says(case: avro.Case) -> None:
     properties.check_avro(case, compiled=True)
 
 
-@quick
+@many
 @given(made=kafka_batches.batches(), data=st.data())
 def test_batches_of_records_hold_what_was_written(made: list[kafka_batches.Batch], data: st.DataObject) -> None:
     first = data.draw(st.integers(made[0].base_offset, made[-1].next_offset))
@@ -37,7 +38,7 @@ def test_batches_of_records_hold_what_was_written(made: list[kafka_batches.Batch
     properties.check_batches(made, first, last)
 
 
-@quick
+@many
 @given(made=kafka_batches.batches(), data=st.data())
 def test_nothing_comes_of_damaged_batches_that_was_not_written(
     made: list[kafka_batches.Batch], data: st.DataObject
@@ -46,7 +47,7 @@ def test_nothing_comes_of_damaged_batches_that_was_not_written(
     properties.check_damaged_batches(made, data.draw(damaged(written)))
 
 
-@quick
+@many
 @given(records=st.lists(kafka_batches.RECORDS, min_size=1, max_size=4), data=st.data())
 def test_wild_lengths_among_records_are_found(records: list[kafka_batches.Record], data: st.DataObject) -> None:
     body = data.draw(damaged(kafka_batches.write_records(records)))
@@ -59,19 +60,19 @@ def test_a_length_that_overflows_is_no_way_out_of_the_batch() -> None:
         properties.check_wild_records(body, 1, 0)
 
 
-@quick
+@many
 @given(case=protobuf.cases())
 def test_protobuf_messages_are_read_as_by_its_own_library(case: protobuf.Case) -> None:
     properties.check_protobuf(case)
 
 
-@quick
+@many
 @given(frame=frames())
 def test_json_values_are_read_back_as_they_were(frame: pl.DataFrame) -> None:
     properties.check_round_trip(JsonEncoder(), properties.json_decoder(frame.schema), frame)
 
 
-@quick
+@many
 @given(frame=frames(pl.Binary))
 def test_avro_values_are_read_back_as_they_were(frame: pl.DataFrame) -> None:
     properties.check_round_trip(AvroEncoder(None, "t"), properties.avro_decoder(frame.schema), frame)
