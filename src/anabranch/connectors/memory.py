@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from anabranch.connectors.files.listing import is_ignored, would_list
-from anabranch.connectors.files.output_store import LocalShelf
-from anabranch.connectors.files.part_files import claim_shelf, example_part, list_parts, publish_parts, retract_parts
+from anabranch.connectors.files.output_store import LocalOutputStore
+from anabranch.connectors.files.part_files import claim_parts, example_part, list_parts, publish_parts, retract_parts
 from anabranch.connectors.files.planner import FilePlanner
 from anabranch.connectors.files.reading import read_split
 from anabranch.connectors.formats.csv_records import CsvDialect
@@ -122,15 +122,15 @@ class MemorySink:
         return Identity("memory", (self.place,), lasting=self.folder is None)
 
     @property
-    def _shelf(self) -> LocalShelf:
-        return LocalShelf(self.directory)
+    def _outputs(self) -> LocalOutputStore:
+        return LocalOutputStore(self.directory)
 
     def check(self, schema: Mapping[str, pl.DataType]) -> None:
         """Raise nothing: every Polars type can be kept."""
 
     def claim(self, flow: str, last_batch: int | None) -> None:
         """Take the sink for this flow, or raise ``SinkError`` if it holds another one's results."""
-        claim_shelf(self._shelf, self.directory, flow, last_batch)
+        claim_parts(self._outputs, self.directory, flow, last_batch)
 
     def encode(self, frame: pl.DataFrame) -> bytes:
         """Return an Arrow file."""
@@ -138,7 +138,7 @@ class MemorySink:
 
     def publish(self, batch: int, staged: Sequence[tuple[StagedFile, str]], context: Mapping[str, Any]) -> None:
         """Keep the batch's results; again does nothing."""
-        publish_parts(self._shelf, self.directory, batch, staged, self.suffix, context)
+        publish_parts(self._outputs, self.directory, batch, staged, self.suffix, context)
 
     def written(self) -> tuple[str, ...]:
         """Return the path of a part file, as an example."""
@@ -146,7 +146,7 @@ class MemorySink:
 
     def retract(self, after_batch: int) -> None:
         """Drop the results of later batches."""
-        retract_parts(self._shelf, self.directory, after_batch)
+        retract_parts(self._outputs, self.directory, after_batch)
 
     def batches(self) -> list[tuple[int, pl.DataFrame]]:
         """Return (batch, rows) of every batch with results, in order."""

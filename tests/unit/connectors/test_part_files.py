@@ -12,7 +12,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from anabranch.connectors import json_lines, parquet, to_memory
-from anabranch.connectors.files.output_store import LocalShelf, RemoteShelf
+from anabranch.connectors.files.output_store import LocalOutputStore, RemoteOutputStore
 from anabranch.connectors.files.part_files import MARKER, list_parts, publish_parts, retract_parts
 from anabranch.connectors.files.sinks import PartFileSink
 from anabranch.errors import SinkError
@@ -211,17 +211,17 @@ def test_column_without_a_form_in_json_is_refused(tmp_path: Path) -> None:
 
 def test_object_store_is_published_to_in_the_same_way(stage: Stage) -> None:
     store = MemoryStore()
-    shelf = RemoteShelf(store, "memory://out")
+    outputs = RemoteOutputStore(store, "memory://out")
     sink = parquet("unused")
     staged = [stage(sink, slot=slot) for slot in range(2)]
     for _ in range(2):
-        publish_parts(shelf, "memory://out", 3, staged, ".parquet", CONTEXT)
+        publish_parts(outputs, "memory://out", 3, staged, ".parquet", CONTEXT)
     marker = f"{MARKER}-00000001"
-    assert shelf.names() == [marker, "part-000000000003-00000.parquet", "part-000000000003-00001.parquet"]
+    assert outputs.names() == [marker, "part-000000000003-00000.parquet", "part-000000000003-00001.parquet"]
     assert not Path(staged[0][1]).exists()
     assert bytes(obstore.get(store, "part-000000000003-00000.parquet").bytes()) == sink.encode(FRAME)
-    retract_parts(shelf, "memory://out", 2)
-    assert shelf.names() == [marker]
+    retract_parts(outputs, "memory://out", 2)
+    assert outputs.names() == [marker]
 
 
 def test_memory_sink_gives_its_results_as_frames(stage: Stage) -> None:
@@ -241,7 +241,7 @@ def test_an_older_driver_does_not_set_back_what_a_newer_one_has_published(tmp_pa
     sink.claim("volts", None)
     first, second = [stage(sink)], [stage(sink)]
 
-    class PausingShelf(LocalShelf):
+    class PausingStore(LocalOutputStore):
         """Lets a newer driver go on when all files are there, once."""
 
         def settle(self) -> None:
@@ -257,7 +257,7 @@ def test_an_older_driver_does_not_set_back_what_a_newer_one_has_published(tmp_pa
             (tmp_path / "out" / name).unlink()
 
     paused = [go_on]
-    publish_parts(PausingShelf(str(tmp_path / "out")), "out", 0, first, ".parquet", CONTEXT)
+    publish_parts(PausingStore(str(tmp_path / "out")), "out", 0, first, ".parquet", CONTEXT)
     # The newest driver is started again, and its last batch, which a reader has taken away, is not missed.
     again = parquet(tmp_path / "out")
     again.claim("volts", 1)

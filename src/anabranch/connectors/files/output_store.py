@@ -17,7 +17,7 @@ from anabranch.state.durable_files import fill_whole, move_synced, sync_folder
 from anabranch.state.objects import delete_objects, is_url, list_objects, open_objects, put_object, read_object
 
 
-class Shelf(Protocol):
+class OutputStore(Protocol):
     """A flat set of named files; a file is there whole or not at all."""
 
     def names(self) -> list[str]:
@@ -41,18 +41,18 @@ class Shelf(Protocol):
         ...
 
 
-def open_shelf(place: str) -> Shelf:
-    """Return the shelf at a path or URL."""
+def open_output_store(place: str) -> OutputStore:
+    """Return the store at a path or URL."""
     if not is_url(place):
-        return LocalShelf(place)
+        return LocalOutputStore(place)
     try:
-        return RemoteShelf(open_objects(place), place)
+        return RemoteOutputStore(open_objects(place), place)
     except Exception as error:
         msg = f"{place} cannot be opened as an object store: {error}; use a local path, s3://, gs:// or az://"
         raise SinkError(msg) from error
 
 
-class LocalShelf:
+class LocalOutputStore:
     """Files in a directory, which is made when the first one is written."""
 
     def __init__(self, directory: str) -> None:
@@ -105,7 +105,7 @@ class LocalShelf:
             sync_folder(Path(self._directory))
 
 
-class RemoteShelf:
+class RemoteOutputStore:
     """Objects of a store; each is put in one request, so readers see whole ones."""
 
     def __init__(self, store: Any, place: str) -> None:

@@ -1,4 +1,4 @@
-"""Part files: committed results, moved to a shelf under names that tell batch and slot."""
+"""Part files: committed results, moved to where they are kept, under names that tell batch and slot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from anabranch.connectors.commit_markers import Publication
-from anabranch.connectors.files.output_store import Shelf, open_shelf
+from anabranch.connectors.files.output_store import OutputStore, open_output_store
 from anabranch.connectors.files.staged_frames import drop_staged, fetch_staged
 from anabranch.connectors.sink_ownership import refuse_newer
 from anabranch.errors import SinkError
@@ -45,7 +45,7 @@ def example_part(place: str, suffix: str) -> str:
 
 def list_parts(place: str) -> list[tuple[int, str]]:
     """Return (batch, path or URL) of every part file at a place, in order of batch, slot and place in the slot."""
-    return [(batch, f"{place}/{name}") for batch, name in _parts_among(open_shelf(place).names())]
+    return [(batch, f"{place}/{name}") for batch, name in _parts_among(open_output_store(place).names())]
 
 
 def _parts_among(names: Iterable[str]) -> list[tuple[int, str]]:
@@ -57,13 +57,13 @@ def _parts_among(names: Iterable[str]) -> list[tuple[int, str]]:
     return [(batch, name) for batch, _, _, name in sorted(parts)]
 
 
-def claim_shelf(shelf: Shelf, place: str, flow: str, last_batch: int | None) -> None:
-    """Take a shelf for a flow; raise ``SinkError`` if it holds another flow's results or later batches.
+def claim_parts(outputs: OutputStore, place: str, flow: str, last_batch: int | None) -> None:
+    """Take a place for a flow; raise ``SinkError`` if it holds another flow's results or later batches.
 
     ``last_batch`` is the last batch that the flow's checkpoint has committed, None for a new checkpoint.
     """
-    names = shelf.names()
-    marker = _read_marker(shelf, place, names)
+    names = outputs.names()
+    marker = _read_marker(outputs, place, names)
     batches = [batch for batch, _ in _parts_among(names)]
     if batches and marker is None:
         msg = f"{place} holds {len(batches)} part files of unknown origin (no file {MARKER}); write somewhere else"
@@ -76,14 +76,14 @@ def claim_shelf(shelf: Shelf, place: str, flow: str, last_batch: int | None) -> 
         raise SinkError(msg)
     refuse_newer(place, max(batches, default=-1), last_batch)
     if marker is None or marker["flow"] != flow:
-        _write_marker(shelf, flow, -1)
+        _write_marker(outputs, flow, -1)
     for name in names:
         if _LEFT_BEHIND.fullmatch(name):
-            shelf.remove(name)
+            outputs.remove(name)
 
 
 def publish_parts(
-    shelf: Shelf,
+    outputs: OutputStore,
     place: str,
     batch: int,
     staged: Sequence[tuple[StagedFile, str]],
@@ -95,8 +95,8 @@ def publish_parts(
     Files without rows are dropped. A part file that a consumer has deleted already is not missed.
     """
     flow, epoch = str(context["flow"]), Publication.of(batch, context).epoch
-    present = shelf.names()
-    marker = _read_marker(shelf, place, present) or {"flow": flow, "published": -1}
+    present = outputs.names()
+    marker = _read_marker(outputs, place, present) or {"flow": flow, "published": -1}
     if marker["flow"] != flow:
         msg = f"{place} belongs to the flow {marker['flow']!r}, this one is {flow!r}; write somewhere else"
         raise SinkError(msg)
@@ -106,43 +106,43 @@ def publish_parts(
         if file.rows == 0:
             drop_staged(path)
         elif name in present:
-            _finish(shelf, place, name, path)
+            _finish(outputs, place, name, path)
         elif _is_there(path):
-            shelf.take(path, name)
+            outputs.take(path, name)
         elif marker["published"] < batch:
             msg = (
                 f"batch {batch} cannot be published: neither the staged file {path} nor {place}/{name} exists; "
                 f"return to an earlier batch with `anabranch state rollback --to {batch - 1}`"
             )
             raise SinkError(msg)
-    shelf.settle()
+    outputs.settle()
     if marker["published"] < batch:
-        _write_marker(shelf, flow, batch, f"{MARKER}-{epoch:08d}")
+        _write_marker(outputs, flow, batch, f"{MARKER}-{epoch:08d}")
         for name in present:
             if _MARKER_NAME.fullmatch(name) and MARKER < name < f"{MARKER}-{epoch:08d}":
-                shelf.remove(name)
+                outputs.remove(name)
 
 
-def retract_parts(shelf: Shelf, place: str, after_batch: int) -> None:
+def retract_parts(outputs: OutputStore, place: str, after_batch: int) -> None:
     """Delete the part files of later batches."""
-    names = shelf.names()
+    names = outputs.names()
     for batch, name in _parts_among(names):
         if batch > after_batch:
-            shelf.remove(name)
-    shelf.settle()
+            outputs.remove(name)
+    outputs.settle()
     for name in names:
         if _MARKER_NAME.fullmatch(name):
-            marker = _read_one(shelf, place, name)
+            marker = _read_one(outputs, place, name)
             if marker is not None and marker["published"] > after_batch:
-                _write_marker(shelf, marker["flow"], after_batch, name)
+                _write_marker(outputs, marker["flow"], after_batch, name)
 
 
-def _finish(shelf: Shelf, place: str, name: str, path: str) -> None:
+def _finish(outputs: OutputStore, place: str, name: str, path: str) -> None:
     """End a publication that was cut off between copying and deleting; refuse to lose other rows."""
     staged = fetch_staged(path)
     if staged is None:
         return
-    if shelf.read(name) != staged:
+    if outputs.read(name) != staged:
         msg = (
             f"{place}/{name} exists already with other rows than the committed {path}; "
             f"two sinks or two flows may write to the same place: give each its own"
@@ -155,15 +155,15 @@ def _is_there(path: str) -> bool:
     return fetch_staged(path) is not None if is_url(path) else os.path.exists(path)
 
 
-def _read_marker(shelf: Shelf, place: str, names: Iterable[str]) -> dict[str, Any] | None:
+def _read_marker(outputs: OutputStore, place: str, names: Iterable[str]) -> dict[str, Any] | None:
     """Return whose results these are, and the last batch that any driver has published."""
-    markers = [_read_one(shelf, place, name) for name in names if _MARKER_NAME.fullmatch(name)]
+    markers = [_read_one(outputs, place, name) for name in names if _MARKER_NAME.fullmatch(name)]
     found = [marker for marker in markers if marker is not None]
     return max(found, key=lambda marker: int(marker["published"])) if found else None
 
 
-def _read_one(shelf: Shelf, place: str, name: str) -> dict[str, Any] | None:
-    held = shelf.read(name)
+def _read_one(outputs: OutputStore, place: str, name: str) -> dict[str, Any] | None:
+    held = outputs.read(name)
     if held is None:
         return None
     try:
@@ -174,5 +174,5 @@ def _read_one(shelf: Shelf, place: str, name: str) -> dict[str, Any] | None:
         raise SinkError(msg) from error
 
 
-def _write_marker(shelf: Shelf, flow: str, published: int, name: str = MARKER) -> None:
-    shelf.write(name, json.dumps({"flow": flow, "published": published}).encode())
+def _write_marker(outputs: OutputStore, flow: str, published: int, name: str = MARKER) -> None:
+    outputs.write(name, json.dumps({"flow": flow, "published": published}).encode())

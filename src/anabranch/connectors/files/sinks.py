@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 
 from anabranch.connectors.files.locations import name_place
-from anabranch.connectors.files.output_store import open_shelf
-from anabranch.connectors.files.part_files import claim_shelf, example_part, publish_parts, retract_parts
+from anabranch.connectors.files.output_store import open_output_store
+from anabranch.connectors.files.part_files import claim_parts, example_part, publish_parts, retract_parts
 from anabranch.connectors.files.staged_frames import real_place
 from anabranch.connectors.formats.encodings import encode_json_lines, encode_parquet
 from anabranch.connectors.given_values import as_path
@@ -48,13 +48,13 @@ class PartFileSink:
                 msg = f"column {column!r} is {kind}, which Parquet cannot hold; cast it, or leave it out by select()"
                 raise SinkError(msg)
         if is_url(self.directory):
-            open_shelf(self.directory)
+            open_output_store(self.directory)
         else:
             check_writable(self.directory)
 
     def claim(self, flow: str, last_batch: int | None) -> None:
         """Take the directory for this flow, or raise ``SinkError`` if it holds another one's results."""
-        claim_shelf(open_shelf(self.directory), self.directory, flow, last_batch)
+        claim_parts(open_output_store(self.directory), self.directory, flow, last_batch)
 
     def encode(self, frame: pl.DataFrame) -> bytes:
         """Return the bytes of a part file."""
@@ -62,7 +62,7 @@ class PartFileSink:
 
     def publish(self, batch: int, staged: Sequence[tuple[StagedFile, str]], context: Mapping[str, Any]) -> None:
         """Move the batch's files into the directory; again does nothing."""
-        publish_parts(open_shelf(self.directory), self.directory, batch, staged, self.suffix, context)
+        publish_parts(open_output_store(self.directory), self.directory, batch, staged, self.suffix, context)
 
     def written(self) -> tuple[str, ...]:
         """Return the path or URL of a part file, as an example."""
@@ -70,7 +70,7 @@ class PartFileSink:
 
     def retract(self, after_batch: int) -> None:
         """Delete the part files of later batches."""
-        retract_parts(open_shelf(self.directory), self.directory, after_batch)
+        retract_parts(open_output_store(self.directory), self.directory, after_batch)
 
 
 def parquet(path: str | os.PathLike[str]) -> PartFileSink:
