@@ -56,7 +56,7 @@ class WildSteering:
             following = make_wild_routes(
                 chance,
                 self._hashes[head],
-                splittable=kernel.splittable,
+                splittable=kernel.meeting is not None,
                 spreadable=spreads_any_key(kernel),
                 by_value=self._goes_by_value(head),
                 most_slots=self._most_slots,

@@ -153,7 +153,7 @@ class SharesAGauge:
         changes = {
             head: RouteChange(phases.routes.with_table(table), "state")
             for head, phases in routes.items()
-            if self._program.kernels[head].splittable
+            if self._program.kernels[head].meeting is not None
         }
         return Decision(batch, changes)
 

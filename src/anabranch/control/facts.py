@@ -50,7 +50,7 @@ def find_operators(plan: Plan, kernels: Mapping[int, Kernel]) -> tuple[OperatorF
                 routing=replace(operation.routing, **untold) if is_ahead else operation.routing,
                 slots=plan.slots[plan.level_of(node.id) - 1],
                 window=window_of(operation.spec),
-                splittable=kernels[node.id].splittable,
+                splittable=kernels[node.id].meeting is not None,
                 spreadable=spreads_any_key(kernels[node.id]),
                 key_types={key: schema[key] for key in operation.spec.keys},
                 is_ahead=is_ahead,

@@ -20,7 +20,7 @@ from anabranch.model import (
     HASH,
     WINDOW,
     DistinctSpec,
-    MeetsInTime,
+    MeetingInTime,
     ProcessSpec,
     RunRef,
 )
@@ -61,8 +61,8 @@ def read_state(
         return empty_state(program, operator, raw=raw)
     stored = cast("HoldingKernel", kernel).with_held(held, waiting) if waiting else kernel.unite(held)
     clocks = load_clocks(program.plan, manifest)[node.id].parted
-    if clocks is not None and isinstance(kernel, MeetsInTime):
-        stored = kernel.settle(stored, clocks)
+    if clocks is not None and isinstance(kernel.meeting, MeetingInTime):
+        stored = kernel.meeting.settle(stored, clocks)
     shown = stored if raw else kernel.values(stored)
     return shown if shown.width else empty_state(program, operator)
 

@@ -26,7 +26,8 @@ from anabranch.model import (
     WINDOW_END,
     Fired,
     Kernel,
-    MeetsInTime,
+    Meeting,
+    MeetingInTime,
     OperatorSpec,
     OperatorTime,
     OrderSpec,
@@ -177,8 +178,8 @@ class SlotTask:
 
         def advance(state: RunsOfSlot) -> tuple[Fired, PartedClocks | None, dict[int, RunRef]]:
             state.changes_hands = bool(handed) or head in self.spec.next_routes
-            if handed and isinstance(kernel, MeetsInTime):
-                kernel.absorb_parts(handed, state, time_of_operator)
+            if handed and isinstance(kernel.meeting, MeetingInTime):
+                kernel.meeting.absorb_parts(handed, state, time_of_operator)
             elif handed:
                 kernel.absorb(handed, state)
             if held:
@@ -234,10 +235,11 @@ class SlotTask:
     ) -> PartedClocks | None:
         """Return the watermarks of keys that several slots share from the next batch on, and one slot so far."""
         routes = self.spec.next_routes.get(head)
-        if routes is None or not isinstance(kernel, MeetsInTime):
+        meeting = kernel.meeting
+        if routes is None or not isinstance(meeting, MeetingInTime):
             return None
         now, following = self.spec.routes[head].routes.table.split_keys(), routes.table.split_keys()
-        return kernel.clocks_of(state, np.setdiff1d(following, now), time_of_operator)
+        return meeting.clocks_of(state, np.setdiff1d(following, now), time_of_operator)
 
     def _hand_off(
         self,
@@ -293,10 +295,10 @@ class MeetTask:
                 decode(block.payload) for block in own if block.kind is BlockKind.SHARED and block.operator == head
             ]
             if shared:
-                kernel = program.kernels[head]
+                meeting = program.kernels[head].meeting
                 with failing_step(program.plan.nodes[head].label):
-                    if isinstance(kernel, MeetsInTime):
-                        found = kernel.meet_in_time(shared, times[head])
+                    if isinstance(meeting, MeetingInTime):
+                        found = meeting.meet_in_time(shared, times[head])
                         results = found.frame
                         met[head] = MeetReport(
                             found.next_due_us,
@@ -306,7 +308,8 @@ class MeetTask:
                             found.clocks,
                         )
                     else:
-                        results = kernel.meet(shared)
+                        assert meeting is not None, "only slots that share keys send parts of them"
+                        results = meeting.meet(shared)
                 pipeline.push(head, results, BEHIND_A_HOP)
                 yield from pipeline.drain_blocks()
         yield from (block for block in received if block.level > self.level)
@@ -335,8 +338,8 @@ def _last_end_us(kernel: Kernel, fired: Fired, spec: OperatorSpec) -> int | None
         # What a processor emits may well have a column of that name.
         return fired.reached_us
     frames = [fired.frame]
-    if fired.shared is not None and not isinstance(kernel, MeetsInTime):
-        frames.append(kernel.meet([fired.shared]))
+    if fired.shared is not None and isinstance(kernel.meeting, Meeting):
+        frames.append(kernel.meeting.meet([fired.shared]))
     ends = [end for end in map(_last_end_in, frames) if end is not None]
     return max(ends, default=None)
 

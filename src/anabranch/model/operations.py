@@ -299,8 +299,10 @@ class Kernel(Protocol):
     mergeable: bool
     """Whether ``combine`` may run before the exchange."""
 
-    splittable: bool
-    """Whether several slots may share a key: then ``meet`` makes results of what they fire."""
+    @property
+    def meeting(self) -> Meeting | MeetingInTime | None:
+        """Where the parts of a key meet that several slots share; None: no two slots may share one."""
+        ...
 
     def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
         """Return the columns that ``advance`` emits; raise ``FlowError`` naming the alternatives if a column is missing
@@ -338,10 +340,6 @@ class Kernel(Protocol):
         Called on every slot in every batch, with an empty list where nothing arrived."""
         ...
 
-    def meet(self, shared: list[pl.DataFrame]) -> pl.DataFrame:
-        """Return the results of what several slots fired of the keys that they share in one batch."""
-        ...
-
     def absorb(self, handed: Sequence[RunRef], state: SlotState) -> None:
         """Take in state that other slots handed over, before anything else of the batch."""
         ...
@@ -362,8 +360,17 @@ class Kernel(Protocol):
 
 
 @runtime_checkable
-class MeetsInTime(Protocol):
-    """A kernel whose shared keys have their own time: what is due is known only where all their parts are.
+class Meeting(Protocol):
+    """Makes results of split keys, whose parts slots fire by themselves."""
+
+    def meet(self, shared: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return the results of what several slots fired of the keys that they share in one batch."""
+        ...
+
+
+@runtime_checkable
+class MeetingInTime(Protocol):
+    """Makes results of split keys with their own time: what is due is known only where all their parts are.
 
     Each part judges its rows by the watermark of the whole key, as of the start of the batch, and keeps what it has of
     the key's windows. In every batch, the parts send all that is open and all that came to the meeting, which does what
@@ -389,4 +396,4 @@ class MeetsInTime(Protocol):
 
 def spreads_any_key(kernel: Kernel) -> bool:
     """Say whether a row splitter may share any key of an operator, and not only the few that a routing table names."""
-    return kernel.splittable and not isinstance(kernel, MeetsInTime)
+    return isinstance(kernel.meeting, Meeting)

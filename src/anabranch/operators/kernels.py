@@ -18,7 +18,7 @@ from anabranch.model import (
 )
 from anabranch.operators.keyed.distinct import Distinct
 from anabranch.operators.keyed.running import RunningAggregate
-from anabranch.operators.keyed.top_k import lay_out_best
+from anabranch.operators.keyed.top_k import TopK
 from anabranch.operators.processors.kernel import Processing
 from anabranch.operators.processors.ordered_rows import OrderedRows
 from anabranch.operators.windows.count_windows import CountWindows
@@ -47,7 +47,7 @@ def make_kernel(spec: OperatorSpec) -> Kernel:
         if spec.k < 1:
             msg = f"top_k: k must be at least 1, got {spec.k}"
             raise FlowError(msg)
-        return lay_out_best(spec, lambda aggregates: _make_aggregating_kernel(spec, aggregates))
+        return TopK(spec, lambda aggregates: _make_aggregating_kernel(spec, aggregates))
     if not spec.aggregates:
         msg = "an aggregation needs at least one aggregate, such as count()"
         raise FlowError(msg)

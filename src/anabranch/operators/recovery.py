@@ -18,6 +18,8 @@ from anabranch.model import (
     Clock,
     CountWindowSpec,
     DistinctSpec,
+    Meeting,
+    MeetingInTime,
     OperatorSpec,
     TopKSpec,
     WindowSpec,
@@ -54,6 +56,11 @@ _MAKERS: dict[str, Callable[[str], Aggregate]] = {
 
 class StateReader(Protocol):
     """What of a kernel reads its state."""
+
+    @property
+    def meeting(self) -> Meeting | MeetingInTime | None:
+        """Where the parts of a key meet that several slots share."""
+        ...
 
     def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
         """Return the state in runs as one sorted frame."""

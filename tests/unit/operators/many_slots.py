@@ -20,7 +20,7 @@ from anabranch.model import (
     HASH,
     WINDOW,
     Fired,
-    MeetsInTime,
+    MeetingInTime,
     OperatorSpec,
     OperatorTime,
     PartedClocks,
@@ -147,15 +147,17 @@ class ManySlots:
         return Outcome([row for frame in finished for row in frame.to_dicts()], late_rows)
 
     def _meet(self, shared: list[pl.DataFrame], time: OperatorTime, clocks: list[PartedClocks]) -> pl.DataFrame:
-        if not isinstance(self.kernel, MeetsInTime):
-            return self.kernel.meet(shared)
+        meeting = self.kernel.meeting
+        assert meeting is not None
+        if not isinstance(meeting, MeetingInTime):
+            return meeting.meet(shared)
         finished = []
         rows = pl.concat(shared)
         for part in range(2):
             # Parts meet in several tasks, by their hash.
             of_part = [frame.filter(pl.col(HASH) % 2 == part) for frame in shared]
             if rows.filter(pl.col(HASH) % 2 == part).height:
-                met = self.kernel.meet_in_time([frame for frame in of_part if frame.height], time)
+                met = meeting.meet_in_time([frame for frame in of_part if frame.height], time)
                 finished += [met.frame] if met.frame.height else []
                 clocks += [] if met.clocks is None else [met.clocks]
                 self.wakes_us += [] if met.wake_us is None else [met.wake_us]
@@ -183,8 +185,8 @@ class ManySlots:
         if not held:
             return pl.DataFrame()
         stored = self.kernel.unite(held)
-        if self.parted is not None and isinstance(self.kernel, MeetsInTime):
-            stored = self.kernel.settle(stored, self.parted)
+        if self.parted is not None and isinstance(self.kernel.meeting, MeetingInTime):
+            stored = self.kernel.meeting.settle(stored, self.parted)
         return self.kernel.values(stored)
 
     def _exchange(self, batch: Batch, time: OperatorTime, combined: bool) -> tuple[dict[int, list[pl.DataFrame]], int]:
@@ -211,8 +213,8 @@ class ManySlots:
         standing = SlotStanding(self.phases, slot) if self.phases.needs_standing else None
 
         def advance(state: RunsOfSlot) -> Advanced:
-            if self.handoffs.get(slot) and isinstance(self.kernel, MeetsInTime):
-                self.kernel.absorb_parts(self.handoffs[slot], state, time)
+            if self.handoffs.get(slot) and isinstance(self.kernel.meeting, MeetingInTime):
+                self.kernel.meeting.absorb_parts(self.handoffs[slot], state, time)
             elif self.handoffs.get(slot):
                 self.kernel.absorb(self.handoffs[slot], state)
             fired = self.kernel.advance(received, combined, state, time, standing)
@@ -225,10 +227,11 @@ class ManySlots:
         return recovered.outcome, recovered.state.runs()
 
     def _clocks_to_split(self, state: RunsOfSlot, moving: Routes | None, time: OperatorTime) -> PartedClocks | None:
-        if moving is None or not isinstance(self.kernel, MeetsInTime):
+        meeting = self.kernel.meeting
+        if moving is None or not isinstance(meeting, MeetingInTime):
             return None
         fresh = np.setdiff1d(moving.table.split_keys(), self.phases.routes.table.split_keys())
-        return self.kernel.clocks_of(state, fresh, time)
+        return meeting.clocks_of(state, fresh, time)
 
     def _hand_off(self, state: RunsOfSlot, routes: Routes, slot: int, time: OperatorTime) -> dict[int, RunRef]:
         passed_us = max(time.fired_us, time.closed_us, time.fire_us)

@@ -112,7 +112,7 @@ def make_changes(
     # Keys that share a hash move together: their values must not take them apart.
     by_value = hashes is hash_apart and len(spec.keys) == 1
     kernel = make_kernel(spec)
-    may_split = {"splittable": kernel.splittable, "spreadable": spreads_any_key(kernel)}
+    may_split = {"splittable": kernel.meeting is not None, "spreadable": spreads_any_key(kernel)}
 
     def routes() -> Routes:
         return make_wild_routes(chance, keys, by_value=by_value, **may_split)

@@ -16,6 +16,7 @@ from anabranch.model import (
     HASH,
     AggregateSpec,
     Kernel,
+    Meeting,
     OperatorSpec,
     OperatorTime,
     RunRef,
@@ -76,6 +77,11 @@ class EverythingShared:
         return None
 
 
+def meet(kernel: Kernel, shared: list[pl.DataFrame]) -> pl.DataFrame:
+    assert isinstance(kernel.meeting, Meeting)
+    return kernel.meeting.meet(shared)
+
+
 def send(kernel: Kernel, rows: list[tuple[int, Row]], time: OperatorTime) -> list[pl.DataFrame]:
     sent = kernel.combine(kernel.prepare(to_frame(rows), time).frame)
     return [sent.with_columns(pl.col("key").cast(pl.UInt64).alias(HASH))]
@@ -107,7 +113,7 @@ def test_parts_of_any_cut_meet_to_what_one_slot_makes(
         unshared += fired.frame.height
         shared += [] if fired.shared is None else [fired.shared]
     assert unshared == 0
-    oracle.assert_same(emitted(kernel.meet(shared) if shared else pl.DataFrame()), emitted(alone.frame))
+    oracle.assert_same(emitted(meet(kernel, shared) if shared else pl.DataFrame()), emitted(alone.frame))
 
 
 @pytest.mark.parametrize("name", ["running", "best so far"])
@@ -186,7 +192,7 @@ def test_keys_that_nobody_touched_in_the_batch_are_not_emitted() -> None:
     ]
     shared = [one.shared for one in fired if one.shared is not None]
     assert [part.height for part in shared] == [2, 2]
-    found: list[dict[str, Any]] = kernel.meet(shared).to_dicts()
+    found: list[dict[str, Any]] = meet(kernel, shared).to_dicts()
     assert [(row["key"], row["rows"], row["total"]) for row in found] == [(2, 3, 7)]
 
 
@@ -199,6 +205,6 @@ def test_what_meets_is_ordered_the_same_whoever_comes_first(window: WindowSpec |
         fired = kernel.advance(send(kernel, rows, DRAIN), True, new_state(), DRAIN, EverythingShared())
         assert fired.shared is not None
         parts.append(fired.shared)
-    first = kernel.meet(parts)
-    assert sorted(first.rows()) == sorted(kernel.meet(parts[::-1]).rows())
-    assert first.equals(kernel.meet(parts))
+    first = meet(kernel, parts)
+    assert sorted(first.rows()) == sorted(meet(kernel, parts[::-1]).rows())
+    assert first.equals(meet(kernel, parts))

@@ -21,7 +21,7 @@ from anabranch.engine.reports import BatchReport, merge_reports
 from anabranch.engine.spec import BatchSpec, FlowProgram
 from anabranch.engine.task_errors import TaskFailed
 from anabranch.engine.tasks import SlotTask
-from anabranch.model import BEGINNING_OF_TIME, HASH, ORDER, TIME, OperatorTime, RoutingTable, RunRef
+from anabranch.model import BEGINNING_OF_TIME, HASH, ORDER, TIME, Meeting, OperatorTime, RoutingTable, RunRef
 from anabranch.routing import KeyBatch, Routes, buckets_of, hash_keys
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.spark.programs import freeze_imports
@@ -188,13 +188,14 @@ def test_split_keys_are_sent_to_meet_by_every_slot_that_holds_a_part(program: Fl
     slots.run([5, 6])
     slots.run([6])
     slots.run([5])
-    kernel = program.kernels[slots.head]
+    meeting = program.kernels[slots.head].meeting
+    assert isinstance(meeting, Meeting)
     held = sum(part.height for part in slots.shared)
-    assert kernel.meet(slots.shared).rows() == [(5, 2)]
+    assert meeting.meet(slots.shared).rows() == [(5, 2)]
     slots.run([6])
     # Silent in this batch: its parts are sent, and nothing comes of them.
     assert sum(part.height for part in slots.shared) == held
-    assert kernel.meet(slots.shared).is_empty()
+    assert meeting.meet(slots.shared).is_empty()
 
 
 def test_garbage_is_collected_and_imports_are_not_looked_at() -> None:

@@ -8,7 +8,7 @@ import polars as pl
 
 from anabranch.eventtime.operator_clocks import OperatorClocks
 from anabranch.eventtime.watermarks import FlowTime
-from anabranch.model import BEGINNING_OF_TIME, MeetsInTime, RunRef
+from anabranch.model import BEGINNING_OF_TIME, MeetingInTime, RunRef
 from anabranch.operators.recovery import recover_kernel, recover_window
 from anabranch.routing.phases import PhasedRoutes, drop_copies
 from anabranch.spark.flow import Flow
@@ -49,8 +49,8 @@ def read_values(store: Store, manifest: Manifest, level: LevelState, key: Mappin
         return pl.DataFrame()
     stored = kernel.unite(held)
     clocks = OperatorClocks.from_json(manifest.engine.clocks.get(level.operator, {})).parted
-    if clocks is not None and isinstance(kernel, MeetsInTime):
-        stored = kernel.settle(stored, clocks)
+    if clocks is not None and isinstance(kernel.meeting, MeetingInTime):
+        stored = kernel.meeting.settle(stored, clocks)
     return kernel.values(stored)
 
 

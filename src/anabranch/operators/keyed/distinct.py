@@ -26,7 +26,7 @@ class Distinct:
     """
 
     mergeable = True
-    splittable = False
+    meeting = None
 
     def __init__(self, keys: Sequence[str], time_column: str | None = None, ttl_us: int | None = None) -> None:
         self._keys = tuple(keys)
@@ -88,10 +88,6 @@ class Distinct:
         state.append(sort_as_run(arrived.select(*self._keys, HASH, SEEN)))
         compact(state, lambda runs: self._compacted(runs, time))
         return Fired(arrived.drop(_ENGINE_COLUMNS, strict=False))
-
-    def meet(self, shared: list[pl.DataFrame]) -> pl.DataFrame:
-        """Never called: no two slots share a key."""
-        raise NotImplementedError
 
     def absorb(self, handed: Sequence[RunRef], state: SlotState) -> None:
         """Add what other slots kept of keys that come here whole."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from anabranch.model import HASH, SEEN, Aggregate, Fired, OperatorTime, Prepared, RunRef, SlotState, Standing
+from anabranch.model import HASH, SEEN, Aggregate, Fired, Meeting, OperatorTime, Prepared, RunRef, SlotState, Standing
 from anabranch.operators.aggregates.checks import check_aggregates, describe_aggregates, empty_rows
 from anabranch.operators.aggregates.partials import Partials, concatenate, sort_as_run
 from anabranch.operators.compaction import compact
@@ -32,13 +32,16 @@ class RunningAggregate:
         time_column: str | None = None,
         ttl_us: int | None = None,
     ) -> None:
-        # A part that is silent must not expire while the key lives on in others.
-        self.splittable = ttl_us is None
         self._keys = tuple(keys)
         self._time_column = time_column
         self._ttl_us = ttl_us
         self._partials = Partials(keys, aggregates, time_column)
         self._latest = [pl.col(SEEN).max()] if ttl_us is not None else []
+
+    @property
+    def meeting(self) -> Meeting | None:
+        """Where parts of a key meet; a silent part must not expire while the key lives on in others."""
+        return self if self._ttl_us is None else None
 
     def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
         """Return the columns that ``advance`` emits."""

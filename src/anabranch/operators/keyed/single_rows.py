@@ -77,7 +77,7 @@ class SingleRowsKernel:
     """A kernel that gets rows as they came; what it makes of them is in ``_work``."""
 
     mergeable = False
-    splittable = False
+    meeting = None
 
     def __init__(
         self, keys: Sequence[str], time_column: str | None, clock: Clock, content: Mapping[str, pl.DataType | None]
@@ -130,10 +130,6 @@ class SingleRowsKernel:
             latest_us=int(at_us.max()),
             group_latest_us=latest_by_group(rows, self._clock.groups) if self._clock.per == "group" else None,
         )
-
-    def meet(self, shared: list[pl.DataFrame]) -> pl.DataFrame:
-        """Never called: no two slots share a key."""
-        raise NotImplementedError
 
     def absorb(self, handed: Sequence[RunRef], state: SlotState) -> None:
         """Add what other slots kept of keys that come here whole, with their time."""

@@ -21,6 +21,8 @@ from anabranch.model import (
     Column,
     Fired,
     Kernel,
+    Meeting,
+    MeetingInTime,
     Met,
     OperatorTime,
     PartedClocks,
@@ -30,7 +32,6 @@ from anabranch.model import (
     Standing,
     TopKSpec,
 )
-from anabranch.operators.windows.split_key_windows import PartedWindows
 
 RANK = "rank"
 _BEST, _GROUP = "__best", "__group"
@@ -136,12 +137,7 @@ class TopK:
         self._best = Best(spec.by, spec.k, spec.descending, spec.columns)
         self._inner: Kernel = make_inner({_BEST: self._best})
         self.mergeable = self._inner.mergeable
-        self.splittable = self._inner.splittable
-
-    @property
-    def inner(self) -> Kernel:
-        """The kernel that keeps the best rows."""
-        return self._inner
+        self.meeting = _lay_out_behind(self._inner.meeting, self._lay_out)
 
     def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
         """Return the columns that ``advance`` emits."""
@@ -188,10 +184,6 @@ class TopK:
             return fired
         return replace(fired, frame=self._lay_out(fired.frame))
 
-    def meet(self, shared: list[pl.DataFrame]) -> pl.DataFrame:
-        """Return the best rows of what several slots kept."""
-        return self._lay_out(self._inner.meet(shared))
-
     def absorb(self, handed: Sequence[RunRef], state: SlotState) -> None:
         """Let the inner kernel take in what other slots kept."""
         self._inner.absorb(handed, state)
@@ -217,30 +209,49 @@ class TopK:
         return ranked.with_columns(best.struct.field(_BY).alias(spec.by), *kept).drop(_BEST, _GROUP)
 
 
-class TopKInTime(TopK):
-    """Does the same over a kernel whose shared keys have their own time."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _BestMeeting:
+    """Lays out the best rows of keys that slots share."""
 
-    _inner: PartedWindows
+    inner: Meeting
+    lay_out: Callable[[pl.DataFrame], pl.DataFrame]
+
+    def meet(self, shared: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return the best rows of what several slots kept."""
+        return self.lay_out(self.inner.meet(shared))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _BestMeetingInTime:
+    """Does the same where these keys have their own time."""
+
+    inner: MeetingInTime
+    lay_out: Callable[[pl.DataFrame], pl.DataFrame]
 
     def meet_in_time(self, shared: list[pl.DataFrame], time: OperatorTime) -> Met:
         """Return the best rows of keys that slots share, one by one."""
-        met = self._inner.meet_in_time(shared, time)
-        return met if met.frame.is_empty() else replace(met, frame=self._lay_out(met.frame))
+        met = self.inner.meet_in_time(shared, time)
+        return met if met.frame.is_empty() else replace(met, frame=self.lay_out(met.frame))
 
     def absorb_parts(self, handed: Sequence[RunRef], state: SlotState, time: OperatorTime) -> None:
         """Let the aggregating kernel join parts."""
-        self._inner.absorb_parts(handed, state, time)
+        self.inner.absorb_parts(handed, state, time)
 
     def clocks_of(self, state: SlotState, hashes: NDArray[np.uint64], time: OperatorTime) -> PartedClocks | None:
         """Return the watermarks of keys that are about to be split."""
-        return self._inner.clocks_of(state, hashes, time)
+        return self.inner.clocks_of(state, hashes, time)
 
     def settle(self, stored: pl.DataFrame, clocks: PartedClocks) -> pl.DataFrame:
         """Return state with what the last meeting did to it."""
-        return self._inner.settle(stored, clocks)
+        return self.inner.settle(stored, clocks)
 
 
-def lay_out_best(spec: TopKSpec, make_inner: Callable[[Mapping[str, Aggregate]], Kernel]) -> TopK:
-    """Return the kernel that lays out the best rows which the kernel made by ``make_inner`` keeps."""
-    kernel = TopK(spec, make_inner)
-    return TopKInTime(spec, make_inner) if isinstance(kernel.inner, PartedWindows) else kernel
+def _lay_out_behind(
+    meeting: Meeting | MeetingInTime | None, lay_out: Callable[[pl.DataFrame], pl.DataFrame]
+) -> Meeting | MeetingInTime | None:
+    """Return where the parts of keys meet whose best rows an aggregating kernel keeps."""
+    if meeting is None:
+        return None
+    if isinstance(meeting, MeetingInTime):
+        return _BestMeetingInTime(meeting, lay_out)
+    return _BestMeeting(meeting, lay_out)

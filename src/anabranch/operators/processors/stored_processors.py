@@ -22,6 +22,8 @@ class StoredProcessor:
     What a field has by default is the processor's to know, and is stored as null: that is what is shown.
     """
 
+    meeting = None
+
     def __init__(self, structure: Mapping[str, Any], clock: Clock) -> None:
         """``structure`` is what ``Kernel.structure`` returned."""
         self._keys = tuple(structure["keys"])

@@ -51,7 +51,7 @@ class CountWindows:
     """
 
     mergeable = False
-    splittable = False
+    meeting = None
 
     def __init__(
         self,
@@ -96,8 +96,8 @@ class CountWindows:
         return Prepared(self._partials.select_rows(frame, time, [pl.col(ORDER)]))
 
     def combine(self, prepared: pl.DataFrame) -> pl.DataFrame:
-        """Never called: which window a row is in is known only where all rows of its key are."""
-        raise NotImplementedError
+        """Return the rows: which window one is in is known only where all rows of its key are."""
+        return prepared
 
     def advance(
         self,
@@ -183,10 +183,6 @@ class CountWindows:
         return max(min(waiting), time.next_idle_look_us(idle_us)) if waiting else None
 
     # -- the kernel's other ends -----------------------------------------------------------------------------------
-
-    def meet(self, shared: list[pl.DataFrame]) -> pl.DataFrame:
-        """Never called: no two slots share a key."""
-        raise NotImplementedError
 
     def absorb(self, handed: Sequence[RunRef], state: SlotState) -> None:
         """Add what other slots kept of keys that come here whole."""

@@ -46,7 +46,7 @@ class SessionAggregate:
     """
 
     mergeable = True
-    splittable = False
+    meeting = None
     meets_by_interval = True
 
     def __init__(
@@ -127,10 +127,6 @@ class SessionAggregate:
             compact(state, lambda runs: self._compacted(runs, passed_us), rebuildable=False)
         results = pl.concat(fired) if fired else pl.DataFrame()
         return Fired(results, late_rows, next_due_us=self._next_due_us(state, passed_us))
-
-    def meet(self, shared: list[pl.DataFrame]) -> pl.DataFrame:
-        """Never called: no two slots share a key."""
-        raise NotImplementedError
 
     def absorb(self, handed: Sequence[RunRef], state: SlotState) -> None:
         """Add what other slots kept of keys that come here whole."""

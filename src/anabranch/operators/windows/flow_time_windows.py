@@ -25,6 +25,7 @@ from anabranch.model import (
     WINDOW_START,
     Aggregate,
     Fired,
+    Meeting,
     OperatorTime,
     Prepared,
     RunRef,
@@ -49,7 +50,6 @@ class WindowedAggregate:
     """
 
     mergeable = True
-    splittable = True
     meets_by_interval = False
 
     def __init__(
@@ -68,6 +68,11 @@ class WindowedAggregate:
         self._slice_us = slice_us or pane_us(window)
         self._strides = {WINDOW: self._slice_us}
         self._run_columns = [WINDOW, HASH, *self._keys, *self._partials.plan.partial_columns]
+
+    @property
+    def meeting(self) -> Meeting:
+        """Where parts of a key meet: in the windows that they fire."""
+        return self
 
     def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
         """Return the columns that ``advance`` emits."""

@@ -36,6 +36,7 @@ from anabranch.model import (
     Aggregate,
     Clock,
     Fired,
+    MeetingInTime,
     OperatorTime,
     Prepared,
     RunRef,
@@ -57,7 +58,10 @@ class ClockedKernel(ABC):
     rows of a key are written anew whenever the key is touched, so that time and windows move together with the key.
     """
 
-    splittable = False
+    @property
+    def meeting(self) -> MeetingInTime | None:
+        """Where parts of a key meet."""
+        return None
 
     def __init__(
         self,
@@ -182,10 +186,6 @@ class ClockedKernel(ABC):
             to_meet[0] if to_meet else None,
         )
         return replace(fired, forgotten_us=forgotten_us) if forgotten_us else fired
-
-    def meet(self, shared: list[pl.DataFrame]) -> pl.DataFrame:
-        """Never called: keys are whole, or their parts meet in their own time."""
-        raise NotImplementedError
 
     def absorb(self, handed: Sequence[RunRef], state: SlotState) -> None:
         """Add what other slots kept of keys that come here whole, with their time."""

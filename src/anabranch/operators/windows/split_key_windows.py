@@ -29,6 +29,7 @@ from anabranch.model import (
     HASH,
     Aggregate,
     Clock,
+    MeetingInTime,
     Met,
     OperatorTime,
     PartedClocks,
@@ -52,7 +53,10 @@ class PartedWindows(ClockedWindows):
     of it, they learn with the next batch, by the watermark that the driver keeps.
     """
 
-    splittable = True
+    @property
+    def meeting(self) -> MeetingInTime:
+        """Where parts of a key meet."""
+        return self
 
     def __init__(
         self,
