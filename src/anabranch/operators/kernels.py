@@ -24,9 +24,7 @@ from anabranch.operators.processors.ordered_rows import OrderedRows
 from anabranch.operators.windows.count_windows import CountWindows
 from anabranch.operators.windows.flow_time_sessions import SessionAggregate
 from anabranch.operators.windows.flow_time_windows import WindowedAggregate
-from anabranch.operators.windows.key_time_sessions import ClockedSessions
-from anabranch.operators.windows.key_time_windows import ClockedWindows
-from anabranch.operators.windows.split_key_windows import PartedWindows
+from anabranch.operators.windows.windows_by_key import make_windows_by_key
 
 
 def make_kernel(spec: OperatorSpec) -> Kernel:
@@ -73,11 +71,7 @@ def _make_aggregating_kernel(spec: AggregateSpec | TopKSpec, aggregates: Mapping
         )
         raise FlowError(msg)
     if spec.keeps_state_by_key:
-        timed = (spec.keys, aggregates, window, spec.time_column, spec.clock)
-        if window.kind == "session":
-            return ClockedSessions(*timed)
-        # Parts of a key on slots that each have their own time would have no time in common.
-        return ClockedWindows(*timed) if spec.clock.per == "slot" else PartedWindows(*timed)
+        return make_windows_by_key(spec.keys, aggregates, window, spec.time_column, spec.clock)
     if window.kind == "session":
         return SessionAggregate(spec.keys, aggregates, window, spec.time_column)
     slice_us = spec.slice_us if isinstance(spec, AggregateSpec) else None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.model import HASH, Clock, OperatorTime, WindowSpec
-from anabranch.operators.windows.key_time_sessions import ClockedSessions
+from anabranch.operators.windows.windows_by_key import WindowsByKey, make_windows_by_key
 from property_tests import tries
 from unit.operators.clocked_streams import (
     AGGREGATES,
@@ -40,8 +40,8 @@ sessions = st.builds(
 )
 
 
-def make(window: WindowSpec, clock: Clock) -> ClockedSessions:
-    return ClockedSessions(["key"], AGGREGATES, window, "ts", clock)
+def make(window: WindowSpec, clock: Clock) -> WindowsByKey:
+    return make_windows_by_key(["key"], AGGREGATES, window, "ts", clock)
 
 
 @tries(200)

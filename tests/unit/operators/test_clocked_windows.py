@@ -26,7 +26,7 @@ from anabranch.model import (
 )
 from anabranch.operators.aggregates import functions as agg
 from anabranch.operators.kernels import make_kernel
-from anabranch.operators.windows.key_time_windows import ClockedWindows
+from anabranch.operators.windows.windows_by_key import WindowsByKey, make_windows_by_key
 from property_tests import tries
 from unit.operators.clocked_streams import AGGREGATES, check, group_times, key_times, run, time_of_flow, time_of_group
 from unit.operators.key_time_oracle import KeyTimeOracle
@@ -62,8 +62,8 @@ windows = st.builds(
 )
 
 
-def make(window: WindowSpec, clock: Clock) -> ClockedWindows:
-    return ClockedWindows(["key"], AGGREGATES, window, "ts", clock)
+def make(window: WindowSpec, clock: Clock) -> WindowsByKey:
+    return make_windows_by_key(["key"], AGGREGATES, window, "ts", clock)
 
 
 @tries(200)

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from anabranch.model import BEGINNING_OF_TIME, HASH, Clock, OperatorTime, WindowSpec
 from anabranch.operators.aggregates import functions as agg
-from anabranch.operators.keyed.touched_keys import Merged
-from anabranch.operators.windows.key_time_windows import ClockedWindows
-from anabranch.operators.windows.open_windows import OpenWindows
+from anabranch.operators.windows.open_windows import Merged, OpenWindows
+from anabranch.operators.windows.windows_by_key import WindowsByKey, make_windows_by_key
 from property_tests import tries
 from unit.compiled_loops import compiled_from
 from unit.operators import clocked_streams
@@ -48,7 +47,7 @@ def test_the_short_way_equals_the_oracle(
     whole = [without_nulls(batch) for batch in batches]
     with compiled_from(1), patch.object(clocked_streams, "HASHES", hashes):
         check(
-            lambda: ClockedWindows(["key"], AGGREGATES, window, "ts", clock),
+            lambda: make_windows_by_key(["key"], AGGREGATES, window, "ts", clock),
             KeyTimeOracle(window, clock),
             whole,
             times,
@@ -80,7 +79,7 @@ def check_both_ways(window: WindowSpec, batches: list[Batch], data: st.DataObjec
     numbers = NUMBERS | {"huge": agg.sum(pl.col("whole").cast(pl.Int64) * data.draw(st.sampled_from([2**40, 2**50])))}
     found = []
     for worth in (1, 10**9):
-        kernel, state, emitted = ClockedWindows(["key"], numbers, window, "ts", clock), MemoryState(), []
+        kernel, state, emitted = make_windows_by_key(["key"], numbers, window, "ts", clock), MemoryState(), []
         merges = combined and kernel.mergeable
         with compiled_from(worth):
             for number, time in enumerate(times):
@@ -99,7 +98,7 @@ def check_both_ways(window: WindowSpec, batches: list[Batch], data: st.DataObjec
     assert found[0] == found[1]
 
 
-def make_rows(kernel: ClockedWindows, count: int, second: int, key: pl.Expr, combined: bool) -> list[pl.DataFrame]:
+def make_rows(kernel: WindowsByKey, count: int, second: int, key: pl.Expr, combined: bool) -> list[pl.DataFrame]:
     """Return a row a key, in two frames, as a slot gets them."""
     rows = pl.select(pl.int_range(count).alias("number")).select(
         key.alias("key"),
@@ -116,9 +115,9 @@ def make_rows(kernel: ClockedWindows, count: int, second: int, key: pl.Expr, com
     return received
 
 
-def make_kernel() -> ClockedWindows:
+def make_kernel() -> WindowsByKey:
     aggregates = {"rows": agg.count(), "total": agg.sum("real"), "whole": agg.sum("whole")}
-    return ClockedWindows(["key"], aggregates, HOUR, "ts", CLOCK)
+    return make_windows_by_key(["key"], aggregates, HOUR, "ts", CLOCK)
 
 
 @pytest.mark.parametrize("combined", [True, False])

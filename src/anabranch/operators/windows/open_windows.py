@@ -22,14 +22,23 @@ from anabranch.model import BEGINNING_OF_TIME, HASH, Clock, OperatorTime, Window
 from anabranch.model.times import NO_PANE
 from anabranch.operators.aggregates.overflows import LARGEST_INT64
 from anabranch.operators.aggregates.partials import Partials, concatenate
-from anabranch.operators.keyed.touched_keys import Advanced, Merged
 from anabranch.operators.windows.panes import PANE
+from anabranch.operators.windows.window_state import Advanced
 
 _SAMPLED_KEYS = 64
 """One key in so many is looked at before anything is done."""
 
 Load = Callable[[Hashes], list[pl.DataFrame]]
 """Returns what is known of keys (sorted, unique hashes); each of them is in one frame at most."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Merged:
+    """What became of keys whose windows stay open, and all there is of other keys."""
+
+    advanced: Advanced | None
+    arrived: pl.DataFrame | None
+    known: pl.DataFrame | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,29 +1,17 @@
-"""Aggregates in sessions that close when their own key's watermark says so."""
+"""Sessions in the time of their key: what is kept of them are sessions, merged."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.eventtime.key_clocks import LATEST, PLACE, ROWS, KeyClocks, Times, places_of
-from anabranch.eventtime.lateness import Judged, carry_original, judge_rows
-from anabranch.model import (
-    BEGINNING_OF_TIME,
-    EMISSION,
-    HASH,
-    Aggregate,
-    Clock,
-    OperatorTime,
-    Prepared,
-    WindowSpec,
-)
-from anabranch.operators.aggregates.partials import concatenate
-from anabranch.operators.keyed.touched_keys import Taken
-from anabranch.operators.windows.group_time_buffers import ClockedLanes
+from anabranch.eventtime.lateness import Judged, judge_rows
+from anabranch.model import BEGINNING_OF_TIME, EMISSION, HASH, Clock, OperatorTime, WindowSpec
+from anabranch.operators.aggregates.partials import Partials, concatenate
 from anabranch.operators.windows.session_fragments import END, SESSION, START, Fragments
+from anabranch.operators.windows.windower import Taken
 
 _PENDING = "__pending"
 """Boolean: what is in the session now has not been emitted."""
@@ -34,94 +22,78 @@ _DIRTY = "__dirty"
 _NUMBER = "__number"
 
 
-class ClockedSessions(ClockedLanes):
-    """Sessions in their key's own time; state rows are sessions, merged.
+class SessionWindower:
+    """Sessions; state rows are sessions, merged.
 
     A session that rows meet after it was emitted goes on: if it is open again then, it is emitted once more when it
     ends, else at once. It takes the place of all earlier results of its key that it overlaps.
     """
 
     meets_by_interval = True
+    places = (START, END)
 
-    def __init__(
-        self,
-        keys: Sequence[str],
-        aggregates: Mapping[str, Aggregate],
-        window: WindowSpec,
-        time_column: str,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, partials: Partials, window: WindowSpec, clock: Clock) -> None:
+        self._partials = partials
+        self._window = window
+        self._clock = clock
+        self._fragments = Fragments(partials, window.size_us)
         self._updates = window.late == "update"
         # Where results are never changed, a session is forgotten as soon as it is emitted.
-        flags = [*([_PENDING, _EMITTED] if self._updates else []), *([_DIRTY] if window.early_us is not None else [])]
-        super().__init__(keys, aggregates, window, time_column, clock, places=[START, END], flags=flags)
-        self._fragments = Fragments(self._partials, window.size_us)
+        updated = (_PENDING, _EMITTED) if self._updates else ()
+        self.flags: tuple[str, ...] = (*updated, *([_DIRTY] if window.early_us is not None else []))
 
-    def prepare(self, frame: pl.DataFrame, time: OperatorTime) -> Prepared:
-        """Keep the columns that are needed; which rows are late is known only where the open sessions are."""
-        carried = self._fragments.place_rows(self._time_column)
-        if not self.mergeable:
-            carried.append(carry_original())
-        return Prepared(self._partials.select_rows(frame, time, carried))
-
-    def combine(self, prepared: pl.DataFrame) -> pl.DataFrame:
-        """Aggregate rows into fragments of sessions."""
-        return self._fragments.combine(prepared)
-
-    def _describe_window(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
+        """Return the sessions as plain JSON data."""
         window: dict[str, object] = {"kind": "session", "gap_us": self._window.size_us, "updates": self._updates}
         if self._window.early_us is not None:
             window["early"] = True
         return {"kind": "clocked sessions", "window": window}
 
-    def _finish_open(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the sessions as they stand."""
-        return self._finish(rows, pl.lit("early"))
-
-    # -- rows that wait ----------------------------------------------------------------------------------------------
-
-    def _held_until_us(self, closed_us: Times) -> Times:
-        """Return the first start behind the watermark: no later fragment can make a row late, or end a session."""
-        return closed_us + 1
-
-    def _merge_held(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return self._fragments.merge(self._fragments.number(rows, self._keys), [pl.col(ROWS).sum()]).drop(SESSION)
-
-    def _with_latest(self, combined: pl.DataFrame) -> pl.DataFrame:
-        return combined.with_columns((pl.col(END) - self._window.size_us).alias(LATEST))
-
-    def _with_waited(self, known: pl.DataFrame | None, waited: pl.DataFrame) -> pl.DataFrame:
-        # Tombstones have nothing to merge with.
-        opened = [] if known is None else [known.filter(pl.col(self._places[0]).is_not_null())]
-        frames = [*opened, self._as_open(waited)]
-        merged = self._fragments.merge(self._fragments.number(concatenate(frames), self._keys), [])
-        return merged.select(self._run_columns)
-
     # -- rows ------------------------------------------------------------------------------------------------------
 
-    def _gather(self, received: list[pl.DataFrame], combined: bool) -> pl.DataFrame | None:
-        rows = super()._gather(received, combined)
-        if rows is None:
-            return None
+    def place_rows(self, time_column: str) -> list[pl.Expr]:
+        """Return what rows must carry to be combined."""
+        return self._fragments.place_rows(time_column)
+
+    def combine(self, prepared: pl.DataFrame) -> pl.DataFrame:
+        """Aggregate rows into fragments of sessions."""
+        return self._fragments.combine(prepared)
+
+    def with_latest(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return rows or fragments with their END and LATEST."""
         end = pl.col(END) if END in rows.columns else pl.col(START) + self._window.size_us
         return rows.with_columns(end.alias(END), (end - self._window.size_us).alias(LATEST))
 
-    def _take(
+    def take(
         self, known: pl.DataFrame | None, arrived: pl.DataFrame | None, clocks: KeyClocks, time: OperatorTime
     ) -> Taken:
+        """Fire what ended before the rows came, take those in that are in time, and fire what they complete."""
         results: list[pl.DataFrame] = []
         last_end_us = np.full(len(clocks.fire_us), BEGINNING_OF_TIME, np.int64)
         sessions = known
         if sessions is not None:
             # These are over for the rows of this batch, which only late rows could change.
             sessions = self._emit(sessions, clocks.closed_us, results, last_end_us)
-            sessions = sessions.filter(pl.Series(self._is_kept(sessions, clocks.closed_us[places_of(sessions)])))
+            sessions = sessions.filter(pl.Series(self.is_kept(sessions, clocks.closed_us[places_of(sessions)])))
         judged = self._judge(sessions, arrived, clocks, time)
         sessions = self._merge(sessions, judged.in_time)
         if sessions is not None:
             sessions = self._emit(sessions, clocks.fire_us, results, last_end_us)
             sessions = self._emit_early(sessions, clocks, results)
         return Taken(judged, results, sessions, last_end_us)
+
+    def finish_open(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the sessions as they stand."""
+        return self._finish(rows, pl.lit("early"))
+
+    def merge_combined(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return one fragment where several meet."""
+        numbered = self._fragments.number(rows, self._partials.keys)
+        return self._fragments.merge(numbered, [pl.col(ROWS).sum()]).drop(SESSION)
+
+    def merge_open(self, frames: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return one row a session."""
+        return self._fragments.merge(self._fragments.number(concatenate(frames), self._partials.keys), [])
 
     def _judge(
         self, sessions: pl.DataFrame | None, arrived: pl.DataFrame | None, clocks: KeyClocks, time: OperatorTime
@@ -146,19 +118,19 @@ class ClockedSessions(ClockedLanes):
 
     def _merge(self, sessions: pl.DataFrame | None, arrived: pl.DataFrame | None) -> pl.DataFrame | None:
         """Return one row a session of what was there and what came."""
-        columns = [HASH, *self._keys, PLACE, START, END, *self._partials.plan.partial_columns]
+        columns = [HASH, *self._partials.keys, PLACE, START, END, *self._partials.plan.partial_columns]
         frames = []
         if sessions is not None:
-            frames.append(sessions.select(*columns, *self._flags))
+            frames.append(sessions.select(*columns, *self.flags))
         if arrived is not None:
-            rows = arrived if self.mergeable else self._fragments.combine(arrived, [pl.col(PLACE).first()])
-            flags = {name: name != _EMITTED for name in self._flags}
+            rows = arrived if self._window.late != "side" else self._fragments.combine(arrived, [pl.col(PLACE).first()])
+            flags = {name: name != _EMITTED for name in self.flags}
             frames.append(rows.select(*columns, *(pl.lit(flag).alias(name) for name, flag in flags.items())))
         if not frames:
             return None
         numbered = self._fragments.number(pl.concat(frames), [PLACE])
-        carried = [pl.col(PLACE).first(), *(pl.col(flag).any() for flag in self._flags)]
-        return self._fragments.merge(numbered, carried).select(*columns, *self._flags)
+        carried = [pl.col(PLACE).first(), *(pl.col(flag).any() for flag in self.flags)]
+        return self._fragments.merge(numbered, carried).select(*columns, *self.flags)
 
     def _emit(
         self, sessions: pl.DataFrame, until_us: Times, results: list[pl.DataFrame], last_end_us: Times
@@ -197,28 +169,35 @@ class ClockedSessions(ClockedLanes):
     def _finish(self, sessions: pl.DataFrame, emission: pl.Expr) -> pl.DataFrame:
         return self._fragments.finish(sessions, [emission.alias(EMISSION)] if self._window.marks_emissions else [])
 
-    # -- state -----------------------------------------------------------------------------------------------------
+    # -- what remains, and what is due -------------------------------------------------------------------------------
 
-    def _is_kept(self, rows: pl.DataFrame, clock_us: Times) -> NDArray[np.bool_]:
+    def held_until_us(self, closed_us: Times) -> Times:
+        """Return the first start behind the watermark: no later fragment can make a row late, or end a session."""
+        return closed_us + 1
+
+    def is_kept(self, rows: pl.DataFrame, clock_us: Times) -> NDArray[np.bool_]:
+        """Say of each session whether it is open, or late rows may change it."""
         kept: NDArray[np.bool_] = _ends_of(rows) > clock_us - self._window.lateness_us
         return kept
 
-    def _is_due(self, rows: pl.DataFrame, after_us: Times, until_us: Times | int) -> NDArray[np.bool_]:
+    def is_due(self, rows: pl.DataFrame, after_us: Times, until_us: Times | int) -> NDArray[np.bool_]:
         """Say of each session whether it is to be emitted, or no late row can change it any more."""
         ends_us = _ends_of(rows)
         due: NDArray[np.bool_] = ends_us <= until_us - self._window.lateness_us
         if self._window.early_us is not None:
             passed = after_us // self._window.early_us < until_us // self._window.early_us
             due |= rows.get_column(_DIRTY).to_numpy() & passed
-        return due | (self._is_waiting(rows) & (ends_us <= until_us))
+        return due | (self.is_waiting(rows) & (ends_us <= until_us))
 
-    def _is_waiting(self, rows: pl.DataFrame) -> NDArray[np.bool_]:
+    def is_waiting(self, rows: pl.DataFrame) -> NDArray[np.bool_]:
+        """Say of each session whether it is still to be emitted."""
         waiting: NDArray[np.bool_] = (
             rows.get_column(_PENDING).to_numpy() if self._updates else np.ones(rows.height, np.bool_)
         )
         return waiting
 
-    def _next_ends_us(self, rows: pl.DataFrame, passed_us: Times) -> Times:
+    def next_ends_us(self, rows: pl.DataFrame, passed_us: Times) -> Times:
+        """Return the ends of the sessions that are open."""
         ends_us = _ends_of(rows)
         return ends_us[ends_us > passed_us]
 

@@ -1,8 +1,6 @@
-"""Aggregates in tumbling and sliding windows that close when their own key's watermark says so."""
+"""Tumbling and sliding windows in the time of their key: what is kept of them are panes."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -10,7 +8,7 @@ from numpy.typing import NDArray
 
 from anabranch.eventtime import drop_limit_us, last_window_ends_us, pane_start, pane_us, window_ends_after_us
 from anabranch.eventtime.key_clocks import CLOCK, LATEST, PLACE, ROWS, KeyClocks, Times, places_of
-from anabranch.eventtime.lateness import Judged, carry_original, judge_rows
+from anabranch.eventtime.lateness import Judged, judge_rows
 from anabranch.eventtime.windows import last_end_until_us
 from anabranch.model import (
     BEGINNING_OF_TIME,
@@ -19,17 +17,13 @@ from anabranch.model import (
     HASH,
     WINDOW_END,
     WINDOW_START,
-    Aggregate,
     Clock,
     OperatorTime,
-    Prepared,
-    SlotState,
     WindowSpec,
 )
-from anabranch.operators.keyed.touched_keys import Merged, Taken
-from anabranch.operators.windows.group_time_buffers import ClockedLanes
-from anabranch.operators.windows.open_windows import OpenWindows
+from anabranch.operators.aggregates.partials import Partials
 from anabranch.operators.windows.panes import PANE, START, lay_windows
+from anabranch.operators.windows.windower import Taken
 
 DIRTY = "__dirty"
 """Boolean: the pane changed since its windows were last emitted early."""
@@ -39,37 +33,21 @@ WAS = "__was"
 """Boolean: it was there before this batch."""
 
 
-class ClockedWindows(ClockedLanes):
-    """Tumbling and sliding windows in their key's own time; state rows are panes."""
+class PaneWindower:
+    """Tumbling and sliding windows; state rows are panes."""
 
     meets_by_interval = False
+    places = (PANE,)
 
-    def __init__(
-        self,
-        keys: Sequence[str],
-        aggregates: Mapping[str, Aggregate],
-        window: WindowSpec,
-        time_column: str,
-        clock: Clock,
-    ) -> None:
-        flags = [DIRTY] if window.early_us is not None else []
-        super().__init__(keys, aggregates, window, time_column, clock, places=[PANE], flags=flags)
-        self._open_windows = OpenWindows(self._partials, window, clock)
+    def __init__(self, partials: Partials, window: WindowSpec, clock: Clock) -> None:
+        self._partials = partials
+        self._window = window
+        self._clock = clock
+        self._strides = {PANE: pane_us(window)}
+        self.flags: tuple[str, ...] = (DIRTY,) if window.early_us is not None else ()
 
-    def prepare(self, frame: pl.DataFrame, time: OperatorTime) -> Prepared:
-        """Put rows into panes; which are late is known only where their keys' watermarks are."""
-        time_us = pl.col(self._time_column).dt.timestamp("us")
-        carried = [pane_start(time_us, self._window).alias(PANE), time_us.alias(LATEST)]
-        if not self.mergeable:
-            carried.append(carry_original())
-        return Prepared(self._partials.select_rows(frame, time, carried))
-
-    def combine(self, prepared: pl.DataFrame) -> pl.DataFrame:
-        """Aggregate rows into one partial row per pane and key."""
-        strides = {PANE: pane_us(self._window)}
-        return self._partials.combine(prepared, [PANE], strides=strides, row_counts=[ROWS], largest=[LATEST])
-
-    def _describe_window(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
+        """Return the windows as plain JSON data."""
         window = self._window
         return {
             "kind": "clocked windows",
@@ -82,39 +60,54 @@ class ClockedWindows(ClockedLanes):
             },
         }
 
-    def _finish_open(self, rows: pl.DataFrame) -> pl.DataFrame:
+    # -- rows ------------------------------------------------------------------------------------------------------
+
+    def place_rows(self, time_column: str) -> list[pl.Expr]:
+        """Return the pane of each row, and its time."""
+        time_us = pl.col(time_column).dt.timestamp("us")
+        return [pane_start(time_us, self._window).alias(PANE), time_us.alias(LATEST)]
+
+    def combine(self, prepared: pl.DataFrame) -> pl.DataFrame:
+        """Aggregate rows into one partial row per pane and key."""
+        return self._partials.combine(prepared, [PANE], strides=self._strides, row_counts=[ROWS], largest=[LATEST])
+
+    def with_latest(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows: they have LATEST."""
+        return rows
+
+    def take(
+        self, known: pl.DataFrame | None, arrived: pl.DataFrame | None, clocks: KeyClocks, time: OperatorTime
+    ) -> Taken:
+        """Fire what closed before the rows came, take those in that are in time, and fire what they complete."""
+        judged = self.judge(arrived, clocks, time)
+        return self.fire(judged, known, self.combine_in_time(judged), clocks)
+
+    def finish_open(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the values so far, per pane."""
         return self._finish(rows.rename({PANE: START}), pl.lit("early"), pane_us(self._window))
 
-    # -- rows ------------------------------------------------------------------------------------------------------
+    def merge_combined(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return one row a pane and key."""
+        return self._partials.merge([rows], [PANE], [pl.col(LATEST).max(), pl.col(ROWS).sum()], strides=self._strides)
 
-    def _merge_open(
-        self, received: list[pl.DataFrame], combined: bool, state: SlotState, time: OperatorTime
-    ) -> Merged | None:
-        return self._open_windows.merge(
-            received, combined, lambda hashes: state.lookup_newest(pl.Series(hashes, dtype=pl.UInt64)), time
-        )
+    def merge_open(self, frames: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return one row a pane and key."""
+        return self._partials.merge(frames, [PANE], strides=self._strides)
 
-    def _take(
-        self, known: pl.DataFrame | None, arrived: pl.DataFrame | None, clocks: KeyClocks, time: OperatorTime
-    ) -> Taken:
-        judged = self._judge(arrived, clocks, time)
-        return self._fire(judged, known, self._combine_in_time(judged), clocks)
-
-    def _combine_in_time(self, judged: Judged) -> pl.DataFrame | None:
+    def combine_in_time(self, judged: Judged) -> pl.DataFrame | None:
         """Return the rows that count as partial rows, with the PLACE of their key."""
         rows = judged.in_time
-        if rows is None or self.mergeable:
+        if rows is None or self._window.late != "side":
             return rows
         return self._partials.combine(rows, [PANE], extra=[pl.col(PLACE).first()])
 
-    def _fire(self, judged: Judged, known: pl.DataFrame | None, came: pl.DataFrame | None, clocks: KeyClocks) -> Taken:
+    def fire(self, judged: Judged, known: pl.DataFrame | None, came: pl.DataFrame | None, clocks: KeyClocks) -> Taken:
         """Emit what closed before the rows came, what they complete, and what they change."""
         results: list[pl.DataFrame] = []
         if known is not None:
             # These windows are over for the rows of this batch, even if some of their panes are not.
             self._emit(known, clocks, clocks.fired_us, clocks.closed_us, results)
-        panes = self._merge(known, came)
+        panes = self.merge(known, came)
         last_end_us = np.full(len(clocks.fire_us), BEGINNING_OF_TIME, np.int64)
         if panes is not None:
             last_end_us = self._emit(panes, clocks, clocks.closed_us, clocks.fire_us, results)
@@ -122,7 +115,7 @@ class ClockedWindows(ClockedLanes):
             panes = self._emit_early(panes, clocks, results)
         return Taken(judged, results, panes, last_end_us)
 
-    def _judge(self, arrived: pl.DataFrame | None, clocks: KeyClocks, time: OperatorTime) -> Judged:
+    def judge(self, arrived: pl.DataFrame | None, clocks: KeyClocks, time: OperatorTime) -> Judged:
         """Find the late rows."""
         if arrived is None:
             return Judged()
@@ -134,19 +127,26 @@ class ClockedWindows(ClockedLanes):
         slot_late = panes < drop_limit_us(self._window, int(time.slot_closed_us))
         return judge_rows(arrived, self._clock, late, refused, slot_late)
 
-    def _merge(self, panes: pl.DataFrame | None, came: pl.DataFrame | None) -> pl.DataFrame | None:
+    def merge(self, panes: pl.DataFrame | None, came: pl.DataFrame | None) -> pl.DataFrame | None:
         """Return one row a pane and key, of what was there and of partial rows, with what became of it now."""
-        columns = [HASH, *self._keys, PLACE, PANE, *self._partials.plan.partial_columns]
+        columns = [HASH, *self._partials.keys, PLACE, PANE, *self._partials.plan.partial_columns]
         frames = []
         if panes is not None:
-            frames.append(panes.select(*columns, *self._flags, pl.lit(False).alias(CAME), pl.lit(True).alias(WAS)))
+            frames.append(panes.select(*columns, *self.flags, pl.lit(False).alias(CAME), pl.lit(True).alias(WAS)))
         if came is not None:
-            flags = {**dict.fromkeys(self._flags, True), CAME: True, WAS: False}
+            flags = {**dict.fromkeys(self.flags, True), CAME: True, WAS: False}
             frames.append(came.select(*columns, *(pl.lit(flag).alias(name) for name, flag in flags.items())))
         if not frames:
             return None
-        flags_seen = (*self._flags, CAME, WAS)
-        return self._partials.merge_placed(frames, [PLACE, PANE], flags_seen, strides={PANE: pane_us(self._window)})
+        flags_seen = (*self.flags, CAME, WAS)
+        return self._partials.merge_placed(frames, [PLACE, PANE], flags_seen, strides=self._strides)
+
+    def join(self, panes: pl.DataFrame | None) -> pl.DataFrame | None:
+        """Return one row a pane and key of state rows, of which several slots may have some each."""
+        if panes is None:
+            return None
+        columns = [HASH, *self._partials.keys, PLACE, PANE, *self.flags, *self._partials.plan.partial_columns]
+        return self._partials.merge_placed([panes.select(columns)], [PLACE, PANE], self.flags, strides=self._strides)
 
     def _emit(
         self, panes: pl.DataFrame, clocks: KeyClocks, after_us: Times, until_us: Times, results: list[pl.DataFrame]
@@ -177,14 +177,14 @@ class ClockedWindows(ClockedLanes):
             return panes
         # A key's own watermark rises by the rows of this batch, others may have risen since the last one.
         before_us = clocks.closed_us if self._clock.per == "key" else clocks.fired_us
-        passed = self._passes_interval(before_us, clocks.fire_us)[places_of(panes)]
+        passed = self.passes_interval(before_us, clocks.fire_us)[places_of(panes)]
         until_us = np.full_like(clocks.fire_us, END_OF_TIME)
         windows = self._lay_windows(panes.filter(pl.Series(passed)), clocks.fire_us, until_us, touched=DIRTY)
         if windows is not None:
             results.append(self._finish(windows, pl.lit("early")))
         return panes.with_columns(pl.col(DIRTY) & ~pl.Series(passed))
 
-    def _passes_interval(self, before_us: Times, after_us: Times) -> NDArray[np.bool_]:
+    def passes_interval(self, before_us: Times, after_us: Times) -> NDArray[np.bool_]:
         """Say of each rise of a watermark whether results so far are emitted on the way."""
         interval_us = self._window.early_us
         if interval_us is None:
@@ -209,33 +209,22 @@ class ClockedWindows(ClockedLanes):
         mark = [emission.alias(EMISSION)] if self._window.marks_emissions else []
         return self._partials.finish(windows, [start, end, *mark])
 
-    # -- rows that wait ----------------------------------------------------------------------------------------------
+    # -- what remains, and what is due -------------------------------------------------------------------------------
 
-    def _held_until_us(self, closed_us: Times) -> Times:
+    def held_until_us(self, closed_us: Times) -> Times:
         """Return the end of the last window that has closed: earlier panes are in such windows."""
         return last_end_until_us(self._window, closed_us)
 
-    def _merge_held(self, rows: pl.DataFrame) -> pl.DataFrame:
-        extra = [pl.col(LATEST).max(), pl.col(ROWS).sum()]
-        return self._partials.merge([rows], [PANE], extra, strides={PANE: pane_us(self._window)})
-
-    def _with_latest(self, combined: pl.DataFrame) -> pl.DataFrame:
-        return combined
-
-    def _with_waited(self, known: pl.DataFrame | None, waited: pl.DataFrame) -> pl.DataFrame:
-        # Tombstones have nothing to merge with.
-        opened = [] if known is None else [known.filter(pl.col(self._places[0]).is_not_null())]
-        frames = [*opened, self._as_open(waited)]
-        merged = self._partials.merge(frames, [PANE], strides={PANE: pane_us(self._window)})
-        return merged.select(self._run_columns)
-
-    # -- state -----------------------------------------------------------------------------------------------------
-
-    def _is_kept(self, rows: pl.DataFrame, clock_us: Times) -> NDArray[np.bool_]:
+    def is_kept(self, rows: pl.DataFrame, clock_us: Times) -> NDArray[np.bool_]:
+        """Say of each pane whether a window of it is open, or late rows may change one."""
         kept: NDArray[np.bool_] = _panes_of(rows) >= drop_limit_us(self._window, clock_us - self._window.lateness_us)
         return kept
 
-    def _is_due(self, rows: pl.DataFrame, after_us: Times, until_us: Times | int) -> NDArray[np.bool_]:
+    def last_ends_us(self, rows: pl.DataFrame) -> Times:
+        """Return the end of the last window of each pane."""
+        return last_window_ends_us(self._window, _panes_of(rows))
+
+    def is_due(self, rows: pl.DataFrame, after_us: Times, until_us: Times | int) -> NDArray[np.bool_]:
         """Say of each pane whether a window of it closes, or the watermark leaves it behind."""
         panes = _panes_of(rows)
         last_ends_us = np.minimum(last_window_ends_us(self._window, panes), until_us)
@@ -246,12 +235,14 @@ class ClockedWindows(ClockedLanes):
             due |= rows.get_column(DIRTY).to_numpy() & passed
         return due
 
-    def _is_waiting(self, rows: pl.DataFrame) -> NDArray[np.bool_]:
+    def is_waiting(self, rows: pl.DataFrame) -> NDArray[np.bool_]:
+        """Say of each pane whether a window of it is open."""
         clock_us = rows.get_column(CLOCK).fill_null(BEGINNING_OF_TIME).to_numpy()
         waiting: NDArray[np.bool_] = last_window_ends_us(self._window, _panes_of(rows)) > clock_us
         return waiting
 
-    def _next_ends_us(self, rows: pl.DataFrame, passed_us: Times) -> Times:
+    def next_ends_us(self, rows: pl.DataFrame, passed_us: Times) -> Times:
+        """Return the end of the next window of each pane that is in one."""
         panes = _panes_of(rows)
         waits = last_window_ends_us(self._window, panes) > passed_us
         return window_ends_after_us(self._window, panes, passed_us)[waits]
