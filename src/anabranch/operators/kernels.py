@@ -18,9 +18,10 @@ from anabranch.model import (
 )
 from anabranch.operators.keyed.distinct import Distinct
 from anabranch.operators.keyed.running import RunningAggregate
+from anabranch.operators.keyed.single_rows import SingleRowsKernel
 from anabranch.operators.keyed.top_k import TopK
-from anabranch.operators.processors.kernel import Processing
 from anabranch.operators.processors.ordered_rows import OrderedRows
+from anabranch.operators.processors.processing import Processing
 from anabranch.operators.windows.count_windows import CountWindows
 from anabranch.operators.windows.flow_time_sessions import SessionAggregate
 from anabranch.operators.windows.flow_time_windows import WindowedAggregate
@@ -33,9 +34,9 @@ def make_kernel(spec: OperatorSpec) -> Kernel:
         msg = "a stateful operator needs keys; call key_by() first"
         raise FlowError(msg)
     if isinstance(spec, ProcessSpec):
-        return Processing(spec)
+        return SingleRowsKernel(spec.keys, spec.time_column, spec.clock, Processing(spec))
     if isinstance(spec, OrderSpec):
-        return OrderedRows(spec)
+        return SingleRowsKernel(spec.keys, spec.time_column, spec.clock, OrderedRows(spec))
     if spec.ttl_us is not None and spec.ttl_us <= 0:
         msg = f"the time-to-live is {spec.ttl_us} µs; give a positive one, or none to keep keys for ever"
         raise FlowError(msg)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import polars as pl
 
 from anabranch.errors import FlowError
+from anabranch.eventtime.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from anabranch.model import (
     FLOW_CLOCK,
     TIME,
@@ -27,11 +28,14 @@ from anabranch.model import (
 from anabranch.operators.aggregates import functions as aggregates
 from anabranch.operators.aggregates import sketches
 from anabranch.operators.kernels import make_kernel
-from anabranch.operators.processors.stored_processors import StoredProcessor
+from anabranch.operators.keyed.keyed_state import KeyedState
+from anabranch.operators.keyed.single_rows import drop_engine_columns
+from anabranch.operators.processors.reorder_buffer import HELD
 
 _CLOCKED = ("clocked windows", "clocked sessions")
 _AGGREGATING = ("windowed aggregate", "session aggregate", "running aggregate", "count windows", *_CLOCKED)
 _KEEPING_ROWS_OF_KEYS = ("processor", "ordered")
+_TIMERS = {EVENT_TIMERS: "event_timers", PROCESSING_TIMERS: "processing_timers"}
 _KIND = re.compile(r"(\w+)(?:\((.*)\))?")
 _TOP_K = re.compile(r"top_(\d+)\((.*), (largest|smallest)\)")
 
@@ -82,7 +86,7 @@ def recover_kernel(structure: Mapping[str, Any]) -> StateReader | None:
     returned takes no new rows.
     """
     if structure.get("kind") in _KEEPING_ROWS_OF_KEYS:
-        return StoredProcessor(structure, _recover_clock(structure))
+        return _StoredRows(structure, _recover_clock(structure))
     spec = _recover_spec(structure)
     return make_kernel(spec) if spec is not None else None
 
@@ -154,3 +158,47 @@ def _recover_aggregate(described: Mapping[str, Any]) -> Aggregate | None:
     # A user's aggregate may have the name of one of ours, but hardly its partial columns, too.
     fits = aggregate.kind == described["kind"] and set(aggregate.partial(pl.col)) == set(described["partials"])
     return aggregate if fits else None
+
+
+class _StoredRows:
+    """Reads the state of a processor, or of an ordered stream, without the code that wrote it.
+
+    What a field has by default is the processor's to know, and is stored as null: that is what is shown.
+    """
+
+    meeting = None
+
+    def __init__(self, structure: Mapping[str, Any], clock: Clock) -> None:
+        """``structure`` is what ``Kernel.structure`` returned."""
+        self._keys = tuple(structure["keys"])
+        self._clock = clock
+        self._fields = tuple(structure.get("fields", ()))
+        self._holds = structure["kind"] == "ordered" or bool(structure.get("ordered"))
+        self._hands_on = structure["kind"] == "ordered"
+
+    def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
+        """Return one row a key that has something left."""
+        return self._rows_of_keys(runs).stored(runs)
+
+    def unite(self, stored: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return the rows of all slots: each key is on one."""
+        return self._rows_of_keys(stored).unite(stored)
+
+    def values(self, stored: pl.DataFrame) -> pl.DataFrame:
+        """Return the fields of every key, and how many timers (and rows) wait; of an ordered stream, the rows."""
+        if self._hands_on:
+            waiting = stored.select(HELD).drop_nulls()
+            return drop_engine_columns(waiting.explode(HELD).unnest(HELD)) if waiting.height else pl.DataFrame()
+        counts = _TIMERS | ({HELD: "waiting_rows"} if self._holds else {})
+        known = {name: label for name, label in counts.items() if name in stored.columns}
+        return stored.select(
+            *self._keys,
+            *(name for name in self._fields if name in stored.columns),
+            *(pl.col(name).list.len().fill_null(0).cast(pl.Int64).alias(label) for name, label in known.items()),
+        )
+
+    def _rows_of_keys(self, frames: list[pl.DataFrame]) -> KeyedState:
+        """Return what knows such rows; runs that were written before a field was added lack its column."""
+        types = {name: dtype for rows in frames for name, dtype in rows.schema.items()}
+        named = [*_TIMERS, *([HELD] if self._holds else []), *self._fields]
+        return KeyedState(self._keys, self._clock, {name: types[name] for name in named if name in types})

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, HASH, Clock, LatePolicy, OperatorTime, OrderSpec
-from anabranch.operators.processors.ordered_rows import OrderedRows
+from anabranch.operators.kernels import make_kernel
 from property_tests import tries
 from unit.operators.memory_state import MemoryState
 from unit.operators.oracle import Placed, place
@@ -21,7 +21,7 @@ Outcome = tuple[list[tuple[int, int, int | None]], int, int]
 
 
 def run(spec: OrderSpec, batches: list[Batch], times: list[OperatorTime]) -> list[Outcome]:
-    kernel, state, outcomes = OrderedRows(spec), MemoryState(), []
+    kernel, state, outcomes = make_kernel(spec), MemoryState(), []
     for batch, time in zip([*batches, Batch((), 0)][: len(times)], times, strict=True):
         placed = batch.placed_rows()
         received = [
@@ -100,7 +100,7 @@ def test_equal_times_leave_in_the_order_in_which_they_came() -> None:
 
 
 def test_a_drain_says_how_far_it_went() -> None:
-    kernel, state = OrderedRows(OrderSpec(("key",), "ts")), MemoryState()
+    kernel, state = make_kernel(OrderSpec(("key",), "ts")), MemoryState()
     rows = kernel.prepare(to_frame([(0, Row(1, 25)), (1, Row(1, 3))]), OperatorTime(0)).frame
     received = [rows.with_columns(pl.lit(1, pl.UInt64).alias(HASH))]
     assert kernel.advance(received, False, state, OperatorTime(0)).next_due_us == 3 * SECOND_US + 1

@@ -67,7 +67,7 @@ def align_by_key(
     return pl.concat([part.alias("") for part in pool]).gather(pl.Series(index))
 
 
-class ClockedKeys:
+class KeyedState:
     """The state of an operator that keeps one row a key."""
 
     def __init__(self, keys: Sequence[str], clock: Clock, content: Mapping[str, pl.DataType | None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import polars as pl
@@ -28,7 +29,7 @@ from anabranch.model import (
 )
 from anabranch.operators.aggregates.checks import check_columns
 from anabranch.operators.aggregates.partials import concatenate
-from anabranch.operators.keyed.keyed_state import DUE, ClockedKeys, TouchedKeys
+from anabranch.operators.keyed.keyed_state import DUE, KeyedState, TouchedKeys
 from anabranch.operators.keyed.known_keys import place_keys, touched_hashes
 
 ENGINE_COLUMNS = (BATCH, HASH, LATEST, ORDER, PLACE, TIME)
@@ -59,7 +60,7 @@ class KeyBatch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Work:
+class Done:
     """What an operator made of a batch; series and arrays are by key."""
 
     content: Mapping[str, pl.Series]
@@ -73,22 +74,63 @@ class Work:
     """The time that a key has reached by what was done before the watermark got there."""
 
 
+class RowsWork(Protocol):
+    """What one operator makes of rows that it gets as they came."""
+
+    @property
+    def kind(self) -> str:
+        """Its kind, as checkpoints know it."""
+        ...
+
+    @property
+    def content(self) -> Mapping[str, pl.DataType | None]:
+        """The columns that it keeps of a key; a type of None is that of whatever is stored there."""
+        ...
+
+    def output_schema(self, columns: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
+        """Return the columns that it emits for rows with these; raise ``FlowError`` if it cannot."""
+        ...
+
+    def describe(self, columns: Mapping[str, pl.DataType]) -> dict[str, object]:
+        """Return what else a checkpoint depends on, as plain JSON data."""
+        ...
+
+    def do(self, batch: KeyBatch) -> Done:
+        """Take the rows of a batch, and do what is due, key by key."""
+        ...
+
+    def values(self, stored: pl.DataFrame) -> pl.DataFrame:
+        """Return stored rows as a person would read them."""
+        ...
+
+
 class SingleRowsKernel:
-    """A kernel that gets rows as they came; what it makes of them is in ``_work``."""
+    """A kernel that gets rows as they came, and keeps one row a key under a clock of whatever level."""
 
     mergeable = False
     meeting = None
 
-    def __init__(
-        self, keys: Sequence[str], time_column: str | None, clock: Clock, content: Mapping[str, pl.DataType | None]
-    ) -> None:
+    def __init__(self, keys: Sequence[str], time_column: str | None, clock: Clock, work: RowsWork) -> None:
         self._keys = tuple(keys)
         self._time_column = time_column
         self._clock = clock
-        self._rows_of_keys = ClockedKeys(keys, clock, content)
+        self._work = work
+        self._rows_of_keys = KeyedState(keys, clock, work.content)
 
-    def _work(self, batch: KeyBatch) -> Work:
-        raise NotImplementedError
+    def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
+        """Return the columns that ``advance`` emits."""
+        return self._work.output_schema(self._check_input(input_schema))
+
+    def structure(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, object]:
+        """Describe what a checkpoint depends on."""
+        clock = self._clock
+        per = {"per": clock.per, "groups": clock.groups if clock.per == "group" else None}
+        return {
+            "kind": self._work.kind,
+            "keys": {key: str(input_schema[key]) for key in self._keys},
+            "clock": per | {"idle": clock.idle_us is not None},
+            **self._work.describe(self._check_input(input_schema)),
+        }
 
     def prepare(self, frame: pl.DataFrame, time: OperatorTime) -> Prepared:
         """Keep all columns of the rows; which are late is known only where their keys' watermarks are."""
@@ -113,19 +155,19 @@ class SingleRowsKernel:
         batch = self._gather(received, state, time)
         if batch is None:
             return self._fired(pl.DataFrame(), None, state, time)
-        work = self._work(batch)
-        written = self._store(batch, work, state)
-        fired = self._fired(work.results, written, state, time)
-        if time.drains and work.reached_us is not None:
-            fired = replace(fired, reached_us=_latest(work.reached_us))
+        done = self._work.do(batch)
+        written = self._store(batch, done, state)
+        fired = self._fired(done.results, written, state, time)
+        if time.drains and done.reached_us is not None:
+            fired = replace(fired, reached_us=_latest(done.reached_us))
         rows = batch.rows
         if rows is None or not batch.has_event_time:
             return fired
         at_us = rows.get_column(LATEST).to_numpy()
         return replace(
             fired,
-            late_rows=work.late_rows,
-            late=work.late,
+            late_rows=done.late_rows,
+            late=done.late,
             slot_late_rows=int((at_us < int(time.slot_closed_us)).sum()),
             latest_us=int(at_us.max()),
             group_latest_us=latest_by_group(rows, self._clock.groups) if self._clock.per == "group" else None,
@@ -143,20 +185,16 @@ class SingleRowsKernel:
         """Return the rows of all slots: each key is on one."""
         return self._rows_of_keys.unite(stored)
 
+    def values(self, stored: pl.DataFrame) -> pl.DataFrame:
+        """Return what ``stored`` gave as a person would read it."""
+        return self._work.values(stored)
+
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _check_input(self, schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
         """Return the columns that rows have for users."""
         check_columns(schema, self._keys, "the key", self._time_column)
         return {name: dtype for name, dtype in schema.items() if name not in ENGINE_COLUMNS}
-
-    def _describe_keys(self, schema: Mapping[str, pl.DataType]) -> dict[str, object]:
-        clock = self._clock
-        per = {"per": clock.per, "groups": clock.groups if clock.per == "group" else None}
-        return {
-            "keys": {key: str(schema[key]) for key in self._keys},
-            "clock": per | {"idle": clock.idle_us is not None},
-        }
 
     def _gather(self, received: list[pl.DataFrame], state: SlotState, time: OperatorTime) -> KeyBatch | None:
         """Return the keys that there is something to do for; None if there are none."""
@@ -177,10 +215,10 @@ class SingleRowsKernel:
         is_forced = clocks.fire_us == END_OF_TIME
         return KeyBatch(TouchedKeys(keys, known, clocks), rows, time, is_forced, self._time_column is not None)
 
-    def _store(self, batch: KeyBatch, work: Work, state: SlotState) -> pl.DataFrame | None:
+    def _store(self, batch: KeyBatch, done: Done, state: SlotState) -> pl.DataFrame | None:
         clocks, rows = batch.touched.clocks, batch.rows
         clock_us = np.where(batch.is_forced, clocks.closed_us, clocks.fire_us)
-        changed = work.changed
+        changed = done.changed
         spoke_us = clocks.spoke_us
         if self._clock.per == "key":
             came = np.zeros(len(batch.touched), np.bool_)
@@ -188,8 +226,8 @@ class SingleRowsKernel:
                 places = places_of(rows)
                 came[places] = True
                 np.maximum.at(clock_us, places, rows.get_column(LATEST).to_numpy() - self._clock.delay_us)
-            if work.reached_us is not None:
-                clock_us = np.maximum(clock_us, work.reached_us)
+            if done.reached_us is not None:
+                clock_us = np.maximum(clock_us, done.reached_us)
             # A silent key is let go once; it counts as silent again only after it has spoken.
             waited = batch.touched.align(DUE, pl.Int64()).is_not_null().to_numpy()
             let_go = batch.is_forced & ~came & waited & (not batch.time.drains)
@@ -197,7 +235,7 @@ class SingleRowsKernel:
             changed = changed | came
         touched = replace(batch.touched, clocks=replace(clocks, spoke_us=spoke_us))
         return self._rows_of_keys.write(
-            state, touched, work.content, work.due_us, work.wake_us, clock_us, changed, batch.time
+            state, touched, done.content, done.due_us, done.wake_us, clock_us, changed, batch.time
         )
 
     def _fired(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
 import numpy as np
 import polars as pl
-
-from anabranch.operators.processors.unchanged_values import Keeps, make_keeps
 
 MISFITS = (
     TypeError,
@@ -23,6 +22,14 @@ MISFITS = (
 """What Polars and Python raise about values that do not fit: a Decimal of NaN, for one, makes Polars panic."""
 Check = Callable[[Any], Any]
 """Returns a value as it will be read again; raises ``TypeError`` that says what was found and what fits."""
+_Keeps = Callable[[Any], bool]
+"""Says whether a value comes back as it was put in; where it says no, it may all the same."""
+
+_LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+_FIRST_YEAR, _LAST_YEAR = 1678, 2261
+"""Those that nanoseconds reach from end to end."""
+_MOST_DAYS = 100_000
+"""Durations that every unit reaches."""
 
 
 def make_check(dtype: pl.DataType) -> Check:
@@ -46,7 +53,7 @@ def make_check(dtype: pl.DataType) -> Check:
     }
     if dtype in simple:
         return partial(simple[dtype], dtype)
-    keeps = make_keeps(dtype)
+    keeps = _make_keeps(dtype)
     return partial(_check_by_polars, dtype) if keeps is None else partial(_check_unchanged, keeps, dtype)
 
 
@@ -175,8 +182,55 @@ def _check_for_all(dtype: pl.DataType) -> Check:
     return lambda values: [check(value) for value in values]
 
 
-def _check_unchanged(keeps: Keeps, dtype: pl.DataType, value: Any) -> Any:
+def _check_unchanged(keeps: _Keeps, dtype: pl.DataType, value: Any) -> Any:
     return value if keeps(value) else _check_by_polars(dtype, value)
+
+
+def _make_keeps(dtype: pl.DataType) -> _Keeps | None:
+    """Return what says which values of a type Polars gives back as they were put in; None if only Polars knows."""
+    if isinstance(dtype, pl.Datetime) and dtype.time_zone is None:
+        return partial(_keeps_moment, dtype.time_unit)
+    if isinstance(dtype, pl.Duration):
+        return partial(_keeps_duration, dtype.time_unit)
+    if isinstance(dtype, pl.Decimal):
+        return partial(_keeps_decimal, dtype.precision, -dtype.scale)
+    if isinstance(dtype, pl.Enum):
+        return partial(_keeps_category, frozenset(dtype.categories.to_list()))
+    if dtype == pl.Float32:
+        return _keeps_real
+    return _keeps_time if dtype == pl.Time else None
+
+
+def _keeps_moment(unit: str, value: Any) -> bool:
+    if type(value) is not datetime or value.tzinfo is not None or value.fold:
+        return False
+    return value.microsecond % 1000 == 0 if unit == "ms" else _FIRST_YEAR <= value.year <= _LAST_YEAR
+
+
+def _keeps_duration(unit: str, value: Any) -> bool:
+    if type(value) is not timedelta or abs(value.days) > _MOST_DAYS:
+        return False
+    return unit != "ms" or value.microseconds % 1000 == 0
+
+
+def _keeps_decimal(precision: int, exponent: int, value: Any) -> bool:
+    if type(value) is not Decimal:
+        return False
+    sign, digits, found = value.as_tuple()
+    # There is no negative zero among those of Polars.
+    return found == exponent and len(digits) <= precision and not (sign and digits == (0,))
+
+
+def _keeps_category(categories: frozenset[str], value: Any) -> bool:
+    return type(value) is str and value in categories
+
+
+def _keeps_real(value: Any) -> bool:
+    return type(value) is float and abs(value) <= _LARGEST_FLOAT32 and float(np.float32(value)) == value
+
+
+def _keeps_time(value: Any) -> bool:
+    return type(value) is time and value.tzinfo is None and not value.fold
 
 
 def _check_by_polars(dtype: pl.DataType, value: Any) -> Any:

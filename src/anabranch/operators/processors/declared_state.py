@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import polars as pl
 
@@ -25,51 +25,7 @@ class _Missing(Enum):
 
 
 @dataclass(frozen=True)
-class StateField:
-    """One declared field: what it holds, and how it is laid into a column.
-
-    A field that holds its default, nothing or no entries is stored as null: a key with nothing but nulls is forgotten.
-    """
-
-    kind: ClassVar[str]
-
-    @property
-    def stored_type(self) -> pl.DataType:
-        """The type of its column."""
-        raise NotImplementedError
-
-    @property
-    def has_default(self) -> bool:
-        """Whether keys that were stored before the field was added have a value for it."""
-        return True
-
-    @property
-    def filler(self) -> pl.Expr:
-        """What a frame has in place of null."""
-        raise NotImplementedError
-
-    def load(self, stored: Any, note: Note) -> Any:
-        """Return what users see of a stored value."""
-        raise NotImplementedError
-
-    def accept(self, given: Any, name: str, changed: set[str]) -> Any:
-        """Return what users see once they assigned a value; raise ``TypeError`` if it does not fit.
-
-        ``name`` is the field's; ``changed`` is where it is noted that it was changed in place later.
-        """
-        raise NotImplementedError
-
-    def store(self, held: Any) -> Any:
-        """Return what is stored of what users see."""
-        raise NotImplementedError
-
-    def describe(self) -> dict[str, Any]:
-        """Return what a checkpoint depends on, as plain JSON data."""
-        return {"kind": self.kind, "type": str(self.stored_type), "has_default": self.has_default}
-
-
-@dataclass(frozen=True)
-class ValueField(StateField):
+class ValueField:
     """One value; None stands for the default."""
 
     kind: ClassVar[str] = "value"
@@ -121,14 +77,15 @@ class ValueField(StateField):
         return bool(held and self._part.view is None) or repr(held) == repr(self._default)
 
     def describe(self) -> dict[str, Any]:
-        return StateField.describe(self) | {"default": repr(self._default)}
+        return _describe(self) | {"default": repr(self._default)}
 
 
 @dataclass(frozen=True)
-class ListField(StateField):
+class ListField:
     """Values in the order in which they were added."""
 
     kind: ClassVar[str] = "list"
+    has_default: ClassVar[bool] = True
     item: pl.DataType
 
     @cached_property
@@ -154,12 +111,16 @@ class ListField(StateField):
     def store(self, held: Any) -> Any:
         return held.plain or None
 
+    def describe(self) -> dict[str, Any]:
+        return _describe(self)
+
 
 @dataclass(frozen=True)
-class MapField(StateField):
+class MapField:
     """Values by key, in the order in which keys were added."""
 
     kind: ClassVar[str] = "map"
+    has_default: ClassVar[bool] = True
     key: pl.DataType
     value: pl.DataType
 
@@ -190,6 +151,21 @@ class MapField(StateField):
 
     def store(self, held: Any) -> Any:
         return [{"key": key, "value": value} for key, value in held.plain.items()] or None
+
+    def describe(self) -> dict[str, Any]:
+        return _describe(self)
+
+
+StateField = ValueField | ListField | MapField
+"""One declared field: what it holds, and how it is laid into a column.
+
+A field that holds its default, nothing or no entries is stored as null: a key with nothing but nulls is forgotten.
+"""
+
+
+def _describe(field: StateField) -> dict[str, Any]:
+    """Return what a checkpoint depends on, as plain JSON data."""
+    return {"kind": field.kind, "type": str(field.stored_type), "has_default": field.has_default}
 
 
 def value(dtype: DType, default: Any = _Missing.DEFAULT) -> ValueField:
@@ -260,6 +236,14 @@ def mapped(key: DType, value: DType) -> MapField:
     return MapField(made, _instance(value, "mapped"))
 
 
+class StoredFields(Protocol):
+    """The stored fields of one key."""
+
+    def __getitem__(self, name: str, /) -> Any:
+        """Return what is stored of a field; None where that is nothing."""
+        ...
+
+
 class KeyState:
     """What a processor keeps of one key: ``state.last``, ``state.seen.append(…)``, ``state.totals["a"]``.
 
@@ -279,7 +263,7 @@ class KeyState:
         [(1, 3, 231.0)]
     """
 
-    def __init__(self, fields: Mapping[str, StateField], stored: Mapping[str, Any]) -> None:
+    def __init__(self, fields: Mapping[str, StateField], stored: StoredFields) -> None:
         # Past our own __setattr__. What users see of a field is in __dict__ once they have looked at it.
         vars(self).update(_fields=fields, _stored=stored, _changed=set())
 

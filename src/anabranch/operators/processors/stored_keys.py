@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -70,7 +70,7 @@ class StoredKeys:
 
     def state(self, place: int) -> KeyState:
         """Return the declared fields of a key."""
-        return KeyState(self._fields, _StoredFields(self, place))
+        return KeyState(self._fields, _FieldsAt(self, place))
 
     def timers(self, place: int) -> Timers:
         """Return the timers of a key."""
@@ -96,8 +96,8 @@ class StoredKeys:
         return found if found is None else found.to_list()
 
 
-class _StoredFields(Mapping[str, Any]):
-    """The stored fields of one key; a ``KeyState`` only asks for single ones."""
+class _FieldsAt:
+    """The stored fields of the key at one place."""
 
     __slots__ = ("_place", "_stored")
 
@@ -107,12 +107,6 @@ class _StoredFields(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         return self._stored.load_field(self._place, name)
-
-    def __iter__(self) -> Iterator[str]:
-        raise NotImplementedError
-
-    def __len__(self) -> int:
-        raise NotImplementedError
 
 
 def _is_small(column: pl.Series) -> bool:

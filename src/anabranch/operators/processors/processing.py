@@ -1,4 +1,4 @@
-"""The kernel of processors: state and timers per key, under a clock of whatever level."""
+"""What a user's processor makes of a batch: state and timers per key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from anabranch.eventtime.timers import (
     first_timer_us,
 )
 from anabranch.model import ProcessSpec
-from anabranch.operators.keyed.single_rows import ENGINE_COLUMNS, KeyBatch, SingleRowsKernel, Work
+from anabranch.operators.keyed.single_rows import ENGINE_COLUMNS, Done, KeyBatch
 from anabranch.operators.processors.frame_processor import LATE, WATERMARK, FrameRunner
 from anabranch.operators.processors.processor import FrameProcessor, Processor
 from anabranch.operators.processors.processor_batch import AFTER, ARRIVED, BEFORE, IS_LATE, STAGE, Runner, Turns
@@ -35,32 +35,32 @@ from anabranch.operators.processors.reorder_buffer import (
 from anabranch.operators.processors.row_processor import RowRunner
 
 
-class Processing(SingleRowsKernel):
+class Processing:
     """Runs a user's processor.
 
     A batch goes, for each key: timers that the watermark or the clock has passed; the rows; timers that are passed
     now. With *ordered*, rows wait until the watermark has passed them, and come between the timers, by event time.
     """
 
+    kind = "processor"
+
     def __init__(self, spec: ProcessSpec) -> None:
         self._processor = _check_processor(spec.processor)
         self._fields = self._processor.state_fields
         self._ordered = spec.ordered
         self._schema = dict(spec.schema)
-        self._columns = dict(spec.columns)
-        content: dict[str, pl.DataType | None] = dict.fromkeys(TIMER_COLUMNS.values(), TIMER_LIST)
-        content |= {HELD: None} if spec.ordered else {}
-        content |= {name: field.stored_type for name, field in self._fields.items()}
-        super().__init__(spec.keys, spec.time_column, spec.clock, content)
+        self._keys = spec.keys
+        self.content: dict[str, pl.DataType | None] = dict.fromkeys(TIMER_COLUMNS.values(), TIMER_LIST)
+        self.content |= {HELD: None} if spec.ordered else {}
+        self.content |= {name: field.stored_type for name, field in self._fields.items()}
         self._runner: Runner = (
             RowRunner(self._processor, spec.keys, spec.schema)
             if isinstance(self._processor, Processor)
             else FrameRunner(self._processor, spec.keys, spec.columns, spec.schema)
         )
 
-    def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
+    def output_schema(self, columns: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
         """Return the declared columns."""
-        columns = self._check_input(input_schema)
         name = type(self._processor).__name__
         if not self._schema:
             msg = (
@@ -86,12 +86,9 @@ class Processing(SingleRowsKernel):
             raise FlowError(msg)
         return dict(self._schema)
 
-    def structure(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, object]:
-        """Describe what a checkpoint depends on: neither the class nor its form is part of it."""
-        columns = self._check_input(input_schema)
+    def describe(self, columns: Mapping[str, pl.DataType]) -> dict[str, object]:
+        """Return what is stored: neither the class nor its form is part of it."""
         return {
-            "kind": "processor",
-            **self._describe_keys(input_schema),
             "ordered": {name: str(dtype) for name, dtype in columns.items()} if self._ordered else None,
             "fields": {name: field.describe() for name, field in self._fields.items()},
         }
@@ -106,7 +103,8 @@ class Processing(SingleRowsKernel):
             *(pl.col(name).list.len().fill_null(0).cast(pl.Int64).alias(label) for name, label in counts.items()),
         )
 
-    def _work(self, batch: KeyBatch) -> Work:
+    def do(self, batch: KeyBatch) -> Done:
+        """Let the processor handle rows and timers."""
         touched, rows = batch.touched, batch.rows
         late = self._runner.find_late(batch)
         held = released = None
@@ -125,7 +123,7 @@ class Processing(SingleRowsKernel):
             due_us = pl.select(pl.min_horizontal(due_us, first_held_due_us(waiting))).to_series()
             changed = changed | changed_by_holding(touched, held)
             reached_us = last_released_us(released, len(touched))
-        return Work(
+        return Done(
             content=content,
             due_us=due_us,
             wake_us=first_timer_us(content[PROCESSING_TIMERS]),
