@@ -29,7 +29,6 @@ from unit.compiled_loops import (
 )
 from unit.operators.cut_streams import CUT_SPECS, Cut, check_cut, cuts, streams
 from unit.operators.streams import Batch, Row, batches_strategy
-from unit.operators.test_clocked_windows import windows
 from unit.operators.test_open_windows import check_both_ways
 from unit.operators.test_state_in_place import (
     Typed,
@@ -38,6 +37,7 @@ from unit.operators.test_state_in_place import (
     rows_of_changes,
     types,
 )
+from unit.operators.test_windows_by_key import windows
 
 LONG = settings(deadline=None, max_examples=STATE_EXAMPLES, suppress_health_check=list(HealthCheck))
 

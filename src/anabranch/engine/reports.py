@@ -13,7 +13,7 @@ from anabranch.engine.reader_buffers import HeldLanes, HeldRows, merge_buffers
 from anabranch.engine.task_reports import MeetReport, SlotReport, TaskReport, earliest_us, latest_us
 from anabranch.eventtime.medians import TimeTally
 from anabranch.eventtime.observations import merge_seen
-from anabranch.model import BEGINNING_OF_TIME, PartedClocks, RunRef, StagedFile
+from anabranch.model import BEGINNING_OF_TIME, RunRef, SplitKeyClocks, StagedFile
 from anabranch.model.exchanges import ExchangeFigures, ExchangeTally
 
 NOTHING_HELD: HeldLanes = {}
@@ -41,7 +41,7 @@ class OperatorReport:
     """When, by the wall clock, a slot wants to run even if no data comes."""
     fire_us: frozenset[int] = frozenset()
     """Up to when slots fired; one time, or something is wrong. Empty if they did not say."""
-    parted: tuple[PartedClocks, ...] = ()
+    split_keys: tuple[SplitKeyClocks, ...] = ()
     """The watermarks after the batch of keys that slots share, or will share, where keys have their own."""
     sizes: tuple[SizesReport, ...] = ()
     """How much state the slots have that measured it."""
@@ -155,7 +155,7 @@ def _operator(node: int, slots: Sequence[SlotReport], tasks: Iterable[TaskReport
     """Return what an operator did, by its slots and by what other tasks say of its rows."""
     # What is due of keys that slots share, they know where the parts met.
     everywhere: list[SlotReport | MeetReport] = [*slots, *(task.met[node] for task in tasks if node in task.met)]
-    parted = [report.parted for report in everywhere if report.parted is not None]
+    split_keys = [report.split_keys for report in everywhere if report.split_keys is not None]
     sent = [task.slot_latest_us[node] for task in tasks if node in task.slot_latest_us]
     # Rows that wait in the tasks before the slots have raised the clocks of their groups.
     waiting = [task.group_latest_us[node] for task in tasks if node in task.group_latest_us]
@@ -169,7 +169,7 @@ def _operator(node: int, slots: Sequence[SlotReport], tasks: Iterable[TaskReport
         forgotten_us=_latest_by_group(slot.forgotten_us for slot in slots),
         wake_us=earliest_us(report.wake_us for report in everywhere),
         fire_us=frozenset(report.fire_us for report in everywhere if report.fire_us is not None),
-        parted=tuple(sorted(parted, key=PartedClocks.to_text)),
+        split_keys=tuple(sorted(split_keys, key=SplitKeyClocks.to_text)),
         loads=tuple(slot.load for slot in slots if slot.load is not None),
         sizes=tuple(slot.sizes for slot in slots if slot.sizes is not None),
         handoffs=_handoffs(slots),

@@ -60,7 +60,7 @@ def read_state(
     if not held and not waiting:
         return empty_state(program, operator, raw=raw)
     stored = cast("HoldingKernel", kernel).with_held(held, waiting) if waiting else kernel.unite(held)
-    clocks = load_clocks(program.plan, manifest)[node.id].parted
+    clocks = load_clocks(program.plan, manifest)[node.id].split_keys
     if clocks is not None and isinstance(kernel.meeting, MeetingInTime):
         stored = kernel.meeting.settle(stored, clocks)
     shown = stored if raw else kernel.values(stored)

@@ -12,7 +12,7 @@ from anabranch.control.observe.state_sizes import SizesReport
 from anabranch.engine.ahead.partition_key_audit import KeysReport
 from anabranch.errors import EngineError
 from anabranch.eventtime.watermarks import SeenTimes
-from anabranch.model import PartedClocks, RunRef, StagedFile
+from anabranch.model import RunRef, SplitKeyClocks, StagedFile
 from anabranch.model.exchanges import ExchangeTally, HeldLane
 
 REPORT_VERSION = 1
@@ -63,7 +63,7 @@ class SlotReport:
     """By group of keys, the highest watermark of those that are forgotten now."""
     fire_us: int | None = None
     """Up to when windows fired, where the driver compares it with its own knowledge."""
-    parted: PartedClocks | None = None
+    split_keys: SplitKeyClocks | None = None
     """The watermarks of keys that slots will share."""
     load: LoadReport | None = None
     """What it saw of its rows, if it was told to look and had any."""
@@ -85,7 +85,7 @@ class SlotReport:
                 "group_latest_us": _by_number(self.group_latest_us, int),
                 "forgotten_us": _by_number(self.forgotten_us, int),
                 "fire_us": self.fire_us,
-                "parted": None if self.parted is None else self.parted.to_text(),
+                "split_keys": None if self.split_keys is None else self.split_keys.to_text(),
                 "load": None if self.load is None else self.load.to_json(),
                 "sizes": None if self.sizes is None else self.sizes.to_json(),
                 "problems": list(self.problems),
@@ -106,7 +106,7 @@ class SlotReport:
             group_latest_us=_read_numbers(data, "group_latest_us", int),
             forgotten_us=_read_numbers(data, "forgotten_us", int),
             fire_us=data.get("fire_us"),
-            parted=_read(data, "parted", PartedClocks.from_text),
+            split_keys=_read(data, "split_keys", SplitKeyClocks.from_text),
             load=_read(data, "load", LoadReport.from_json),
             sizes=_read(data, "sizes", SizesReport.from_json),
             problems=tuple(data.get("problems", ())),
@@ -121,7 +121,7 @@ class MeetReport:
     last_end_us: int | None = None
     wake_us: int | None = None
     fire_us: int | None = None
-    parted: PartedClocks | None = None
+    split_keys: SplitKeyClocks | None = None
     """The watermarks of these keys after the batch."""
 
     def to_json(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ class MeetReport:
                 "last_end_us": self.last_end_us,
                 "wake_us": self.wake_us,
                 "fire_us": self.fire_us,
-                "parted": None if self.parted is None else self.parted.to_text(),
+                "split_keys": None if self.split_keys is None else self.split_keys.to_text(),
             }
         )
 
@@ -144,7 +144,7 @@ class MeetReport:
             data.get("last_end_us"),
             data.get("wake_us"),
             data.get("fire_us"),
-            _read(data, "parted", PartedClocks.from_text),
+            _read(data, "split_keys", SplitKeyClocks.from_text),
         )
 
 

@@ -31,12 +31,12 @@ from anabranch.model import (
     OperatorSpec,
     OperatorTime,
     OrderSpec,
-    PartedClocks,
     ProcessSpec,
     ReadOutcome,
     RunRef,
     Source,
     Split,
+    SplitKeyClocks,
 )
 from anabranch.model.columns import PARTITION
 from anabranch.model.exchanges import HoldingKernel
@@ -176,7 +176,7 @@ class SlotTask:
         standing = SlotStanding(phases, slot) if phases.needs_standing else None
         handed = self.spec.handoffs_of(head, slot)
 
-        def advance(state: RunsOfSlot) -> tuple[Fired, PartedClocks | None, dict[int, RunRef]]:
+        def advance(state: RunsOfSlot) -> tuple[Fired, SplitKeyClocks | None, dict[int, RunRef]]:
             state.changes_hands = bool(handed) or head in self.spec.next_routes
             if handed and isinstance(kernel.meeting, MeetingInTime):
                 kernel.meeting.absorb_parts(handed, state, time_of_operator)
@@ -224,7 +224,7 @@ class SlotTask:
             group_latest_us=fired.group_latest_us or {},
             forgotten_us=fired.forgotten_us or {},
             fire_us=_fired_by(program, self.spec, head, time_of_batch),
-            parted=clocks,
+            split_keys=clocks,
             load=load,
             sizes=sizes,
             problems=tuple(recovered.problems),
@@ -232,7 +232,7 @@ class SlotTask:
 
     def _clocks_to_split(
         self, kernel: Kernel, head: int, state: RunsOfSlot, time_of_operator: OperatorTime
-    ) -> PartedClocks | None:
+    ) -> SplitKeyClocks | None:
         """Return the watermarks of keys that several slots share from the next batch on, and one slot so far."""
         routes = self.spec.next_routes.get(head)
         meeting = kernel.meeting

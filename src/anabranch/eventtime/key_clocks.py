@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.compiled.hash_order import Hashes, hashes_of
-from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, Clock, OperatorTime, PartedClocks
+from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, Clock, OperatorTime, SplitKeyClocks
 
 CLOCK = "__clock"
 """Int64 microseconds: a key's own watermark, which never goes back."""
@@ -50,20 +50,20 @@ class KeyClocks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartTimes:
-    """By key, in the order of PLACE, what ``PartedClocks`` says of it; the beginning of time where it says nothing."""
+    """By key, in the order of PLACE, what ``SplitKeyClocks`` says of it; else the beginning of time."""
 
     before_us: Times
     clock_us: Times
     spoke_us: Times
 
 
-def align_parted(parted: PartedClocks | None, keys: pl.DataFrame) -> PartTimes | None:
+def align_split_keys(split_keys: SplitKeyClocks | None, keys: pl.DataFrame) -> PartTimes | None:
     """Return what is known of the time of keys that several slots share, or did until this batch."""
-    if parted is None:
+    if split_keys is None:
         return None
-    places, rows = parted.find(keys)
+    places, rows = split_keys.find(keys)
     aligned = []
-    for known_us in (parted.before_us, parted.clock_us, parted.spoke_us):
+    for known_us in (split_keys.before_us, split_keys.clock_us, split_keys.spoke_us):
         times_us = np.full(keys.height, BEGINNING_OF_TIME, np.int64)
         times_us[places] = known_us[rows]
         aligned.append(times_us)

@@ -11,11 +11,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.eventtime.windows import LastEnd, Times
-from anabranch.model import BEGINNING_OF_TIME, HASH, Clock, ForgottenClocks, PartedClocks, SharedClocks
+from anabranch.model import BEGINNING_OF_TIME, HASH, Clock, ForgottenClocks, SharedClocks, SplitKeyClocks
 
 _ROW = "__row"
-_OF_KEYS = ("forgotten", "parted")
+_OF_KEYS = ("forgotten", "split_keys")
 """What is known of single keys, not of groups or slots."""
+_STORED_SPLIT_KEYS = "parted"
+"""What manifests call the clocks of split keys."""
 
 
 def _nothing() -> Times:
@@ -38,7 +40,7 @@ class OperatorClocks:
     """By group or by slot, when it last had a row, by the wall clock."""
     forgotten: ForgottenClocks | None = None
     """What is left of the clocks of silent keys, where watermarks are kept per key."""
-    parted: PartedClocks | None = None
+    split_keys: SplitKeyClocks | None = None
     """By key that several slots share, or did until now, where watermarks are kept per key."""
 
     def shared(self, clock: Clock, slots: int) -> SharedClocks | None:
@@ -102,7 +104,7 @@ class OperatorClocks:
             closed_us=closed_us,
             fired_us=closed_us if drained else fired_us,
             spoke_us=spoke_us,
-            parted=self.parted,
+            split_keys=self.split_keys,
         )
 
     def forgetting(self, until_us: int, dropped_us: Mapping[int, int]) -> OperatorClocks:
@@ -113,16 +115,16 @@ class OperatorClocks:
 
     def forgetting_parts(self, lateness_us: int) -> OperatorClocks:
         """Return the clocks without those of keys that slots share, and that are forgotten as whole keys are."""
-        if self.forgotten is None or self.parted is None:
+        if self.forgotten is None or self.split_keys is None:
             return self
-        until_us, over_us = self.forgotten.until_us, self.parted.clock_us + lateness_us
-        over = (over_us <= until_us) & (self.parted.spoke_us <= until_us)
-        groups = self.forgotten.groups_of(self.parted.keys.get_column(HASH).to_numpy())
+        until_us, over_us = self.forgotten.until_us, self.split_keys.clock_us + lateness_us
+        over = (over_us <= until_us) & (self.split_keys.spoke_us <= until_us)
+        groups = self.forgotten.groups_of(self.split_keys.keys.get_column(HASH).to_numpy())
         dropped = zip(groups[over].tolist(), over_us[over].tolist(), strict=True)
         forgotten = self.forgotten
         for group, us in dropped:
             forgotten = forgotten.plus(until_us, {group: us})
-        return replace(self, forgotten=forgotten, parted=self.parted.pick(~over))
+        return replace(self, forgotten=forgotten, split_keys=self.split_keys.pick(~over))
 
     def wake_us(self, clock: Clock, last_end_us: LastEnd, since_us: int) -> int | None:
         """Return when, by the wall clock, the next of them is idle whose windows may be open."""
@@ -138,8 +140,8 @@ class OperatorClocks:
         """Return plain JSON data."""
         times = {name: getattr(self, name) for name in self.__slots__ if name not in _OF_KEYS}
         data: dict[str, Any] = {name: values.tolist() for name, values in times.items() if len(values)}
-        if self.parted is not None:
-            data["parted"] = self.parted.to_text()
+        if self.split_keys is not None:
+            data[_STORED_SPLIT_KEYS] = self.split_keys.to_text()
         if self.forgotten is not None:
             data["forgotten"] = self.forgotten.to_json()
         return data
@@ -147,17 +149,18 @@ class OperatorClocks:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OperatorClocks:
         """Read what ``to_json`` wrote."""
-        times = {name: np.array(values, np.int64) for name, values in data.items() if name not in _OF_KEYS}
+        times = dict(data)
+        forgotten, split_keys = times.pop("forgotten", None), times.pop(_STORED_SPLIT_KEYS, None)
         return cls(
-            **times,
-            forgotten=ForgottenClocks.from_json(data["forgotten"]) if "forgotten" in data else None,
-            parted=PartedClocks.from_text(data["parted"]) if "parted" in data else None,
+            **{name: np.array(values, np.int64) for name, values in times.items()},
+            forgotten=None if forgotten is None else ForgottenClocks.from_json(forgotten),
+            split_keys=None if split_keys is None else SplitKeyClocks.from_text(split_keys),
         )
 
 
 def follow_parts(
-    known: PartedClocks | None, reported: Sequence[PartedClocks], split: Sequence[NDArray[np.uint64]]
-) -> PartedClocks | None:
+    known: SplitKeyClocks | None, reported: Sequence[SplitKeyClocks], split: Sequence[NDArray[np.uint64]]
+) -> SplitKeyClocks | None:
     """Return the clocks after a batch: what was reported counts, else what was known; None if nothing is left.
 
     ``split`` has the hashes of keys that are, or were until now, on several slots: others keep their time themselves.
@@ -177,7 +180,7 @@ def follow_parts(
         np.concatenate([getattr(clocks, name) for clocks in every])[rows]
         for name in ("before_us", "clock_us", "spoke_us")
     )
-    return PartedClocks(kept.drop(_ROW), *times)
+    return SplitKeyClocks(kept.drop(_ROW), *times)
 
 
 def _count(clock: Clock, slots: int) -> int | None:

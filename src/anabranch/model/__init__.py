@@ -48,8 +48,8 @@ from anabranch.model.times import (
     Clock,
     ForgottenClocks,
     OperatorTime,
-    PartedClocks,
     SharedClocks,
+    SplitKeyClocks,
 )
 
 __all__ = [
@@ -90,7 +90,6 @@ __all__ = [
     "OperatorSpec",
     "OperatorTime",
     "OrderSpec",
-    "PartedClocks",
     "PlannedSplits",
     "Prepared",
     "ProcessSpec",
@@ -107,6 +106,7 @@ __all__ = [
     "SlotState",
     "Source",
     "Split",
+    "SplitKeyClocks",
     "SplitPlanner",
     "StagedFile",
     "Standing",

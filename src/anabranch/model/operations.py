@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.model.runs import RunRef, SlotState
-from anabranch.model.times import FLOW_CLOCK, Clock, OperatorTime, PartedClocks
+from anabranch.model.times import FLOW_CLOCK, Clock, OperatorTime, SplitKeyClocks
 
 Column = Callable[[str], pl.Expr]
 """Maps an aggregate's own short column name to the real column: ``col("n")``."""
@@ -265,7 +265,7 @@ class Met:
 
     frame: pl.DataFrame
     """The results."""
-    clocks: PartedClocks | None = None
+    clocks: SplitKeyClocks | None = None
     """The keys' watermarks after the batch, where each has its own."""
     next_due_us: int | None = None
     """What ``Fired`` says of these keys, who cannot say it part by part."""
@@ -385,11 +385,11 @@ class MeetingInTime(Protocol):
         """Take in state that other slots handed over; parts of a key become one part."""
         ...
 
-    def clocks_of(self, state: SlotState, hashes: NDArray[np.uint64], time: OperatorTime) -> PartedClocks | None:
+    def clocks_of(self, state: SlotState, hashes: NDArray[np.uint64], time: OperatorTime) -> SplitKeyClocks | None:
         """Return the watermarks of keys (sorted, unique hashes) that are about to be split; None if none is known."""
         ...
 
-    def settle(self, stored: pl.DataFrame, clocks: PartedClocks) -> pl.DataFrame:
+    def settle(self, stored: pl.DataFrame, clocks: SplitKeyClocks) -> pl.DataFrame:
         """Return state with what the last meeting did to it: parts learn that in the next batch only."""
         ...
 

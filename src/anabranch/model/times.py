@@ -30,7 +30,7 @@ CLOCK_LEVELS: tuple[ClockLevel, ...] = get_args(ClockLevel)
 DEFAULT_GROUPS = 1024
 _LOOKS_PER_IDLE_TIME = 4
 _ROW = "__row"
-_PARTED_TIMES = ("__before", "__clock", "__spoke")
+_SPLIT_KEY_TIMES = ("__before", "__clock", "__spoke")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class ForgottenClocks:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PartedClocks:
+class SplitKeyClocks:
     """By key, the time that its parts have together, as of the end of a batch.
 
     A part sees some of a key's rows only, so its watermark cannot lie with it: the driver keeps it while the key is
@@ -164,24 +164,24 @@ class PartedClocks:
         known = rows.is_not_null().to_numpy()
         return np.flatnonzero(known), rows.drop_nulls().cast(pl.Int64).to_numpy()
 
-    def pick(self, chosen: NDArray[np.bool_]) -> PartedClocks | None:
+    def pick(self, chosen: NDArray[np.bool_]) -> SplitKeyClocks | None:
         """Return the clocks of some of the keys; None for none."""
         if not chosen.any():
             return None
         keys = self.keys.filter(pl.Series(chosen))
-        return PartedClocks(keys, self.before_us[chosen], self.clock_us[chosen], self.spoke_us[chosen])
+        return SplitKeyClocks(keys, self.before_us[chosen], self.clock_us[chosen], self.spoke_us[chosen])
 
     def to_text(self) -> str:
         """Return plain text, for reports and manifests."""
         times = (self.before_us, self.clock_us, self.spoke_us)
-        named = [pl.Series(name, values, dtype=pl.Int64) for name, values in zip(_PARTED_TIMES, times, strict=True)]
+        named = [pl.Series(name, values, dtype=pl.Int64) for name, values in zip(_SPLIT_KEY_TIMES, times, strict=True)]
         return frame_to_text(self.keys.with_columns(named))
 
     @classmethod
-    def from_text(cls, text: str) -> PartedClocks:
+    def from_text(cls, text: str) -> SplitKeyClocks:
         """Read what ``to_text`` wrote."""
         rows = frame_from_text(text)
-        return cls(rows.drop(_PARTED_TIMES), *(rows.get_column(name).to_numpy() for name in _PARTED_TIMES))
+        return cls(rows.drop(_SPLIT_KEY_TIMES), *(rows.get_column(name).to_numpy() for name in _SPLIT_KEY_TIMES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ class OperatorTime:
     """No key's own watermark is below it: a key that is further behind counts as silent."""
     shared: SharedClocks | None = None
     """Where watermarks are kept per group or per slot."""
-    parted: PartedClocks | None = None
+    split_keys: SplitKeyClocks | None = None
     """Where watermarks are kept per key: those of keys that several slots share, or shared in the last batch."""
     slot_closed_us: int | NDArray[np.int64] = BEGINNING_OF_TIME
     """The watermark that a slot would have if it followed its own rows only; by slot, before ``on_slot``. Late rows

@@ -23,8 +23,8 @@ from anabranch.model import (
     MeetingInTime,
     OperatorSpec,
     OperatorTime,
-    PartedClocks,
     RunRef,
+    SplitKeyClocks,
     WindowSpec,
 )
 from anabranch.operators.kernels import make_kernel
@@ -47,7 +47,7 @@ from anabranch.state.slots import RunsOfSlot
 from unit.operators.streams import Batch, Outcome, to_frame
 
 HashKeys = Callable[[pl.DataFrame], pl.Series]
-Advanced = tuple[Fired, PartedClocks | None, dict[int, RunRef]]
+Advanced = tuple[Fired, SplitKeyClocks | None, dict[int, RunRef]]
 """What a slot did in a batch: what it fired, the time of keys that will be split, what it hands over."""
 
 
@@ -85,7 +85,7 @@ class ManySlots:
     handoffs: dict[int, list[RunRef]] = field(default_factory=dict)
     files: RunsInMemory = field(default_factory=RunsInMemory)
     latest_us: int = BEGINNING_OF_TIME
-    parted: PartedClocks | None = None
+    split_keys: SplitKeyClocks | None = None
     clocks: OperatorClocks = field(default_factory=OperatorClocks)
     """What is left of the clocks of forgotten keys."""
     moved_rows: int = 0
@@ -106,7 +106,7 @@ class ManySlots:
 
     def advance(self, batch: Batch, time: OperatorTime, combined: bool, change: RouteChange | None = None) -> Outcome:
         """Run one batch on all slots; the change, if there is one, counts from the next batch on."""
-        time = replace(time, parted=self.parted, forgotten=self.clocks.forgotten)
+        time = replace(time, split_keys=self.split_keys, forgotten=self.clocks.forgotten)
         combined = combined and self.kernel.mergeable
         received, late_rows = self._exchange(batch, time, combined)
         if self.phases.earlier is not None:
@@ -117,7 +117,7 @@ class ManySlots:
         finished: list[pl.DataFrame] = []
         shared: list[pl.DataFrame] = []
         handed: dict[int, list[RunRef]] = defaultdict(list)
-        clocks: list[PartedClocks] = []
+        clocks: list[SplitKeyClocks] = []
         dropped_us: list[Mapping[int, int]] = []
         for slot in range(self.phases.slots):
             advanced, self.runs[slot] = self._advance_slot(slot, received[slot], combined, time, moving)
@@ -138,15 +138,15 @@ class ManySlots:
         until_us = time.forget_until_us(self.spec.clock) if hasattr(self.spec, "clock") else BEGINNING_OF_TIME
         for dropped in dropped_us:
             self.clocks = self.clocks.forgetting(until_us, dropped)
-        self.clocks = replace(self.clocks, parted=self.parted).forgetting_parts(lateness_of(self.spec))
-        self.parted = self.clocks.parted
+        self.clocks = replace(self.clocks, split_keys=self.split_keys).forgetting_parts(lateness_of(self.spec))
+        self.split_keys = self.clocks.split_keys
         # What a manifest keeps, it keeps as text.
         self.clocks = OperatorClocks.from_json(json.loads(json.dumps(self.clocks.to_json())))
         self.handoffs = dict(handed)
         self._follow(change, waits, time)
         return Outcome([row for frame in finished for row in frame.to_dicts()], late_rows)
 
-    def _meet(self, shared: list[pl.DataFrame], time: OperatorTime, clocks: list[PartedClocks]) -> pl.DataFrame:
+    def _meet(self, shared: list[pl.DataFrame], time: OperatorTime, clocks: list[SplitKeyClocks]) -> pl.DataFrame:
         meeting = self.kernel.meeting
         assert meeting is not None
         if not isinstance(meeting, MeetingInTime):
@@ -164,12 +164,12 @@ class ManySlots:
                 self.dues_us += [] if met.next_due_us is None else [met.next_due_us]
         return pl.concat(finished) if finished else pl.DataFrame()
 
-    def _follow_parts(self, moving: Routes | None, clocks: list[PartedClocks]) -> None:
+    def _follow_parts(self, moving: Routes | None, clocks: list[SplitKeyClocks]) -> None:
         now = self.phases.routes.table.split_keys()
         following = now if moving is None else moving.table.split_keys()
         # What a manifest keeps, it keeps as text.
-        self.parted = follow_parts(
-            self.parted, [PartedClocks.from_text(found.to_text()) for found in clocks], [now, following]
+        self.split_keys = follow_parts(
+            self.split_keys, [SplitKeyClocks.from_text(found.to_text()) for found in clocks], [now, following]
         )
 
     def values(self, time: OperatorTime) -> pl.DataFrame:
@@ -185,8 +185,8 @@ class ManySlots:
         if not held:
             return pl.DataFrame()
         stored = self.kernel.unite(held)
-        if self.parted is not None and isinstance(self.kernel.meeting, MeetingInTime):
-            stored = self.kernel.meeting.settle(stored, self.parted)
+        if self.split_keys is not None and isinstance(self.kernel.meeting, MeetingInTime):
+            stored = self.kernel.meeting.settle(stored, self.split_keys)
         return self.kernel.values(stored)
 
     def _exchange(self, batch: Batch, time: OperatorTime, combined: bool) -> tuple[dict[int, list[pl.DataFrame]], int]:
@@ -226,7 +226,7 @@ class ManySlots:
         self.repairs += len(recovered.problems)
         return recovered.outcome, recovered.state.runs()
 
-    def _clocks_to_split(self, state: RunsOfSlot, moving: Routes | None, time: OperatorTime) -> PartedClocks | None:
+    def _clocks_to_split(self, state: RunsOfSlot, moving: Routes | None, time: OperatorTime) -> SplitKeyClocks | None:
         meeting = self.kernel.meeting
         if moving is None or not isinstance(meeting, MeetingInTime):
             return None

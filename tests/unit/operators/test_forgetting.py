@@ -25,12 +25,12 @@ from anabranch.model import (
 )
 from anabranch.routing import Routes
 from unit.operators import oracle
-from unit.operators.clocked_streams import AGGREGATES
 from unit.operators.many_slots import ManySlots
 from unit.operators.moving import hash_apart, is_drained, make_changes
 from unit.operators.once_only import KINDS, OnceOnly, Passing
 from unit.operators.processors_under_test import FRAME_OUTPUT, OUTPUT, Scripted, ScriptedFrames
 from unit.operators.streams import EPOCH, SCHEMA, SECOND_US, Batch, Row
+from unit.operators.streams_by_key import AGGREGATES
 
 TEN_SECONDS = WindowSpec("tumbling", 10 * SECOND_US, 10 * SECOND_US)
 UPDATED = replace(TEN_SECONDS, late="update", lateness_us=6 * SECOND_US)

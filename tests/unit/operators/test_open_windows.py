@@ -17,12 +17,12 @@ from anabranch.operators.windows.open_windows import Merged, OpenWindows
 from anabranch.operators.windows.windows_by_key import WindowsByKey, make_windows_by_key
 from property_tests import tries
 from unit.compiled_loops import compiled_from
-from unit.operators import clocked_streams
-from unit.operators.clocked_streams import AGGREGATES, check, key_times
+from unit.operators import streams_by_key
 from unit.operators.key_time_oracle import KeyTimeOracle
 from unit.operators.memory_state import MemoryState
 from unit.operators.streams import SECOND_US, Batch, batches_strategy, to_frame
-from unit.operators.test_clocked_windows import windows
+from unit.operators.streams_by_key import AGGREGATES, check, key_times
+from unit.operators.test_windows_by_key import windows
 
 HOUR = WindowSpec("tumbling", 3600 * SECOND_US, 3600 * SECOND_US)
 CLOCK = Clock("key", delay_us=2 * SECOND_US)
@@ -45,7 +45,7 @@ def test_the_short_way_equals_the_oracle(
     clock, times = data.draw(key_times(len(batches)))
     clock = replace(clock, idle_us=None)
     whole = [without_nulls(batch) for batch in batches]
-    with compiled_from(1), patch.object(clocked_streams, "HASHES", hashes):
+    with compiled_from(1), patch.object(streams_by_key, "HASHES", hashes):
         check(
             lambda: make_windows_by_key(["key"], AGGREGATES, window, "ts", clock),
             KeyTimeOracle(window, clock),

@@ -38,7 +38,7 @@ from anabranch.engine.task_reports import (
 from anabranch.errors import EngineError
 from anabranch.eventtime.medians import TimeTally
 from anabranch.eventtime.watermarks import SeenTimes
-from anabranch.model import HASH, PartedClocks, RunRef, StagedFile
+from anabranch.model import HASH, RunRef, SplitKeyClocks, StagedFile
 from anabranch.model.exchanges import ExchangeTally, HeldLane
 from anabranch.routing.phases import FlowRoutes
 from kept.gauges_flow import SCHEMA, SharesAGauge, make_depots, make_gauges, run_flow, write_inputs
@@ -72,14 +72,14 @@ seen_times = st.builds(
     by_number(st.dictionaries(texts, times_us, max_size=3)),
     by_number(st.builds(TimeTally, numbers, st.dictionaries(times_us, numbers, max_size=3))),
 )
-parted_clocks = keys.map(lambda found: PartedClocks(found, *(np.arange(3 * len(found)).reshape(3, -1))))
+split_key_clocks = keys.map(lambda found: SplitKeyClocks(found, *(np.arange(3 * len(found)).reshape(3, -1))))
 key_loads = st.builds(
     SampledKeyLoads, st.floats(1, 1e9), numbers, arrays(hashes, np.uint64), arrays(numbers, np.int64), sample=keys
 )
 load_reports = st.builds(LoadReport, arrays(numbers, np.int64), numbers, st.none() | key_loads)
 sizes_reports = st.builds(SizesReport, arrays(numbers, np.int64), arrays(hashes, np.uint64), arrays(numbers, np.int64))
 keys_reports = st.builds(KeysReport, hashes, keys)
-meet_reports = st.builds(MeetReport, maybe_us, maybe_us, maybe_us, maybe_us, st.none() | parted_clocks)
+meet_reports = st.builds(MeetReport, maybe_us, maybe_us, maybe_us, maybe_us, st.none() | split_key_clocks)
 buffer_reports = st.builds(
     BufferReport, st.builds(HeldLane, numbers, some(runs), numbers, times_us), maybe_us, maybe_us, maybe_us, some(texts)
 )
@@ -95,7 +95,7 @@ slot_reports = st.builds(
     group_latest_us=by_number(times_us),
     forgotten_us=by_number(times_us),
     fire_us=maybe_us,
-    parted=st.none() | parted_clocks,
+    split_keys=st.none() | split_key_clocks,
     load=st.none() | load_reports,
     sizes=st.none() | sizes_reports,
     problems=some(texts),
@@ -217,7 +217,7 @@ def said_of_slots(reports: list[TaskReport]) -> set[str]:
 @pytest.mark.parametrize(
     ("make", "tasks_say", "slots_say"),
     [
-        (make_gauges, {"operators", "met", "buffers", "group_latest_us"}, {"handed", "load", "sizes", "parted"}),
+        (make_gauges, {"operators", "met", "buffers", "group_latest_us"}, {"handed", "load", "sizes", "split_keys"}),
         (make_depots, {"operators", "partition_keys"}, {"next_due_us", "load"}),
         (make_windows, {"operators", "seen", "slot_latest_us", "exchanges"}, {"fire_us", "last_end_us", "sizes"}),
     ],

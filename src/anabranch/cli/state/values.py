@@ -48,7 +48,7 @@ def read_values(store: Store, manifest: Manifest, level: LevelState, key: Mappin
     if not held:
         return pl.DataFrame()
     stored = kernel.unite(held)
-    clocks = OperatorClocks.from_json(manifest.engine.clocks.get(level.operator, {})).parted
+    clocks = OperatorClocks.from_json(manifest.engine.clocks.get(level.operator, {})).split_keys
     if clocks is not None and isinstance(kernel.meeting, MeetingInTime):
         stored = kernel.meeting.settle(stored, clocks)
     return kernel.values(stored)

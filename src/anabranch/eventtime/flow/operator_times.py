@@ -60,7 +60,7 @@ def operator_times(
             slot_closed_us=clocks[node.id].slot_closed_us(spec.clock, slots),
             last_now_us=last_now_us,
             since_us=since_us,
-            parted=clocks[node.id].parted,
+            split_keys=clocks[node.id].split_keys,
             forgotten=clocks[node.id].forgotten,
         )
         if spec.follows_own_time:
@@ -141,8 +141,8 @@ def follow_split_keys(
     """
     followed = {}
     for head, own in clocks.items():
-        parted = follow_parts(own.parted, report.operators[head].parted, split[head])
-        followed[head] = replace(own, parted=parted).forgetting_parts(lateness_of(_spec(plan, head)))
+        split_keys = follow_parts(own.split_keys, report.operators[head].split_keys, split[head])
+        followed[head] = replace(own, split_keys=split_keys).forgetting_parts(lateness_of(_spec(plan, head)))
     return followed
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from anabranch.eventtime.medians import TimeTally
-from anabranch.model import PartedClocks
+from anabranch.model import SplitKeyClocks
 
 
 class OperatorTimeReport(Protocol):
@@ -38,7 +38,7 @@ class OperatorTimeReport(Protocol):
         ...
 
     @property
-    def parted(self) -> tuple[PartedClocks, ...]:
+    def split_keys(self) -> tuple[SplitKeyClocks, ...]:
         """The watermarks of keys that slots share, or will share."""
         ...
 

@@ -25,10 +25,10 @@ from anabranch.model import (
     MeetingInTime,
     Met,
     OperatorTime,
-    PartedClocks,
     Prepared,
     RunRef,
     SlotState,
+    SplitKeyClocks,
     Standing,
     TopKSpec,
 )
@@ -237,11 +237,11 @@ class _BestMeetingInTime:
         """Let the aggregating kernel join parts."""
         self.inner.absorb_parts(handed, state, time)
 
-    def clocks_of(self, state: SlotState, hashes: NDArray[np.uint64], time: OperatorTime) -> PartedClocks | None:
+    def clocks_of(self, state: SlotState, hashes: NDArray[np.uint64], time: OperatorTime) -> SplitKeyClocks | None:
         """Return the watermarks of keys that are about to be split."""
         return self.inner.clocks_of(state, hashes, time)
 
-    def settle(self, stored: pl.DataFrame, clocks: PartedClocks) -> pl.DataFrame:
+    def settle(self, stored: pl.DataFrame, clocks: SplitKeyClocks) -> pl.DataFrame:
         """Return state with what the last meeting did to it."""
         return self.inner.settle(stored, clocks)
 

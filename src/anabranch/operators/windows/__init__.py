@@ -1,1 +1,1 @@
-"""Aggregates in windows: by the flow's time or by each key's own."""
+"""Aggregates in windows: their state lies by time where all keys share the flow's, else by key."""

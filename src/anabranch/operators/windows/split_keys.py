@@ -16,13 +16,13 @@ from anabranch.eventtime.key_clocks import (
     KeyClocks,
     PartTimes,
     Times,
-    align_parted,
+    align_split_keys,
     largest_by_key,
     places_of,
     read_clocks,
 )
 from anabranch.eventtime.lateness import Judged
-from anabranch.model import BEGINNING_OF_TIME, HASH, Met, OperatorTime, PartedClocks, RunRef, SlotState
+from anabranch.model import BEGINNING_OF_TIME, HASH, Met, OperatorTime, RunRef, SlotState, SplitKeyClocks
 from anabranch.operators.aggregates.partials import concatenate
 from anabranch.operators.keyed.known_keys import place_keys
 from anabranch.operators.keyed.newest_rows import load_rows, take_out
@@ -52,7 +52,7 @@ class SplitKeys:
     def advance(self, known: pl.DataFrame | None, arrived: pl.DataFrame | None, time: OperatorTime) -> Advanced:
         """Judge the rows by the watermark of the whole key, keep them, and send everything to the meeting."""
         keys, known, arrived = place_keys(self._keys, known, arrived)
-        parts = align_parted(time.parted, keys)
+        parts = align_split_keys(time.split_keys, keys)
         clocks = read_clocks(self._clock, time, hashes_of(keys), known, arrived, parts)
         opened = self.settle_rows(self._state.select_open(known), parts)
         judged = self._panes.judge(arrived, clocks, time)
@@ -154,7 +154,7 @@ class SplitKeys:
         rows = concatenate(shared)
         known, came = (frame if frame.height else None for frame in (rows.filter(~pl.col(CAME)), rows.filter(CAME)))
         keys, known, came = place_keys(self._keys, known, came)
-        parts = align_parted(time.parted, keys)
+        parts = align_split_keys(time.split_keys, keys)
         clocks = read_clocks(self._clock, time, hashes_of(keys), known, came, parts)
         taken = self._panes.fire(Judged(), self._panes.join(known), self._state.select_open(came), clocks)
         clock_us = clocks.after(taken.last_end_us)
@@ -174,16 +174,16 @@ class SplitKeys:
         timed = panes.with_columns(pl.Series(CLOCK, clock_us[places]), pl.Series(SPOKE, spoke_us[places]))
         return [timed.filter(pl.Series(self._panes.is_kept(panes, clock_us[places])))]
 
-    def _report_clocks(self, keys: pl.DataFrame, before_us: Times, clock_us: Times, spoke_us: Times) -> PartedClocks:
+    def _report_clocks(self, keys: pl.DataFrame, before_us: Times, clock_us: Times, spoke_us: Times) -> SplitKeyClocks:
         """Return what the driver keeps of keys with parts; where watermarks are shared, that they have parts."""
         if self._clock.per != "key":
             nothing = np.full(keys.height, BEGINNING_OF_TIME, np.int64)
-            return PartedClocks(keys, nothing, nothing, nothing)
-        return PartedClocks(keys, before_us, clock_us, spoke_us)
+            return SplitKeyClocks(keys, nothing, nothing, nothing)
+        return SplitKeyClocks(keys, before_us, clock_us, spoke_us)
 
     # -- splitting and merging -------------------------------------------------------------------------------------
 
-    def clocks_of(self, state: SlotState, hashes: NDArray[np.uint64], time: OperatorTime) -> PartedClocks | None:
+    def clocks_of(self, state: SlotState, hashes: NDArray[np.uint64], time: OperatorTime) -> SplitKeyClocks | None:
         """Return the watermarks of keys that are about to be split; those of forgotten ones lie in files by chance."""
         rows = load_rows(state, hashes) if hashes.size else None
         if rows is not None:
@@ -197,7 +197,7 @@ class SplitKeys:
 
     def absorb_parts(self, handed: Sequence[RunRef], state: SlotState, time: OperatorTime) -> None:
         """Add what other slots kept; what they and this one have of a key becomes one part."""
-        hashes: Hashes = time.parted.hashes() if time.parted is not None else np.empty(0, np.uint64)
+        hashes: Hashes = time.split_keys.hashes() if time.split_keys is not None else np.empty(0, np.uint64)
         own = load_rows(state, hashes) if hashes.size else None
         state.adopt(handed)
         parts = [own, *(take_out(state.read(ref), hashes)[1] for ref in handed)] if hashes.size else []
@@ -214,18 +214,18 @@ class SplitKeys:
         united = [*([] if whole is None else [whole]), *([] if parts is None else [self._join_parts([parts])])]
         return concatenate(united).sort(HASH, maintain_order=True) if united else rows
 
-    def settle(self, stored: pl.DataFrame, clocks: PartedClocks) -> pl.DataFrame:
+    def settle(self, stored: pl.DataFrame, clocks: SplitKeyClocks) -> pl.DataFrame:
         """Return state with what the last meeting did to it."""
-        whole, parted = take_out(stored, clocks.hashes())
-        if parted is None:
+        whole, held = take_out(stored, clocks.hashes())
+        if held is None:
             return stored
-        keys, parted, _ = place_keys(self._keys, parted, None)
-        parts = align_parted(clocks, keys)
+        keys, held, _ = place_keys(self._keys, held, None)
+        parts = align_split_keys(clocks, keys)
         assert parts is not None
-        clock_us, spoke_us = _stored_times(keys.height, parted)
+        clock_us, spoke_us = _stored_times(keys.height, held)
         clock_us, spoke_us = np.maximum(clock_us, parts.clock_us), np.maximum(spoke_us, parts.spoke_us)
-        opened = self.settle_rows(self._state.select_open(parted), parts)
-        settled = self._state.remains(keys, parted, None, opened, spoke_us, clock_us, BEGINNING_OF_TIME)
+        opened = self.settle_rows(self._state.select_open(held), parts)
+        settled = self._state.remains(keys, held, None, opened, spoke_us, clock_us, BEGINNING_OF_TIME)
         rows = settled.filter(self._state.has_content(settled))
         return concatenate([rows] if whole is None else [whole, rows]).sort(HASH, maintain_order=True)
 

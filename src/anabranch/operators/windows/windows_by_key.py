@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.compiled.hash_order import Hashes, hashes_of, sort_by_hash
-from anabranch.eventtime.key_clocks import ROWS, align_parted, latest_by_group, read_clocks, shared_times
+from anabranch.eventtime.key_clocks import ROWS, align_split_keys, latest_by_group, read_clocks, shared_times
 from anabranch.eventtime.lateness import ORIGINAL, Judged, carry_original
 from anabranch.model import (
     BEGINNING_OF_TIME,
@@ -149,14 +149,14 @@ class WindowsByKey:
             return ~self._state.has_content(rows, time.floor_us).to_numpy()
 
         # Slots share these, or did until now.
-        parted = np.empty(0, np.uint64) if time.parted is None else time.parted.hashes()
+        lately_split = np.empty(0, np.uint64) if time.split_keys is None else time.split_keys.hashes()
         due = self._state.due_hashes(state, time)
         waited = self._gather(held, combined=True)
         if waited is not None:
             due = touched_hashes(waited, due)
-        if split.size or parted.size:
+        if split.size or lately_split.size:
             # What becomes of a key with parts shows when they meet: each must say in every batch what it has.
-            due = np.unique(np.concatenate((due, split, parted)))
+            due = np.unique(np.concatenate((due, split, lately_split)))
         advanced: list[Advanced] = []
         merged = None
         if self._open_windows is not None and not due.size and not time.drains:
@@ -167,7 +167,7 @@ class WindowsByKey:
             arrived = self._gather(received, combined)
             hashes = touched_hashes(arrived, due)
             known = load_rows(state, hashes) if hashes.size else None
-            known = forgetting.leave_out(known, time, parted, is_dead)
+            known = forgetting.leave_out(known, time, lately_split, is_dead)
             known = self._with_waited(known, waited) if waited is not None else known
         else:
             arrived = None if merged.arrived is None else self._gather([merged.arrived], combined)
@@ -178,7 +178,7 @@ class WindowsByKey:
         if arrived is not None or known is not None:
             advanced.append(self._advance_keys(known, arrived, time))
         if arrived_parts is not None or known_parts is not None:
-            assert self._split_keys is not None, "slots share keys of such kernels only as can split them"
+            assert self._split_keys is not None, "only kernels that can split keys are told of split ones"
             advanced.append(self._split_keys.advance(known_parts, arrived_parts, time))
         if advanced:
             written = concatenate([some.written for some in advanced])
@@ -218,7 +218,7 @@ class WindowsByKey:
     def _advance_keys(self, known: pl.DataFrame | None, arrived: pl.DataFrame | None, time: OperatorTime) -> Advanced:
         """Take rows of keys that are on no other slot."""
         keys, known, arrived = place_keys(self._partials.keys, known, arrived)
-        parts = align_parted(time.parted, keys)
+        parts = align_split_keys(time.split_keys, keys)
         clocks = read_clocks(self._clock, time, hashes_of(keys), known, arrived, parts)
         opened = self._state.select_open(known)
         if self._split_keys is not None:

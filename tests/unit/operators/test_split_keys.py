@@ -16,7 +16,11 @@ from anabranch.control.decisions import RouteChange
 from anabranch.model import AggregateSpec, Clock, OperatorTime, RoutingTable, WindowSpec
 from anabranch.routing import Routes
 from property_tests import tries
-from unit.operators.clocked_streams import (
+from unit.operators.key_time_oracle import KeyTimeOracle, as_rows
+from unit.operators.many_slots import ManySlots
+from unit.operators.oracle import place
+from unit.operators.streams import EPOCH, SECOND_US, Batch, Outcome, Row, batches_strategy, moments_strategy, times_of
+from unit.operators.streams_by_key import (
     AGGREGATES,
     HASHES,
     group_times,
@@ -25,11 +29,7 @@ from unit.operators.clocked_streams import (
     time_of_flow,
     time_of_group,
 )
-from unit.operators.key_time_oracle import KeyTimeOracle, as_rows
-from unit.operators.many_slots import ManySlots
-from unit.operators.oracle import place
-from unit.operators.streams import EPOCH, SECOND_US, Batch, Outcome, Row, batches_strategy, moments_strategy, times_of
-from unit.operators.test_clocked_windows import windows
+from unit.operators.test_windows_by_key import windows
 from wild_routes import make_wild_routes
 
 SLOTS = 4
@@ -137,9 +137,9 @@ def test_windows_of_a_split_key_close_in_the_batch_that_brought_the_time() -> No
 def test_a_merged_key_takes_its_time_back_and_the_driver_forgets_it() -> None:
     slots = ManySlots(spec_of(TUMBLING, Clock("key")), routed(0, 1, 2), hash_few)
     slots.advance(rows_at(*range(20)), OperatorTime(0), True, RouteChange(routed(3), "state"))
-    assert slots.parted is not None
+    assert slots.split_keys is not None
     assert slots.advance(rows_at(*range(10)), OperatorTime(1), True).late_rows == 10
-    assert slots.parted is None
+    assert slots.split_keys is None
     assert slots.advance(rows_at(5, 31), OperatorTime(2), True).late_rows == 1
 
 

@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from anabranch.model import HASH, Clock, OperatorTime, WindowSpec
 from anabranch.operators.windows.windows_by_key import WindowsByKey, make_windows_by_key
 from property_tests import tries
-from unit.operators.clocked_streams import (
+from unit.operators.key_time_oracle import KeyTimeSessions
+from unit.operators.memory_state import MemoryState
+from unit.operators.streams import SECOND_US, Batch, Row, batches_strategy, moments_strategy, times_of, to_frame
+from unit.operators.streams_by_key import (
     AGGREGATES,
     Outcomes,
     check,
@@ -19,9 +22,6 @@ from unit.operators.clocked_streams import (
     time_of_flow,
     time_of_group,
 )
-from unit.operators.key_time_oracle import KeyTimeSessions
-from unit.operators.memory_state import MemoryState
-from unit.operators.streams import SECOND_US, Batch, Row, batches_strategy, moments_strategy, times_of, to_frame
 
 sessions = st.builds(
     lambda gap, late, lateness, early: WindowSpec(

@@ -28,7 +28,6 @@ from anabranch.operators.aggregates import functions as agg
 from anabranch.operators.kernels import make_kernel
 from anabranch.operators.windows.windows_by_key import WindowsByKey, make_windows_by_key
 from property_tests import tries
-from unit.operators.clocked_streams import AGGREGATES, check, group_times, key_times, run, time_of_flow, time_of_group
 from unit.operators.key_time_oracle import KeyTimeOracle
 from unit.operators.memory_state import MemoryState
 from unit.operators.streams import (
@@ -42,6 +41,7 @@ from unit.operators.streams import (
     times_of,
     to_frame,
 )
+from unit.operators.streams_by_key import AGGREGATES, check, group_times, key_times, run, time_of_flow, time_of_group
 
 ASIDE = WindowSpec("tumbling", 10 * SECOND_US, 10 * SECOND_US, late="side")
 

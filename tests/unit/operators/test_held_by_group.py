@@ -12,10 +12,10 @@ from anabranch.model import AggregateSpec, WindowSpec
 from anabranch.model.exchanges import HoldSpec
 from anabranch.query.merging import why_not_held
 from property_tests import tries
-from unit.operators.clocked_streams import AGGREGATES, group_times, shape, time_of_group
 from unit.operators.key_time_oracle import KeyTimeOracle, KeyTimeSessions, as_rows
 from unit.operators.oracle import place
 from unit.operators.streams import EPOCH, SECOND_US, Batch, batches_strategy
+from unit.operators.streams_by_key import AGGREGATES, group_times, shape, time_of_group
 from unit.operators.test_lane_merge import Lanes, clocked, hold_choices, reader_counts
 
 SHAPES = [(10, 10, 0), (10, 5, 0), (12, 4, 1), (9, 6, 2), (7, 7, 3)]

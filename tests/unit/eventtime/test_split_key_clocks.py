@@ -6,17 +6,17 @@ import numpy as np
 import polars as pl
 
 from anabranch.eventtime.operator_clocks import OperatorClocks, follow_parts
-from anabranch.model import HASH, PartedClocks
+from anabranch.model import HASH, SplitKeyClocks
 
 
-def clocks(times: dict[tuple[int, str], int]) -> PartedClocks:
+def clocks(times: dict[tuple[int, str], int]) -> SplitKeyClocks:
     """Return clocks by (hash, key)."""
     keys = pl.DataFrame(list(times), schema={HASH: pl.UInt64, "key": pl.String}, orient="row")
     clock_us = np.array(list(times.values()), np.int64)
-    return PartedClocks(keys, clock_us - 1, clock_us, clock_us + 7)
+    return SplitKeyClocks(keys, clock_us - 1, clock_us, clock_us + 7)
 
 
-def by_key(found: PartedClocks | None) -> dict[str, int]:
+def by_key(found: SplitKeyClocks | None) -> dict[str, int]:
     assert found is not None
     return dict(zip(found.keys["key"].to_list(), found.clock_us.tolist(), strict=True))
 
@@ -26,12 +26,12 @@ def split(*hashes: int) -> np.ndarray:
 
 
 def test_clocks_survive_a_manifest() -> None:
-    kept = OperatorClocks(parted=clocks({(2**63 + 1, "a"): 5, (3, "λ"): -4}))
-    read = OperatorClocks.from_json(kept.to_json()).parted
-    assert read is not None and kept.parted is not None
-    assert read.keys.equals(kept.parted.keys)
+    kept = OperatorClocks(split_keys=clocks({(2**63 + 1, "a"): 5, (3, "λ"): -4}))
+    read = OperatorClocks.from_json(kept.to_json()).split_keys
+    assert read is not None and kept.split_keys is not None
+    assert read.keys.equals(kept.split_keys.keys)
     assert [read.before_us.tolist(), read.clock_us.tolist(), read.spoke_us.tolist()] == [[4, -5], [5, -4], [12, 3]]
-    assert OperatorClocks.from_json(OperatorClocks().to_json()).parted is None
+    assert OperatorClocks.from_json(OperatorClocks().to_json()).split_keys is None
 
 
 def test_what_was_reported_counts_and_what_was_not_stays() -> None:
