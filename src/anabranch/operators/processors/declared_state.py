@@ -24,6 +24,57 @@ class _Missing(Enum):
     DEFAULT = "no default"
 
 
+class StateField(Protocol):
+    """One declared field: what it holds, and how it is laid into a column.
+
+    A field that holds its default, nothing or no entries is stored as null: a key with nothing but nulls is forgotten.
+    """
+
+    @property
+    def kind(self) -> str:
+        """Its kind, as checkpoints know it."""
+        ...
+
+    @property
+    def stored_type(self) -> pl.DataType:
+        """The type of its column."""
+        ...
+
+    @property
+    def has_default(self) -> bool:
+        """Whether keys that were stored before the field was added have a value for it."""
+        ...
+
+    @property
+    def filler(self) -> pl.Expr:
+        """What a frame has in place of null."""
+        ...
+
+    def load(self, stored: Any, note: Note) -> Any:
+        """Return what users see of a stored value."""
+        ...
+
+    def accept(self, given: Any, name: str, changed: set[str]) -> Any:
+        """Return what users see once they assigned a value; raise ``TypeError`` if it does not fit.
+
+        ``name`` is the field's; ``changed`` is where it is noted that it was changed in place later.
+        """
+        ...
+
+    def store(self, held: Any) -> Any:
+        """Return what is stored of what users see."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a checkpoint depends on, as plain JSON data."""
+        ...
+
+
+def _describe(field: StateField) -> dict[str, Any]:
+    """Return what a checkpoint depends on in fields of any kind."""
+    return {"kind": field.kind, "type": str(field.stored_type), "has_default": field.has_default}
+
+
 @dataclass(frozen=True)
 class ValueField:
     """One value; None stands for the default."""
@@ -154,18 +205,6 @@ class MapField:
 
     def describe(self) -> dict[str, Any]:
         return _describe(self)
-
-
-StateField = ValueField | ListField | MapField
-"""One declared field: what it holds, and how it is laid into a column.
-
-A field that holds its default, nothing or no entries is stored as null: a key with nothing but nulls is forgotten.
-"""
-
-
-def _describe(field: StateField) -> dict[str, Any]:
-    """Return what a checkpoint depends on, as plain JSON data."""
-    return {"kind": field.kind, "type": str(field.stored_type), "has_default": field.has_default}
 
 
 def value(dtype: DType, default: Any = _Missing.DEFAULT) -> ValueField:
@@ -313,7 +352,7 @@ def collect_fields(processor: type) -> dict[str, StateField]:
     fields: dict[str, StateField] = {}
     for declaring in reversed(processor.__mro__):
         for name, declared in vars(declaring).items():
-            if isinstance(declared, StateField):
+            if isinstance(declared, ValueField | ListField | MapField):
                 if name.startswith("_") or name in _RESERVED:
                     msg = f"{processor.__name__}.{name}: a field cannot be called that; choose another name"
                     raise FlowError(msg)
