@@ -32,7 +32,7 @@ def aggregate(rows: list[oracle.Placed]) -> list[dict[str, object]]:
     return [{name: value for name, value in oracle.aggregate(rows).items() if name in AGGREGATES}]
 
 
-@tries(200)
+@tries(60)
 @given(window=windows, batches=batches_strategy, drains=st.sets(st.integers(0, 11)))
 def test_count_windows_equal_the_oracle(window: CountWindowSpec, batches: list[Batch], drains: set[int]) -> None:
     kernel = make_kernel(AggregateSpec(("key",), AGGREGATES, None, "ts", count_window=window))

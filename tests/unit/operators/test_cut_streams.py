@@ -13,7 +13,7 @@ ROW_BY_ROW = Cut(tuple(range(40)), (1,), (True, False), (True,))
 ROWS = [Row(at % 3, at // 2 - at % 2, at % 7, at / 4) for at in range(25)]
 
 
-@tries(25)
+@tries(12)
 @given(name=st.sampled_from(list(CUT_SPECS)), rows=streams(), cut=cuts())
 @example(name="tumbling", rows=ROWS, cut=ROW_BY_ROW)
 @example(name="session", rows=ROWS, cut=ROW_BY_ROW)

@@ -48,7 +48,7 @@ def check(
     assert not lanes.held, "a drain leaves nothing held"
 
 
-@tries(80)
+@tries(40)
 @given(
     sizes=st.sampled_from(SHAPES), batches=batches_strategy, holds=hold_choices, readers=reader_counts, data=st.data()
 )
@@ -64,7 +64,7 @@ def test_windows_in_the_time_of_a_group_answer_as_without_holding(
     check(window, KeyTimeOracle, batches, holds, readers, data)
 
 
-@tries(80)
+@tries(40)
 @given(
     gap_seconds=st.sampled_from([1, 5, 12]),
     batches=batches_strategy,

@@ -37,8 +37,8 @@ WINDOWS = {
 windows = st.sampled_from(list(WINDOWS.values()))
 either = st.booleans()
 clocks = st.lists(st.integers(0, 4), min_size=12, max_size=12)
-thorough = tries(80)
-brief = tries(40)
+thorough = tries(40)
+brief = tries(25)
 
 
 def one(rows: list[oracle.Placed]) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ HOLDS = {
 holds = st.sampled_from(list(HOLDS.values()))
 hold_choices = st.lists(holds, min_size=1, max_size=13)
 """By batch: what is chosen may change from one to the next."""
-thorough = tries(80)
+thorough = tries(40)
 TEN_SECONDS = WindowSpec("tumbling", 10 * SECOND_US, 10 * SECOND_US)
 
 

@@ -30,7 +30,7 @@ from unit.operators.streams import Batch, Outcome, Row, batches_strategy, moment
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
-@tries(15)
+@tries(8)
 @given(
     batches=batches_strategy,
     seed=st.integers(0, 2**32),

@@ -37,7 +37,7 @@ def without_nulls(batch: Batch) -> Batch:
     return replace(batch, splits=tuple(tuple(split) for split in rows))
 
 
-@tries(200)
+@tries(60)
 @given(window=windows, batches=batches_strategy, data=st.data(), hashes=st.sampled_from([3, 1000]))
 def test_the_short_way_equals_the_oracle(
     window: WindowSpec, batches: list[Batch], data: st.DataObject, hashes: int

@@ -65,7 +65,7 @@ def expect(late: LatePolicy, batches: list[Batch], times: list[OperatorTime], de
     return outcomes
 
 
-@tries(80)
+@tries(40)
 @given(
     batches=batches_strategy,
     first_hop=st.booleans(),
@@ -79,7 +79,7 @@ def test_a_slots_rows_leave_in_the_order_of_their_time(
     assert run(OrderSpec(("key",), "ts", late=late), batches, times) == expect(late, batches, times, None)
 
 
-@tries(80)
+@tries(40)
 @given(batches=batches_strategy, delay=st.integers(0, 20), drains=st.sets(st.integers(0, 12), max_size=2))
 def test_a_keys_rows_leave_when_its_own_watermark_has_passed_them(
     batches: list[Batch], delay: int, drains: set[int]

@@ -84,7 +84,7 @@ def check(clock: Clock, ordered: bool, batches: list[Batch], times: list[Operato
         assert run(make_kernel(spec), batches, times, clock=clock) == expected
 
 
-@tries(100)
+@tries(40)
 @given(batches=batches_strategy, ordered=st.booleans(), delay=st.integers(0, 10), data=st.data())
 def test_processors_in_a_keys_own_time_equal_the_oracle(
     batches: list[Batch], ordered: bool, delay: int, data: st.DataObject
@@ -114,7 +114,7 @@ def test_a_timer_that_was_set_while_all_was_closed_by_force_comes_with_the_next_
     check(Clock("key"), False, batches, times)
 
 
-@tries(60)
+@tries(30)
 @given(batches=batches_strategy, ordered=st.booleans(), first_hop=st.booleans(), at_once=moments_strategy)
 def test_processors_in_the_flows_time_equal_the_oracle(
     batches: list[Batch], ordered: bool, first_hop: bool, at_once: list[bool]
@@ -123,7 +123,7 @@ def test_processors_in_the_flows_time_equal_the_oracle(
     check(Clock(), ordered, batches, times, lambda key, time: time.closed_us)
 
 
-@tries(60)
+@tries(30)
 @given(batches=batches_strategy, ordered=st.booleans(), data=st.data())
 def test_processors_in_the_time_of_a_group_equal_the_oracle(
     batches: list[Batch], ordered: bool, data: st.DataObject

@@ -82,7 +82,7 @@ def check(
         assert (rows_of(outcome), outcome.late_rows) == (as_rows(emitted, shape), late)
 
 
-@tries(100)
+@tries(40)
 @given(window=windows, batches=batches_strategy, data=st.data(), seed=st.integers(0, 2**32))
 def test_split_keys_in_their_own_time_equal_the_oracle(
     window: WindowSpec, batches: list[Batch], data: st.DataObject, seed: int

@@ -66,7 +66,7 @@ def make(window: WindowSpec, clock: Clock) -> WindowsByKey:
     return make_windows_by_key(["key"], AGGREGATES, window, "ts", clock)
 
 
-@tries(200)
+@tries(60)
 @given(window=windows, batches=batches_strategy, data=st.data())
 def test_windows_in_a_keys_own_time_equal_the_oracle(
     window: WindowSpec, batches: list[Batch], data: st.DataObject
@@ -75,7 +75,7 @@ def test_windows_in_a_keys_own_time_equal_the_oracle(
     check(lambda: make(window, clock), KeyTimeOracle(window, clock), batches, times)
 
 
-@tries(100)
+@tries(40)
 @given(window=windows, batches=batches_strategy, first_hop=st.booleans(), at_once=moments_strategy)
 def test_windows_in_the_flows_time_equal_the_oracle(
     window: WindowSpec, batches: list[Batch], first_hop: bool, at_once: list[bool]
@@ -84,7 +84,7 @@ def test_windows_in_the_flows_time_equal_the_oracle(
     check(lambda: make(window, Clock()), KeyTimeOracle(window, Clock(), time_of_flow), batches, times)
 
 
-@tries(100)
+@tries(40)
 @given(window=windows, batches=batches_strategy, data=st.data())
 def test_windows_in_the_time_of_a_group_equal_the_oracle(
     window: WindowSpec, batches: list[Batch], data: st.DataObject
