@@ -29,7 +29,7 @@ SIDEBAR = {
     "Start": "tutorial glossary limits guide",
     "Concepts": "concepts/: flows event-time keys exchange skew checkpoint",
     "How to read": "how-to/: sources files kafka bad-rows",
-    "How to transform": "how-to/: expressions lookups hops-and-branches",
+    "How to transform": "how-to/: expressions lookups joins hops-and-branches",
     "How to aggregate": "how-to/: windows late-rows silence aggregates processors",
     "How to write": "how-to/: sinks databases own-connectors",
     "How to run": "how-to/: run watch balance control testing read-state restart",

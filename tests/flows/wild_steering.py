@@ -12,7 +12,7 @@ from anabranch.control.decisions import Decision, RouteChange
 from anabranch.control.observe.load_sampling import Watch
 from anabranch.control.reported import BatchReport
 from anabranch.engine.spec import FlowProgram
-from anabranch.model import spreads_any_key
+from anabranch.model import splits_keys, spreads_any_key
 from anabranch.query.nodes import Stateful
 from anabranch.routing import hash_keys
 from anabranch.routing.phases import FlowRoutes
@@ -56,7 +56,7 @@ class WildSteering:
             following = make_wild_routes(
                 chance,
                 self._hashes[head],
-                splittable=kernel.meeting is not None,
+                splittable=splits_keys(kernel),
                 spreadable=spreads_any_key(kernel),
                 by_value=self._goes_by_value(head),
                 most_slots=self._most_slots,

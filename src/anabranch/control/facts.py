@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.model import Kernel, WindowSpec, spreads_any_key
+from anabranch.model import KeepsState, WindowSpec, splits_keys, spreads_any_key
 from anabranch.model.balance import AUTO, Routing
 from anabranch.query.nodes import Stateful
 from anabranch.query.plan import Plan
@@ -34,7 +34,7 @@ class OperatorFacts:
     """Whether a source's partitions are its slots: then whoever wrote them has said where keys go."""
 
 
-def find_operators(plan: Plan, kernels: Mapping[int, Kernel]) -> tuple[OperatorFacts, ...]:
+def find_operators(plan: Plan, kernels: Mapping[int, KeepsState]) -> tuple[OperatorFacts, ...]:
     """Return what is known of a flow's operators that have slots."""
     found = []
     for node in plan.stateful:
@@ -50,7 +50,7 @@ def find_operators(plan: Plan, kernels: Mapping[int, Kernel]) -> tuple[OperatorF
                 routing=replace(operation.routing, **untold) if is_ahead else operation.routing,
                 slots=plan.slots[plan.level_of(node.id) - 1],
                 window=window_of(operation.spec),
-                splittable=kernels[node.id].meeting is not None,
+                splittable=splits_keys(kernels[node.id]),
                 spreadable=spreads_any_key(kernels[node.id]),
                 key_types={key: schema[key] for key in operation.spec.keys},
                 is_ahead=is_ahead,

@@ -14,7 +14,7 @@ from anabranch.control.loop import ControlLoop
 from anabranch.control.observe.load_sampling import Watch
 from anabranch.control.observe.loads import see_batch
 from anabranch.control.reported import BatchReport
-from anabranch.model import Kernel
+from anabranch.model import KeepsState
 from anabranch.query.plan import Plan, name_of
 from anabranch.routing.phases import FlowRoutes
 from anabranch.state.manifest import Manifest
@@ -29,7 +29,7 @@ class FlowParts(Protocol):
     def plan(self) -> Plan: ...
 
     @property
-    def kernels(self) -> Mapping[int, Kernel]:
+    def kernels(self) -> Mapping[int, KeepsState]:
         """By stateful node."""
         ...
 

@@ -49,8 +49,8 @@ class KeyLook(Pipeline):
 
     def samples(self) -> dict[int, KeySample]:
         """Return the keys of each operator, each with as many rows as its slot would get of those looked at."""
-        for head in list(self._waiting):
-            self._send_waiting(head)
+        for edge in list(self._waiting):
+            self._send_waiting(edge)
         found = {}
         for head, frames in self._seen.items():
             rows = pl.concat(frames)
@@ -59,7 +59,7 @@ class KeyLook(Pipeline):
             found[head] = KeySample.gather(rows.get_column(HASH).to_numpy(), values=values)
         return found
 
-    def _send(self, head: int, frame: pl.DataFrame, combined: bool, held: bool = False) -> None:
+    def _send(self, head: int, frame: pl.DataFrame, combined: bool, held: bool = False, number: int = 0) -> None:
         operation = self._plan.nodes[head].operation
         assert isinstance(operation, Stateful)
         self._seen.setdefault(head, []).append(frame.select(HASH, *operation.spec.keys))

@@ -28,13 +28,14 @@ from anabranch.eventtime.flow.slot_lateness import SlotTimes, count_slot_late
 from anabranch.eventtime.flow.time_guard import columns_with_new_times
 from anabranch.eventtime.observations import TimeSightings
 from anabranch.eventtime.time_range import find_rows_out_of_time
-from anabranch.model import HASH, ORDER, TIME, WINDOW, StagedFile
+from anabranch.model import HASH, ORDER, TIME, WINDOW, JoinKernel, JoinSpec, Prepared, StagedFile
 from anabranch.model.columns import PARTITION
 from anabranch.model.exchanges import StoreKernel
 from anabranch.model.times import NO_LIMITS
 from anabranch.operators.windows.buffered_premerge import Sending
 from anabranch.query.lookups import Lookup
 from anabranch.query.nodes import LateRows, Node, Output, Spring, Stateful, Watermark
+from anabranch.query.plan import Edge
 from anabranch.routing import hash_keys
 from anabranch.routing.phases import divide_by_phase, keys_of, window_of
 from anabranch.routing.routes import Routes
@@ -64,10 +65,10 @@ class Pipeline:
         self._origin = origin
         self._blocks: list[Block] = []
         self._block_count = 0
-        self._waiting: dict[int, list[pl.DataFrame]] = defaultdict(list)
-        self._waiting_rows: dict[int, int] = defaultdict(int)
+        self._waiting: dict[Edge, list[pl.DataFrame]] = defaultdict(list)
+        self._waiting_rows: dict[Edge, int] = defaultdict(int)
         self._results: dict[int, list[pl.DataFrame]] = defaultdict(list)
-        self._rows_of_split: dict[tuple[int, int], int] = defaultdict(int)
+        self._rows_of_split: dict[tuple[Edge, int], int] = defaultdict(int)
         self.counters: dict[str, int] = defaultdict(int)
         self._times = TimeSightings()
         self._slot_times = SlotTimes()
@@ -92,17 +93,17 @@ class Pipeline:
             frame = self._set_apart(node, frame)
         if frame.height == 0:
             return
-        for child in self._plan.children[node]:
-            if not isinstance(self._plan.nodes[child].operation, LateRows):
-                self._enter(self._plan.nodes[child], frame, ordinal)
+        for edge in self._plan.edges[node]:
+            if not isinstance(self._plan.nodes[edge.node].operation, LateRows):
+                self._enter(edge, frame, ordinal)
 
     def push_late(self, head: int, frame: pl.DataFrame, ordinal: int) -> None:
         """Send rows that came too late for a stateful operator to where the flow wants them."""
         if frame.height == 0:
             return
-        for child in self._plan.children[head]:
-            if isinstance(self._plan.nodes[child].operation, LateRows):
-                self.push(child, frame, ordinal)
+        for edge in self._plan.edges[head]:
+            if isinstance(self._plan.nodes[edge.node].operation, LateRows):
+                self.push(edge.node, frame, ordinal)
 
     def reject(self, source: str, rejected: tuple[tuple[str, str], ...]) -> None:
         """Keep rows that could not be used, with the reason."""
@@ -135,8 +136,8 @@ class Pipeline:
         seconds: float | None = None,
     ) -> Iterator[Block]:
         """Send what waits, write results, and close with the report, of which the arguments are a part."""
-        for head in list(self._waiting):
-            self._send_waiting(head)
+        for edge in list(self._waiting):
+            self._send_waiting(edge)
         if self._lane is not None:
             self._settle_lane(self._lane)
         self._tell_times()
@@ -184,10 +185,11 @@ class Pipeline:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _enter(self, node: Node, frame: pl.DataFrame, ordinal: int) -> None:
+    def _enter(self, edge: Edge, frame: pl.DataFrame, ordinal: int) -> None:
+        node = self._plan.nodes[edge.node]
         operation = node.operation
         if self._plan.level_of(node.id) > 0 or isinstance(operation, Stateful):
-            self._route(node, frame, ordinal)
+            self._route(edge, frame, ordinal)
         elif isinstance(operation, Output):
             self.counters["rows_out"] += frame.height
             self._results[operation.index].append(frame)
@@ -230,41 +232,55 @@ class Pipeline:
         self._times.see(node.id, operation.clock, frame.get_column(operation.column), partition)
         return frame
 
-    def _route(self, node: Node, frame: pl.DataFrame, ordinal: int) -> None:
+    def _route(self, edge: Edge, frame: pl.DataFrame, ordinal: int) -> None:
+        node = self._plan.nodes[edge.node]
         if not isinstance(node.operation, Stateful):
             self._relay(node, frame, ordinal)
             return
-        keys = node.operation.spec.keys
-        if any(frame.get_column(key).null_count() for key in keys):
-            for key in keys:
-                missing = frame.filter(pl.col(key).is_null())
-                if missing.height:
-                    self._dead(bury_rows(missing, node.label, f"null key {key}"))
-                    frame = frame.filter(pl.col(key).is_not_null())
+        spec, kernel, now = node.operation.spec, self._program.kernels[node.id], self._spec.times[node.id]
+        if not isinstance(kernel, JoinKernel):
+            frame = self._without_null_keys(node, spec.keys, frame)
         if frame.height == 0:
             return
-        frame = frame.with_columns(self._engine_columns(node, frame, ordinal))
-        has_windows = window_of(node.operation.spec) is not None and node.id in self._spec.routes
+        frame = frame.with_columns(self._engine_columns(edge, frame, ordinal))
+        has_windows = window_of(spec) is not None and node.id in self._spec.routes
         if has_windows:
-            self._slot_times.see(node.id, frame, keys, self._spec.routes[node.id].routes)
-        kernel, now = self._program.kernels[node.id], self._spec.times[node.id]
-        with failing_step(node.label, frame, lambda part: kernel.prepare(part, now)):
-            prepared = kernel.prepare(frame, now)
+            self._slot_times.see(node.id, frame, spec.keys, self._spec.routes[node.id].routes)
+
+        def prepare(rows: pl.DataFrame) -> Prepared:
+            return (
+                kernel.prepare_input(edge.input, rows, now)
+                if isinstance(kernel, JoinKernel)
+                else kernel.prepare(rows, now)
+            )
+
+        with failing_step(node.label, frame, prepare):
+            prepared = prepare(frame)
         self.counters["late_rows"] += prepared.late_rows
         if prepared.late_rows and has_windows:
             routes = self._spec.routes[node.id].routes
-            self.counters["slot_late_rows"] += count_slot_late(kernel, frame, keys, routes, now)
+            self.counters["slot_late_rows"] += count_slot_late(
+                self._program.kernel_of_rows(node.id), frame, spec.keys, routes, now
+            )
         if prepared.late is not None:
             self.push_late(node.id, prepared.late, ordinal)
         if prepared.frame.height == 0:
             return
-        self._waiting[node.id].append(prepared.frame)
-        self._waiting_rows[node.id] += prepared.frame.height
-        if self._waiting_rows[node.id] >= ROWS_MERGED_AT_ONCE:
-            self._send_waiting(node.id)
+        self._waiting[edge].append(prepared.frame)
+        self._waiting_rows[edge] += prepared.frame.height
+        if self._waiting_rows[edge] >= ROWS_MERGED_AT_ONCE:
+            self._send_waiting(edge)
 
-    def _engine_columns(self, node: Node, frame: pl.DataFrame, ordinal: int) -> list[pl.Series]:
-        followed = self._plan.nodes[node.inputs[0]].time
+    def _without_null_keys(self, node: Node, keys: tuple[str, ...], frame: pl.DataFrame) -> pl.DataFrame:
+        for key in keys:
+            if frame.get_column(key).null_count():
+                missing = pl.col(key).is_null()
+                self._dead(bury_rows(frame.filter(missing), node.label, f"null key {key}"))
+                frame = frame.filter(~missing)
+        return frame
+
+    def _engine_columns(self, edge: Edge, frame: pl.DataFrame, ordinal: int) -> list[pl.Series]:
+        followed = self._plan.nodes[self._plan.nodes[edge.node].inputs[edge.input]].time
         columns = []
         if followed is not None:
             expression = pl.col(followed.column)
@@ -278,15 +294,16 @@ class Pipeline:
         if ordinal == BEHIND_A_HOP:
             columns.append(order_by_content(frame))
         else:
-            start = self._rows_of_split[node.id, ordinal]
-            self._rows_of_split[node.id, ordinal] += frame.height
+            start = self._rows_of_split[edge, ordinal]
+            self._rows_of_split[edge, ordinal] += frame.height
             base = (ordinal << ORDINAL_SHIFT) + start
             columns.append(pl.int_range(base, base + frame.height, dtype=pl.Int64, eager=True).alias(ORDER))
         return columns
 
-    def _send_waiting(self, head: int) -> None:
-        frames = self._waiting.pop(head)
-        self._waiting_rows.pop(head)
+    def _send_waiting(self, edge: Edge) -> None:
+        head = edge.node
+        frames = self._waiting.pop(edge)
+        self._waiting_rows.pop(edge)
         frame = pl.concat(frames) if len(frames) > 1 else frames[0]
         operation = self._plan.nodes[head].operation
         assert isinstance(operation, Stateful)
@@ -296,21 +313,22 @@ class Pipeline:
         began = time.process_time()
         if combined:
             with failing_step(self._plan.nodes[head].label):
-                frame = self._program.kernels[head].combine(came)
+                frame = self._program.kernel_of_rows(head).combine(came)
         merge_seconds = time.process_time() - began
         with self._meter.sending(head):
-            frame = frame.with_columns(hash_keys(frame, operation.spec.keys).alias(HASH))
+            # Only rows of joins may have a null as their key, and then they meet nobody.
+            frame = frame.with_columns(hash_keys(frame, operation.spec.keys).fill_null(0).alias(HASH))
         self._meter.count(head, rows=came.height)
         if self._program.weighs(head):
             if combined:
                 self._meter.compare(head, came, frame, operation.spec.keys, merge_seconds)
             else:
-                self._meter.try_merge(head, frame, self._program.kernels[head], operation.spec.keys)
+                self._meter.try_merge(head, frame, self._program.kernel_of_rows(head), operation.spec.keys)
         if waits:
             assert self._lane is not None
             self._lane.take(head, frame, came.height)
         else:
-            self._send(head, frame, combined)
+            self._send(head, frame, combined, number=edge.input)
 
     def _settle_lane(self, lane: Lane) -> None:
         """Send what is due of the rows that were held back or may be."""
@@ -336,8 +354,8 @@ class Pipeline:
         if not rows.height:
             return
         self._meter.count(head, sent_rows=rows.height)
-        for child in self._plan.children[head]:
-            output = self._plan.nodes[child].operation
+        for edge in self._plan.edges[head]:
+            output = self._plan.nodes[edge.node].operation
             assert isinstance(output, Output)
             self.counters["rows_out"] += rows.height
             self._results[output.index].append(rows)
@@ -345,17 +363,23 @@ class Pipeline:
         if now.drains and window is not None:
             lane.say_last_end(head, int(rows.get_column(WINDOW).max()) + window.size_us)  # type: ignore[arg-type]
 
-    def _send(self, head: int, frame: pl.DataFrame, combined: bool, held: bool = False) -> None:
+    def _send(self, head: int, frame: pl.DataFrame, combined: bool, held: bool = False, number: int = 0) -> None:
         operation = self._plan.nodes[head].operation
         assert isinstance(operation, Stateful)
         phases = self._spec.routes[head]
-        before = self._exchanged_bytes
+        before, sent_rows = self._exchanged_bytes, 0
         with self._meter.sending(head):
             for routes, rows in divide_by_phase(frame, phases, window_of(operation.spec)):
-                slots = self._slots_of(head, routes, rows, operation.spec.keys)
-                for slot, part in cut(rows, slots, phases.slots):
-                    self._emit(slot, BlockKind.BUFFERED if held else BlockKind.ROWS, head, combined, encode(part))
-        self._meter.count(head, sent_rows=frame.height, sent_bytes=self._exchanged_bytes - before)
+                if isinstance(operation.spec, JoinSpec) and number == operation.spec.copied:
+                    places, slots = routes.operation_slots(keys_of(routes, rows, operation.spec.keys))
+                    sent = rows if len(places) == rows.height else rows[places]
+                else:
+                    sent, slots = rows, self._slots_of(head, routes, rows, operation.spec.keys)
+                sent_rows += sent.height
+                for slot, part in cut(sent, slots, phases.slots):
+                    kind = BlockKind.BUFFERED if held else BlockKind.ROWS
+                    self._emit(slot, kind, head, combined, encode(part), number)
+        self._meter.count(head, sent_rows=sent_rows, sent_bytes=self._exchanged_bytes - before)
 
     def _slots_of(self, head: int, routes: Routes, rows: pl.DataFrame, keys: tuple[str, ...]) -> npt.NDArray[np.int32]:
         sent = self._sent[head]
@@ -387,10 +411,10 @@ class Pipeline:
         origin = (pl.lit(ordinal, pl.Int64).alias(ORDER), pl.lit(self._partition).alias(PARTITION))
         self._emit(turn % slots, BlockKind.ROWS, node.id, False, encode(frame.with_columns(origin)))
 
-    def _emit(self, slot: int, kind: BlockKind, node: int, combined: bool, payload: bytes) -> None:
+    def _emit(self, slot: int, kind: BlockKind, node: int, combined: bool, payload: bytes, number: int = 0) -> None:
         self._exchanged_bytes += len(payload)
         level = self._plan.level_of(node)
-        self._blocks.append(Block(level, slot, kind, node, 0, self._sequence(), combined, payload))
+        self._blocks.append(Block(level, slot, kind, node, number, self._sequence(), combined, payload))
 
     def _sequence(self) -> int:
         self._block_count += 1

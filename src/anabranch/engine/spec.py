@@ -12,7 +12,7 @@ from anabranch.connectors.lookups import TableCache
 from anabranch.control.observe.load_sampling import Watch
 from anabranch.engine.exchange_meter import TellsCosts
 from anabranch.eventtime.flow.in_batch_watermark import RisingTime
-from anabranch.model import Kernel, OperatorTime, RunRef, Sink
+from anabranch.model import JoinKernel, Kernel, OperatorTime, RunRef, Sink
 from anabranch.model.exchanges import ExchangeWay, HeldLane
 from anabranch.operators.kernels import make_kernel
 from anabranch.query.lookups import Lookup
@@ -44,13 +44,24 @@ class FlowProgram:
         return self
 
     @cached_property
-    def kernels(self) -> dict[int, Kernel]:
+    def kernels(self) -> dict[int, Kernel | JoinKernel]:
         """Stateful node → its kernel."""
         return {
             node.id: make_kernel(node.operation.spec)
             for node in self.plan.nodes.values()
             if isinstance(node.operation, Stateful)
         }
+
+    def kernel_of_rows(self, head: int) -> Kernel:
+        """Return the kernel of an operator that has one input."""
+        kernel = self.kernels[head]
+        assert not isinstance(kernel, JoinKernel)
+        return kernel
+
+    @cached_property
+    def joins(self) -> frozenset[int]:
+        """The stateful nodes that are joins."""
+        return frozenset(head for head, kernel in self.kernels.items() if isinstance(kernel, JoinKernel))
 
     @cached_property
     def lookups(self) -> dict[int, TableCache]:
@@ -107,7 +118,7 @@ class FlowProgram:
 
     def __getstate__(self) -> dict[str, object]:
         # What can be derived is derived again where it is used.
-        derived = ("kernels", "lookups", "store", "_hot")
+        derived = ("kernels", "joins", "lookups", "store", "_hot")
         return {key: value for key, value in self.__dict__.items() if key not in derived}
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -142,6 +153,8 @@ class BatchSpec:
     next_routes: Mapping[int, Routes] = field(default_factory=dict)
     """Stateful node → its routes from the next batch on, for nodes whose state moves at the end of this one."""
 
+    joins: frozenset[int] = frozenset()
+    """Stateful nodes whose slots emit whole results, though they may share keys."""
     watches: Mapping[int, Watch] = field(default_factory=dict)
     """Stateful node → what its slots look at."""
     held: Mapping[int, Mapping[int, HeldLane]] = field(default_factory=dict)
@@ -161,7 +174,7 @@ class BatchSpec:
 
     def meets(self, heads: tuple[int, ...]) -> bool:
         """Say whether slots of a level share keys, so that what they fire must meet."""
-        return any(head in self.routes and self.routes[head].splits for head in heads)
+        return any(head in self.routes and self.routes[head].splits and head not in self.joins for head in heads)
 
     def receivers_behind(self, level: int, heads: tuple[int, ...] = ()) -> int:
         """Return how many tasks get what a level sends on: where keys of its heads meet, the next level, the driver."""

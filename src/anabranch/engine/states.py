@@ -20,6 +20,7 @@ from anabranch.model import (
     HASH,
     WINDOW,
     DistinctSpec,
+    JoinSpec,
     MeetingInTime,
     ProcessSpec,
     RunRef,
@@ -28,6 +29,7 @@ from anabranch.model.exchanges import HoldingKernel
 from anabranch.operators.processors.processor import FrameProcessor, Processor
 from anabranch.query.nodes import Node, Stateful
 from anabranch.routing import hash_keys
+from anabranch.routing.join_slots import drop_joined_copies, place_joined
 from anabranch.routing.keys import KeyBatch, KeySample
 from anabranch.routing.phases import PhasedRoutes, drop_copies, keys_of, window_of
 from anabranch.routing.routes import Routes
@@ -51,10 +53,15 @@ def read_state(
     phases = PhasedRoutes.from_json(level.routes)
     assert isinstance(node.operation, Stateful)
     window = window_of(node.operation.spec)
-    held = [
-        kernel.stored([drop_copies(files.read(ref), phases, window, slot) for ref in refs], passed_us)
-        for slot, refs in list_holders(level)
-    ]
+    spec = node.operation.spec
+
+    def read(ref: RunRef, slot: int) -> pl.DataFrame:
+        rows = files.read(ref)
+        if isinstance(spec, JoinSpec):
+            return drop_joined_copies(rows, phases.routes, spec, slot)
+        return drop_copies(rows, phases, window, slot)
+
+    held = [kernel.stored([read(ref, slot) for ref in refs], passed_us) for slot, refs in list_holders(level)]
     # What tasks before it hold back was accepted as the rest was; windows that are over have nothing there.
     waiting = [files.read(ref) for lane in manifest.lanes.get(_name(node), ()) for ref in lane.runs]
     if not held and not waiting:
@@ -146,7 +153,9 @@ def _parts(node: Node, rows: pl.DataFrame, routes: Routes, slots: NDArray[np.int
         raise FlowError(msg)
     rows = rows.with_columns(hash_keys(rows, keys).alias(HASH))
     parts: dict[int, list[pl.DataFrame]] = {}
-    if slots is None:
+    if slots is None and isinstance(node.operation.spec, JoinSpec):
+        rows, slots = place_joined(rows, routes, node.operation.spec)
+    elif slots is None:
         slots = routes.storage_slots(keys_of(routes, rows, keys))
     for slot, part in cut(rows, slots, routes.slots):
         parts.setdefault(slot, []).append(part)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -25,6 +25,9 @@ from anabranch.model import (
     ORDER,
     WINDOW_END,
     Fired,
+    JoinKernel,
+    JoinSpec,
+    KeepsState,
     Kernel,
     Meeting,
     MeetingInTime,
@@ -40,8 +43,11 @@ from anabranch.model import (
 )
 from anabranch.model.columns import PARTITION
 from anabranch.model.exchanges import HoldingKernel
+from anabranch.model.runs import Leaving
 from anabranch.query.nodes import Spring, Stateful
+from anabranch.routing.join_slots import leaving_join
 from anabranch.routing.phases import SlotStanding, moving_to
+from anabranch.routing.routes import Routes
 from anabranch.state.repair import advance_on_intact_runs
 from anabranch.state.runs import RunFiles, WriteName
 from anabranch.state.slots import RunsOfSlot
@@ -94,6 +100,33 @@ class Stayed:
 
     frames: tuple[pl.DataFrame, ...]
     combined: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Rows of an operator that are at their slot."""
+
+    inputs: list[list[pl.DataFrame]]
+    """Input by input."""
+    combined: bool = False
+    held: list[pl.DataFrame] = field(default_factory=list)
+    """Rows of earlier batches that waited where they were read."""
+
+    @property
+    def frames(self) -> list[pl.DataFrame]:
+        """All of them."""
+        return [*(frame for frames in self.inputs for frame in frames), *self.held]
+
+    def advance(
+        self, kernel: Kernel | JoinKernel, state: RunsOfSlot, now: OperatorTime, standing: SlotStanding | None
+    ) -> Fired:
+        """Let the operator take them in."""
+        if isinstance(kernel, JoinKernel):
+            return kernel.advance_inputs(self.inputs, state, now, standing)
+        if self.held:
+            holding = cast("HoldingKernel", kernel)
+            return holding.advance_held(self.held, self.inputs[0], self.combined, state, now, standing)
+        return kernel.advance(self.inputs[0], self.combined, state, now, standing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +195,7 @@ class SlotTask:
         time_of_batch: OperatorTime,
     ) -> SlotReport:
         kernel = program.kernels[head]
-        if stayed is None:
-            frames, combined = _decode_alike(kernel, [block for block in blocks if block.kind is BlockKind.ROWS])
-        else:
-            frames, combined = list(stayed.frames), stayed.combined
-        held = [decode(block.payload) for block in blocks if block.kind is BlockKind.BUFFERED]
+        arrived = _gather(program, head, blocks, stayed)
         operation = program.plan.nodes[head].operation
         assert isinstance(operation, Stateful)
         name = WriteName(self.spec.epoch, self.spec.batch, self.spec.attempt, self.spec.job)
@@ -182,11 +211,7 @@ class SlotTask:
                 kernel.meeting.absorb_parts(handed, state, time_of_operator)
             elif handed:
                 kernel.absorb(handed, state)
-            if held:
-                holding = cast("HoldingKernel", kernel)
-                fired = holding.advance_held(held, frames, combined, state, time_of_operator, standing)
-            else:
-                fired = kernel.advance(frames, combined, state, time_of_operator, standing)
+            fired = arrived.advance(kernel, state, time_of_operator, standing)
             # This may be the first to open a run, so damage is found here, too.
             clocks = self._clocks_to_split(kernel, head, state, time_of_operator)
             return fired, clocks, self._hand_off(program, head, slot, state, files, time_of_batch)
@@ -206,7 +231,7 @@ class SlotTask:
         load, sizes = None, None
         watch = self.spec.watches.get(head)
         if watch is not None:
-            load = watch_rows([*frames, *held], operation.spec.keys, watch)
+            load = watch_rows(arrived.frames, operation.spec.keys, watch)
             # Where state changes hands, nothing is planned before it has arrived.
             if watch.sizes and head not in self.spec.next_routes:
                 routed = phases.routes.table.keys
@@ -216,7 +241,7 @@ class SlotTask:
         return SlotReport(
             runs=state.runs(),
             handed=handing,
-            rows=sum(frame.height for frame in (*frames, *held)),
+            rows=sum(frame.height for frame in arrived.frames),
             next_due_us=fired.next_due_us,
             last_end_us=_last_end_us(kernel, fired, operation.spec),
             wake_us=fired.wake_us,
@@ -231,7 +256,7 @@ class SlotTask:
         )
 
     def _clocks_to_split(
-        self, kernel: Kernel, head: int, state: RunsOfSlot, time_of_operator: OperatorTime
+        self, kernel: KeepsState, head: int, state: RunsOfSlot, time_of_operator: OperatorTime
     ) -> SplitKeyClocks | None:
         """Return the watermarks of keys that several slots share from the next batch on, and one slot so far."""
         routes = self.spec.next_routes.get(head)
@@ -258,11 +283,17 @@ class SlotTask:
         assert isinstance(operation, Stateful)
         passed_us = _passed_us(time_of_batch)
         written = {}
-        for target, frames in state.hand_off(moving_to(routes, operation.spec.keys, slot), slot).items():
+        for target, frames in state.hand_off(self._leave(operation.spec, routes, head, slot)).items():
             rows = program.kernels[head].stored(frames, passed_us)
             if rows.height:
                 written[target] = files.write(rows)
         return written
+
+    def _leave(self, spec: OperatorSpec, routes: Routes, head: int, slot: int) -> Callable[[pl.DataFrame], Leaving]:
+        """Return the function that says where rows of the state belong from the next batch on."""
+        if isinstance(spec, JoinSpec):
+            return leaving_join(self.spec.routes[head].routes, routes, spec, slot)
+        return moving_to(routes, spec.keys, slot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,9 +363,9 @@ def _fired_by(program: FlowProgram, spec: BatchSpec, head: int, time_of_batch: O
     return time_of_batch.fire_us if told else None
 
 
-def _last_end_us(kernel: Kernel, fired: Fired, spec: OperatorSpec) -> int | None:
+def _last_end_us(kernel: KeepsState, fired: Fired, spec: OperatorSpec) -> int | None:
     """Return the end of the last window that fired here."""
-    if isinstance(spec, ProcessSpec | OrderSpec):
+    if isinstance(spec, ProcessSpec | OrderSpec | JoinSpec):
         # What a processor emits may well have a column of that name.
         return fired.reached_us
     frames = [fired.frame]
@@ -348,6 +379,20 @@ def _last_end_in(frame: pl.DataFrame) -> int | None:
     if frame.is_empty() or WINDOW_END not in frame.columns:
         return None
     return int(frame.get_column(WINDOW_END).dt.timestamp("us").max())  # type: ignore[arg-type]
+
+
+def _gather(program: FlowProgram, head: int, blocks: Iterable[Block], stayed: Stayed | None) -> Arrived:
+    """Return the rows of an operator that came through an exchange, or did not have to."""
+    kernel = program.kernels[head]
+    rows = [block for block in blocks if block.kind is BlockKind.ROWS]
+    if isinstance(kernel, JoinKernel):
+        numbers = range(len(program.plan.nodes[head].inputs))
+        return Arrived([[decode(block.payload) for block in rows if block.input == number] for number in numbers])
+    held = [decode(block.payload) for block in blocks if block.kind is BlockKind.BUFFERED]
+    if stayed is not None:
+        return Arrived([list(stayed.frames)], stayed.combined, held)
+    frames, combined = _decode_alike(kernel, rows)
+    return Arrived([frames], combined, held)
 
 
 def _decode_alike(kernel: Kernel, blocks: list[Block]) -> tuple[list[pl.DataFrame], bool]:

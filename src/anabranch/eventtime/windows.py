@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.model import AggregateSpec, OperatorSpec, OrderSpec, ProcessSpec, TopKSpec, WindowSpec
+from anabranch.model import AggregateSpec, JoinSpec, OperatorSpec, OrderSpec, ProcessSpec, TopKSpec, WindowSpec
 
 Times = NDArray[np.int64]
 LastEnd = Callable[[Times], Times]
@@ -98,7 +98,9 @@ def last_end_of(spec: OperatorSpec) -> LastEnd:
     """
     if isinstance(spec, ProcessSpec | OrderSpec):
         return _just_after
-    window = spec.window if isinstance(spec, AggregateSpec | TopKSpec) else None
+    if isinstance(spec, JoinSpec) and spec.within is not None:
+        return partial(np.add, max(spec.within.most_us, -spec.within.least_us, 0) + 1)
+    window = spec.window if isinstance(spec, AggregateSpec | TopKSpec | JoinSpec) else None
     return partial(_last_end_us, window) if window is not None else np.asarray
 
 

@@ -13,16 +13,16 @@ from anabranch.model.columns import (
     WINDOW_NUMBER,
     WINDOW_START,
 )
+from anabranch.model.joins import JoinInput, JoinKind, JoinSpec
 from anabranch.model.operations import (
-    LATE_POLICIES,
     Aggregate,
     AggregateSpec,
     Column,
-    CountWindowSpec,
     DistinctSpec,
     Fired,
+    JoinKernel,
+    KeepsState,
     Kernel,
-    LatePolicy,
     Meeting,
     MeetingInTime,
     Met,
@@ -32,7 +32,7 @@ from anabranch.model.operations import (
     ProcessSpec,
     Standing,
     TopKSpec,
-    WindowSpec,
+    splits_keys,
     spreads_any_key,
 )
 from anabranch.model.progress import BatchProgress, BatchRecord, RunTotals
@@ -51,6 +51,7 @@ from anabranch.model.times import (
     SharedClocks,
     SplitKeyClocks,
 )
+from anabranch.model.windows import LATE_POLICIES, CountWindowSpec, LatePolicy, WindowSpec
 
 __all__ = [
     "BATCH",
@@ -82,6 +83,11 @@ __all__ = [
     "DistinctSpec",
     "Fired",
     "ForgottenClocks",
+    "JoinInput",
+    "JoinKernel",
+    "JoinKind",
+    "JoinSpec",
+    "KeepsState",
     "Kernel",
     "LatePolicy",
     "Meeting",
@@ -112,5 +118,6 @@ __all__ = [
     "Standing",
     "TopKSpec",
     "WindowSpec",
+    "splits_keys",
     "spreads_any_key",
 ]

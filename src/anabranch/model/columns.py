@@ -22,6 +22,10 @@ BATCH = "__batch"
 
 BUCKET = "__bucket"
 
+SECTION = "__section"
+"""Int8: the section of the state that a row of a join is of: rows of the left input, which of them met somebody, the
+same of the right input."""
+
 WINDOW_START = "window_start"
 WINDOW_END = "window_end"
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, get_args, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from anabranch.model.joins import JoinSpec
 from anabranch.model.runs import RunRef, SlotState
 from anabranch.model.times import FLOW_CLOCK, Clock, OperatorTime, SplitKeyClocks
+from anabranch.model.windows import CountWindowSpec, LatePolicy, WindowSpec
 
 Column = Callable[[str], pl.Expr]
 """Maps an aggregate's own short column name to the real column: ``col("n")``."""
@@ -62,47 +64,6 @@ class Aggregate(Protocol):
     def finish(self, col: Column) -> pl.Expr:
         """Turn partial columns into the result."""
         ...
-
-
-LatePolicy = Literal["drop", "side", "update"]
-LATE_POLICIES: tuple[LatePolicy, ...] = get_args(LatePolicy)
-
-
-@dataclass(frozen=True, slots=True)
-class WindowSpec:
-    """A window in event time; all lengths in microseconds."""
-
-    kind: Literal["tumbling", "sliding", "session"]
-    size_us: int
-    """The length, or the gap of a session."""
-    slide_us: int
-    offset_us: int = 0
-    late: LatePolicy = "drop"
-    lateness_us: int = 0
-    """For so long after a window closed, late rows still change its result (*update*)."""
-    early_us: int | None = None
-    """Results so far are emitted whenever the watermark passes a multiple of this."""
-
-    @property
-    def marks_emissions(self) -> bool:
-        """Whether a window may be emitted more than once, so that results say which emission they are."""
-        return self.late == "update" or self.early_us is not None
-
-
-UnfilledPolicy = Literal["emit", "drop"]
-UNFILLED_POLICIES: tuple[UnfilledPolicy, ...] = get_args(UnfilledPolicy)
-
-
-@dataclass(frozen=True, slots=True)
-class CountWindowSpec:
-    """Windows of so many rows of a key, in the order they come, a new one every so many."""
-
-    size_rows: int
-    slide_rows: int
-    idle_us: int | None = None
-    """A key that had no row for so long, by the wall clock, is forgotten; None: no key ever is."""
-    unfilled: UnfilledPolicy = "emit"
-    """What becomes of the windows that it had begun."""
 
 
 class _Timed:
@@ -218,7 +179,7 @@ class OrderSpec(_Waiting):
     late: LatePolicy = "drop"
 
 
-OperatorSpec = AggregateSpec | TopKSpec | DistinctSpec | ProcessSpec | OrderSpec
+OperatorSpec = AggregateSpec | TopKSpec | DistinctSpec | ProcessSpec | OrderSpec | JoinSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,12 +250,8 @@ class Standing(Protocol):
         ...
 
 
-class Kernel(Protocol):
-    """A stateful operator on Polars frames. Every method is a pure function of its arguments and the state it is given.
-
-    ``prepare`` and ``combine`` run before the exchange, ``advance`` after it. Frames between them carry the key
-    columns, HASH, WINDOW when windowed, and the columns of the operator. All outputs are in a canonical order.
-    """
+class KeepsState(Protocol):
+    """What all kernels have in common. Every method is a pure function of its arguments and the state it is given."""
 
     mergeable: bool
     """Whether ``combine`` may run before the exchange."""
@@ -312,6 +269,32 @@ class Kernel(Protocol):
     def structure(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, object]:
         """Describe what a checkpoint depends on, as plain JSON data: kind, keys with types, window, aggregates."""
         ...
+
+    def absorb(self, handed: Sequence[RunRef], state: SlotState) -> None:
+        """Take in state that other slots handed over, before anything else of the batch."""
+        ...
+
+    def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
+        """Return the state in these runs (at least one, oldest first) as one sorted frame that could be a run itself.
+
+        ``passed_us`` is the watermark up to which everything has fired."""
+        ...
+
+    def unite(self, stored: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return what ``stored`` gave for several slots as the state of one; the parts of a shared key meet."""
+        ...
+
+    def values(self, stored: pl.DataFrame) -> pl.DataFrame:
+        """Return what ``stored`` gave as a person would read it: keys, windows, values so far."""
+        ...
+
+
+class Kernel(KeepsState, Protocol):
+    """A stateful operator on Polars frames.
+
+    ``prepare`` and ``combine`` run before the exchange, ``advance`` after it. Frames between them carry the key
+    columns, HASH, WINDOW when windowed, and the columns of the operator. All outputs are in a canonical order.
+    """
 
     def prepare(self, frame: pl.DataFrame, time: OperatorTime) -> Prepared:
         """Keep the columns that are needed, assign windows (panes), drop and count late rows.
@@ -340,22 +323,25 @@ class Kernel(Protocol):
         Called on every slot in every batch, with an empty list where nothing arrived."""
         ...
 
-    def absorb(self, handed: Sequence[RunRef], state: SlotState) -> None:
-        """Take in state that other slots handed over, before anything else of the batch."""
+
+@runtime_checkable
+class JoinKernel(KeepsState, Protocol):
+    """A kernel that gets the rows of each of its inputs for itself."""
+
+    spec: JoinSpec
+
+    def prepare_input(self, number: int, frame: pl.DataFrame, time: OperatorTime) -> Prepared:
+        """Do with rows of one input what ``prepare`` does."""
         ...
 
-    def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
-        """Return the state in these runs (at least one, oldest first) as one sorted frame that could be a run itself.
-
-        ``passed_us`` is the watermark up to which everything has fired."""
-        ...
-
-    def unite(self, stored: list[pl.DataFrame]) -> pl.DataFrame:
-        """Return what ``stored`` gave for several slots as the state of one; the parts of a shared key meet."""
-        ...
-
-    def values(self, stored: pl.DataFrame) -> pl.DataFrame:
-        """Return what ``stored`` gave as a person would read it: keys, windows, values so far."""
+    def advance_inputs(
+        self,
+        received: Sequence[list[pl.DataFrame]],
+        state: SlotState,
+        time: OperatorTime,
+        standing: Standing | None = None,
+    ) -> Fired:
+        """Do with rows of all inputs what ``advance`` does; each has its own section of the state."""
         ...
 
 
@@ -394,6 +380,11 @@ class MeetingInTime(Protocol):
         ...
 
 
-def spreads_any_key(kernel: Kernel) -> bool:
+def splits_keys(kernel: KeepsState) -> bool:
+    """Say whether several slots may share a key of an operator."""
+    return kernel.meeting is not None or (isinstance(kernel, JoinKernel) and kernel.spec.copied is not None)
+
+
+def spreads_any_key(kernel: KeepsState) -> bool:
     """Say whether a row splitter may share any key of an operator, and not only the few that a routing table names."""
-    return isinstance(kernel.meeting, Meeting)
+    return splits_keys(kernel) and not isinstance(kernel.meeting, MeetingInTime)

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,7 @@ class RunRef:
     runs are sorted by (window, hash), so what fired is always a prefix. ``min_window`` is that of the first live row.
     ``made_from`` names the runs that a compaction merged, while they can still rebuild this one. ``gone`` has the
     ranges of hashes, first and last, whose rows were handed to another slot: they lie in the file, and do not count.
+    ``section`` tells runs of different columns apart, where an operator has such.
     """
 
     file: str
@@ -29,6 +32,7 @@ class RunRef:
     max_window: int | None = None
     made_from: tuple[RunRef, ...] = ()
     gone: tuple[tuple[int, int], ...] = ()
+    section: int = 0
 
     @property
     def live_rows(self) -> int:
@@ -53,6 +57,8 @@ class RunRef:
         if self.gone:
             # JSON numbers end at 2**53 in many readers.
             data["gone"] = [[f"{first:016x}", f"{last:016x}"] for first, last in self.gone]
+        if self.section:
+            data["section"] = self.section
         return data
 
     @classmethod
@@ -70,7 +76,28 @@ class RunRef:
             max_window=windows[1],
             made_from=tuple(cls.from_json(ref) for ref in data.get("made_from", ())),
             gone=tuple((int(first, 16), int(last, 16)) for first, last in data.get("gone", ())),
+            section=data.get("section", 0),
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leaving:
+    """Which rows of a slot stay there, and which go where; a row may go to several slots, and stay all the same.
+
+    Rows of equal hashes have the same fate.
+    """
+
+    stays: NDArray[np.bool_]
+    rows: NDArray[np.int64]
+    """The places of those that go, and to which slot each."""
+    slots: NDArray[np.int32]
+
+    @classmethod
+    def to(cls, slots: NDArray[np.int32], slot: int) -> Leaving:
+        """Return that each row goes to one slot, which may be the one it is on."""
+        stays = slots == slot
+        rows = np.flatnonzero(~stays)
+        return cls(stays, rows, slots[rows])
 
 
 class RunReader(Protocol):
@@ -95,6 +122,10 @@ class SlotState(Protocol):
 
     changes_hands: bool
     """Whether parts of the state come from other slots or go to them in this batch, which is work enough for it."""
+
+    def section(self, number: int) -> SlotState:
+        """Return the runs of a section as a state of their own; its frames have columns of their own."""
+        ...
 
     def live(self) -> list[pl.DataFrame]:
         """Return the live rows of every run, oldest run first."""

@@ -10,12 +10,15 @@ from anabranch.model import (
     AggregateSpec,
     CountWindowSpec,
     DistinctSpec,
+    JoinKernel,
+    JoinSpec,
     Kernel,
     OperatorSpec,
     OrderSpec,
     ProcessSpec,
     TopKSpec,
 )
+from anabranch.operators.joins.equi_join import EquiJoin
 from anabranch.operators.keyed.distinct import Distinct
 from anabranch.operators.keyed.running import RunningAggregate
 from anabranch.operators.keyed.single_rows import SingleRowsKernel
@@ -28,11 +31,13 @@ from anabranch.operators.windows.flow_time_windows import WindowedAggregate
 from anabranch.operators.windows.windows_by_key import make_windows_by_key
 
 
-def make_kernel(spec: OperatorSpec) -> Kernel:
+def make_kernel(spec: OperatorSpec) -> Kernel | JoinKernel:
     """Return the kernel for an operator; raise ``FlowError`` if the description contradicts itself."""
     if not spec.keys:
         msg = "a stateful operator needs keys; call key_by() first"
         raise FlowError(msg)
+    if isinstance(spec, JoinSpec):
+        return EquiJoin(spec)
     if isinstance(spec, ProcessSpec):
         return SingleRowsKernel(spec.keys, spec.time_column, spec.clock, Processing(spec))
     if isinstance(spec, OrderSpec):

@@ -25,6 +25,7 @@ from anabranch.model import (
     TopKSpec,
     WindowSpec,
 )
+from anabranch.model.joins import Interval, JoinInput, JoinSpec
 from anabranch.operators.aggregates import functions as aggregates
 from anabranch.operators.aggregates import sketches
 from anabranch.operators.kernels import make_kernel
@@ -95,6 +96,8 @@ def _recover_spec(structure: Mapping[str, Any]) -> OperatorSpec | None:
     kind, keys = structure.get("kind"), tuple(structure.get("keys", ()))
     if kind == "distinct":
         return DistinctSpec(keys, ttl_us=structure["ttl_us"])
+    if kind == "join":
+        return _recover_join(structure, keys)
     if kind not in _AGGREGATING:
         return None
     window, counting, clock = recover_window(structure), _recover_count_window(structure), _recover_clock(structure)
@@ -112,6 +115,14 @@ def _recover_spec(structure: Mapping[str, Any]) -> OperatorSpec | None:
     if len(found) < len(recovered):
         return None
     return AggregateSpec(keys, found, window, time_column, ttl_us, clock, counting)
+
+
+def _recover_join(structure: Mapping[str, Any], keys: tuple[str, ...]) -> JoinSpec:
+    within = structure["within"]
+    # Rows in state have the names that results have; nobody who reads them asks for types.
+    left, right = (JoinInput(keys, {name: name for name in columns}, {}) for columns in structure["inputs"])
+    interval = None if within is None else Interval(*within)
+    return JoinSpec((left, right), structure["how"], interval, recover_window(structure))
 
 
 def recover_window(structure: Mapping[str, Any]) -> WindowSpec | None:

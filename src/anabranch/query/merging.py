@@ -11,7 +11,7 @@ import polars as pl
 from anabranch.errors import FlowError
 from anabranch.eventtime import pane_us, parse_duration
 from anabranch.eventtime.durations import describe_duration
-from anabranch.model import AggregateSpec, Kernel, OperatorSpec, RouteError, Sink
+from anabranch.model import AggregateSpec, JoinKernel, Kernel, OperatorSpec, RouteError, Sink
 from anabranch.model.balance import AUTO, Balance, NamedStrategy, Routing
 from anabranch.model.exchanges import EXCHANGES, ExchangeChoice, ExchangeDecision, ExchangeSpec, HoldSpec
 from anabranch.model.renamed import renamed_fields, tell_renamed
@@ -167,7 +167,9 @@ def bind_sink(sink: Sink, node: Node) -> Sink:
         msg = f"{node.label}: Global Merge cannot be had here: {reason}; write to another sink"
         raise FlowError(msg)
     windowed = isinstance(spec, AggregateSpec) and spec.window is not None
-    return sink.bound(operation.name, spec.keys, make_kernel(spec), windowed)
+    kernel = make_kernel(spec)
+    assert not isinstance(kernel, JoinKernel), "nothing of a join is merged"
+    return sink.bound(operation.name, spec.keys, kernel, windowed)
 
 
 def describe_hold(hold: HoldSpec | None) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from anabranch.errors import FlowError
-from anabranch.model import AggregateSpec, OrderSpec, TopKSpec
+from anabranch.model import AggregateSpec, JoinSpec, OrderSpec, TopKSpec
 from anabranch.model.exchanges import ExchangeDecision
 from anabranch.model.loads import LoadError
 from anabranch.query.ahead import choose_ahead
@@ -37,6 +37,13 @@ class Subquery:
     members: tuple[int, ...]
 
 
+class Edge(NamedTuple):
+    """Where rows of a node go: to one of the inputs of another."""
+
+    node: int
+    input: int
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How a flow runs: which nodes start a subquery, on which level, on how many slots.
@@ -49,7 +56,8 @@ class Plan:
     flow: str
     parallelism: Parallelism
     nodes: Mapping[int, Node]
-    children: Mapping[int, tuple[int, ...]]
+    edges: Mapping[int, tuple[Edge, ...]]
+    """Node → where its rows go."""
     levels: tuple[tuple[int, ...], ...]
     """Heads of level 1, 2, …"""
     slots: tuple[int, ...]
@@ -196,8 +204,14 @@ def _plan(flow: str, nodes: Mapping[int, Node], slots: int, parallelism: Paralle
         exchanges |= choose_ahead(nodes, exchanges)
     heads = _heads(nodes, exchanges, parallelism)
     levels = _levels(nodes, heads)
-    children = {
-        node: tuple(child.id for child in nodes.values() for source in child.inputs if source == node) for node in nodes
+    edges = {
+        node: tuple(
+            Edge(child.id, number)
+            for child in nodes.values()
+            for number, source in enumerate(child.inputs)
+            if source == node
+        )
+        for node in nodes
     }
     followed = {node.id: _followed(nodes, node) for node in nodes.values() if node.stateful}
     # Subqueries of one level share its slots, so the total grows with the levels, not with the stateful operators.
@@ -206,7 +220,7 @@ def _plan(flow: str, nodes: Mapping[int, Node], slots: int, parallelism: Paralle
         flow=flow,
         parallelism=parallelism,
         nodes=dict(nodes),
-        children=children,
+        edges=edges,
         levels=levels,
         slots=(_level_slots(slots, total, parallelism, len(levels)),) * len(levels),
         watermarks={node: tuple(sorted(watermarks)) for node, (watermarks, _) in followed.items()},
@@ -278,6 +292,9 @@ def _followed(nodes: Mapping[int, Node], node: Node) -> tuple[set[int], bool]:
             continue
         if isinstance(operation, Stateful) and isinstance(operation.spec, AggregateSpec | TopKSpec):
             behind_window |= operation.spec.window is not None
+        elif isinstance(operation, Stateful) and isinstance(operation.spec, JoinSpec):
+            # Rows that met nobody go on when the watermark says that nobody will come.
+            behind_window = True
         elif _only_orders(nodes[current]):
             # Rows that waited go on when the watermark has passed them, as results of windows do.
             behind_window = True

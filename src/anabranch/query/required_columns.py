@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from anabranch.model import JoinSpec
 from anabranch.query.lookups import Lookup
 from anabranch.query.nodes import (
     Expression,
@@ -33,6 +34,9 @@ def required_columns(nodes: Mapping[int, Node]) -> dict[int, tuple[str, ...]]:
         operation = node.operation
         if isinstance(operation, Watermark):
             found |= before.get(operation.column, frozenset())
+        elif isinstance(operation, Stateful) and isinstance(operation.spec, JoinSpec):
+            for parent, source in zip(node.inputs, operation.spec.inputs, strict=True):
+                found |= {origin for key in source.keys for origin in origins[parent].get(key, ())}
         elif isinstance(operation, Stateful):
             found |= {origin for key in operation.spec.keys for origin in before.get(key, ())}
         origins[node.id] = _after(node, before)

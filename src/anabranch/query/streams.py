@@ -25,11 +25,12 @@ from anabranch.model import (
 from anabranch.model.balance import AUTO, Balance, NamedStrategy, Routing
 from anabranch.model.columns import HASH, ORDER, PARTITION, SEEN, TIME, WINDOW
 from anabranch.model.exchanges import ExchangeChoice
+from anabranch.model.joins import ClosedEnds, JoinKind
 from anabranch.model.lookups import LookupTable, MissingPolicy
-from anabranch.model.operations import UnfilledPolicy
 from anabranch.model.renamed import renamed_keywords
 from anabranch.model.schema_forms import SchemaLike
 from anabranch.model.times import DEFAULT_GROUPS, ClockLevel
+from anabranch.model.windows import UnfilledPolicy
 from anabranch.query.column_checks import (
     ColumnTypes,
     check_key_columns,
@@ -46,6 +47,7 @@ from anabranch.query.endpoint_checks import (
     describe_given,
 )
 from anabranch.query.event_times import Duration, Moment, describe_limits, make_clock, make_limits
+from anabranch.query.joining import JoinTerms, Names, Within, join_streams, read_keys
 from anabranch.query.labels import describe_clock, describe_columns, describe_window
 from anabranch.query.lookups import Lookup, lookup_stream
 from anabranch.query.merging import LocalMerge, bind_sink, make_routing
@@ -198,7 +200,7 @@ class Stream:
             [(206.25,), (231.0,)]
         """
         for other in others:
-            _check_stream(other)
+            _check_stream("union", other)
             if other.graph is not self.graph:
                 msg = f"union joins streams of one flow; one is of {self.graph.name!r}, one of {other.graph.name!r}"
                 raise FlowError(msg)
@@ -207,6 +209,47 @@ class Stream:
         times = {stream.node.time for stream in (self, *others)}
         time = self.node.time if len(times) == 1 else None
         return replace(self, node=self.graph.add(Union(), inputs, self.schema, f"union of {len(inputs)}", time))
+
+    def join(  # noqa: PLR0913 - one keyword for each thing that a flow may say of a join
+        self,
+        other: Stream,
+        on: Names | None = None,
+        *,
+        left_on: Names | None = None,
+        right_on: Names | None = None,
+        how: JoinKind = "inner",
+        within: Within | None = None,
+        closed: ClosedEnds = "both",
+        window: Duration | None = None,
+        every: Duration | None = None,
+        ttl: Duration | None = None,
+        suffix: str = "_right",
+        routing: str | NamedStrategy = AUTO,
+        balance: Balance | None = _BALANCED,
+        name: str | None = None,
+    ) -> Stream:
+        """Put rows of two streams with equal keys together, in pairs.
+
+        ``within`` says how far apart in event time they may be: ``"10s"`` in both directions, or how long before and
+        how long after the left row the right one may be; ``closed`` which ends count. With ``window`` both must be in
+        the same window. With neither, every row meets all that ever came, or came within the ``ttl``.
+
+        ``how`` is inner, left, right, full, semi or anti; rows without a partner come out as soon as none can come any
+        more. Columns of the right stream that the left one has, too, get the suffix; keys are there once, under their
+        name on the left. The event time of a pair is the later of the two, in the column ``joined_at``; that of a row
+        without a partner is the last moment at which one could have come.
+
+        Examples:
+            >>> low = readings.watermark("ts").filter("volts < 207")
+            >>> high = readings.watermark("ts").filter("volts > 230")
+            >>> pairs = low.join(high, on="sensor", within="1m")
+            >>> collect(pairs.select("sensor", "volts", "volts_right"))
+            [(1, 206.25, 231.0)]
+        """
+        _check_stream("join", other)
+        terms = JoinTerms(how, within, closed, window, every, ttl, suffix)
+        placing = make_routing(routing, balance, "auto", None)
+        return join_streams(self, other, read_keys(on, left_on, right_on), terms, placing, name or "join")
 
     def lookup(
         self,
@@ -530,9 +573,9 @@ class Stream:
             raise FlowError(msg)
 
 
-def _check_stream(found: object) -> None:
+def _check_stream(where: str, found: object) -> None:
     if not isinstance(found, Stream):
-        msg = f"union takes streams of the same flow, found {describe_given(found)}; give flow.read(…)"
+        msg = f"{where} takes streams of the same flow, found {describe_given(found)}; give flow.read(…)"
         raise FlowError(msg)
 
 

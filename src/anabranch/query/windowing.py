@@ -18,7 +18,7 @@ from anabranch.model import (
     LatePolicy,
     WindowSpec,
 )
-from anabranch.model.operations import UNFILLED_POLICIES, UnfilledPolicy
+from anabranch.model.windows import UNFILLED_POLICIES, UnfilledPolicy
 from anabranch.query.event_times import Duration
 from anabranch.query.nodes import Node, Stateful, Union
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from anabranch.eventtime import drop_limit_us, first_window_us, last_window_us
 from anabranch.model import HASH, WINDOW, AggregateSpec, OperatorSpec, TopKSpec, WindowSpec
+from anabranch.model.runs import Leaving
 from anabranch.routing.keys import KeyBatch
 from anabranch.routing.routes import Routes
 
@@ -173,12 +174,15 @@ def drop_copies(rows: pl.DataFrame, phases: PhasedRoutes, window: WindowSpec | N
 def keys_of(routes: Routes, rows: pl.DataFrame, keys: tuple[str, ...]) -> KeyBatch:
     """Return the keys of rows that have HASH, with their values if the routes go by them."""
     values = rows.get_column(keys[0]) if routes.needs_values and len(keys) == 1 else None
+    if values is not None and values.null_count():
+        # Only rows of joins come without a key. They meet nobody, so any place will do if it is always the same.
+        values = values.fill_null(pl.Series([0]).cast(values.dtype, strict=False)[0])
     return KeyBatch(rows.get_column(HASH).to_numpy(), values)
 
 
-def moving_to(routes: Routes, keys: tuple[str, ...], slot: int) -> Callable[[pl.DataFrame], NDArray[np.int32]]:
+def moving_to(routes: Routes, keys: tuple[str, ...], slot: int) -> Callable[[pl.DataFrame], Leaving]:
     """Return the function that says where the state of a slot belongs under new routes."""
-    return lambda rows: find_new_slots(routes, keys_of(routes, rows, keys), slot)
+    return lambda rows: Leaving.to(find_new_slots(routes, keys_of(routes, rows, keys), slot), slot)
 
 
 def switch_after(latest_us: int, window: WindowSpec) -> int:

@@ -11,6 +11,7 @@ import polars as pl
 
 from anabranch.compiled.hash_order import find_wanted
 from anabranch.model import HASH, WINDOW, RunReader, RunRef, RunWriter
+from anabranch.model.runs import Leaving
 
 Handed = dict[int, list[pl.DataFrame]]
 """Slot → the rows it gets."""
@@ -25,12 +26,25 @@ class RunsOfSlot:
     Frames that were read or written are kept until the batch is over, so a run is opened at most once.
     """
 
-    def __init__(self, runs: Iterable[RunRef], reader: RunReader, writer: RunWriter) -> None:
+    def __init__(self, runs: Iterable[RunRef], reader: RunReader, writer: RunWriter, section: int = 0) -> None:
+        """``section`` is given to runs that are written."""
         self._runs = list(runs)
         self._reader = reader
         self._writer = writer
+        self._number = section
+        self._sections: dict[int, RunsOfSlot] = {}
         self.changes_hands = False
         self._frames: dict[str, tuple[int, pl.DataFrame]] = {}
+
+    def section(self, number: int) -> RunsOfSlot:
+        """Return the runs of a section as a state of their own; from then on they are not among this one's."""
+        if number not in self._sections:
+            mine = [ref for ref in self._runs if ref.section == number]
+            self._runs = [ref for ref in self._runs if ref.section != number]
+            self._sections[number] = RunsOfSlot(mine, self._reader, self._writer, number)
+        section = self._sections[number]
+        section.changes_hands = self.changes_hands
+        return section
 
     def live(self) -> list[pl.DataFrame]:
         """Return the live rows of every run, oldest run first."""
@@ -106,7 +120,7 @@ class RunsOfSlot:
         """Add runs that other slots wrote, as the newest ones."""
         self._runs.extend(runs)
 
-    def hand_off(self, slot_of_rows: Callable[[pl.DataFrame], npt.NDArray[np.int32]], slot: int) -> Handed:
+    def hand_off(self, leave: Callable[[pl.DataFrame], Leaving]) -> Handed:
         """Take out the rows that belong to other slots, and return them by slot, oldest run first.
 
         What a run loses is marked as gone where a few ranges of hashes say it; else the run is written again.
@@ -118,17 +132,17 @@ class RunsOfSlot:
             if rows.is_empty():
                 # All that is left of the file was handed over before: a slot that goes must not keep it.
                 continue
-            slots = slot_of_rows(rows)
-            moving = slots != slot
-            if not moving.any():
+            leaving = leave(rows)
+            for target in np.unique(leaving.slots).tolist():
+                handed.setdefault(target, []).append(rows[leaving.rows[leaving.slots == target]])
+            if leaving.stays.all():
                 kept.append(ref)
-                continue
-            leaving, targets = rows.filter(pl.Series(moving)), slots[moving]
-            for target in np.unique(targets).tolist():
-                handed.setdefault(target, []).append(leaving.filter(pl.Series(targets == target)))
-            if not moving.all():
-                kept.append(self._leave(ref, rows, moving))
+            elif leaving.stays.any():
+                kept.append(self._leave(ref, rows, ~leaving.stays))
         self._runs = kept
+        for section in self._sections.values():
+            for target, frames in section.hand_off(leave).items():
+                handed.setdefault(target, []).extend(frames)
         return handed
 
     def newest(self, count: int) -> list[pl.DataFrame]:
@@ -150,8 +164,8 @@ class RunsOfSlot:
         self._runs = [self._write(frame, ())] if frame.height > 0 else []
 
     def runs(self) -> tuple[RunRef, ...]:
-        """Return the runs as they stand now, oldest first."""
-        return tuple(self._runs)
+        """Return the runs as they stand now, oldest first, section by section."""
+        return (*self._runs, *(ref for number in sorted(self._sections) for ref in self._sections[number].runs()))
 
     def _leave(self, ref: RunRef, rows: pl.DataFrame, moving: npt.NDArray[np.bool_]) -> RunRef:
         ranges = _ranges_of(rows[HASH].to_numpy(), moving)
@@ -162,7 +176,7 @@ class RunsOfSlot:
         return replace(ref, gone=join_ranges([*ref.gone, *ranges]))
 
     def _write(self, frame: pl.DataFrame, made_from: tuple[RunRef, ...]) -> RunRef:
-        ref = self._writer.write(frame, made_from)
+        ref = replace(self._writer.write(frame, made_from), section=self._number)
         self._frames[ref.file] = (0, frame)
         return ref
 

@@ -18,6 +18,7 @@ from anabranch.compiled import (
     heavy_hitter_loops,
     key_hash_loops,
     open_window_loops,
+    partner_loops,
     text_code_loops,
     top_k_loops,
 )
@@ -27,6 +28,7 @@ from anabranch.compiled.plain import hash_order_loops as plain_order
 from anabranch.compiled.plain import heavy_hitter_loops as plain_hitters
 from anabranch.compiled.plain import key_hash_loops as plain_hashes
 from anabranch.compiled.plain import open_window_loops as plain_windows
+from anabranch.compiled.plain import partner_loops as plain_partners
 from anabranch.compiled.plain import text_code_loops as plain_codes
 from anabranch.compiled.plain import top_k_loops as plain_top_k
 from anabranch.model.times import NO_PANE
@@ -80,6 +82,26 @@ def test_values_are_taken_in_an_order(values: NDArray[Any], data: st.DataObject)
 @given(numbers=several(INT64 | st.integers(-1000, 1000), np.int64))
 def test_whole_numbers_are_hashed(numbers: NDArray[np.int64]) -> None:
     check_same(key_hash_loops.hash_integers, plain_hashes.hash_integers, numbers, np.zeros(len(numbers), np.uint64))
+
+
+_TIMES = st.integers(-30, 30) | st.integers(-(2**60), 2**60)
+_ROWS = st.lists(st.tuples(st.integers(0, 5) | UINT64, _TIMES), min_size=1, max_size=60)
+
+
+@given(rows=_ROWS, others=_ROWS, ends=st.tuples(_TIMES | st.sampled_from([-(2**62), 2**62]), _TIMES))
+def test_partners_are_found(rows: list[tuple[int, int]], others: list[tuple[int, int]], ends: tuple[int, int]) -> None:
+    columns = []
+    for some in (sorted(rows), sorted(others)):
+        columns += [np.array([h for h, _ in some], np.uint64), np.array([t for _, t in some], np.int64)]
+    found = []
+    for find in (partner_loops.find_partners, plain_partners.find_partners):
+        firsts, counts = np.zeros(len(others), np.int64), np.zeros(len(others), np.int64)
+        find(*columns, *sorted(ends), firsts, counts)
+        # Where nobody is found, it does not matter where.
+        found.append((counts.tolist(), np.where(counts > 0, firsts, 0).tolist()))
+    assert found[0] == found[1]
+    wanted = [sum(h == hash and min(ends) <= t - at <= max(ends) for h, t in rows) for hash, at in sorted(others)]
+    assert found[0][0] == wanted
 
 
 # -- groups -----------------------------------------------------------------------------------------------------------

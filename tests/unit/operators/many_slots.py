@@ -236,7 +236,7 @@ class ManySlots:
     def _hand_off(self, state: RunsOfSlot, routes: Routes, slot: int, time: OperatorTime) -> dict[int, RunRef]:
         passed_us = max(time.fired_us, time.closed_us, time.fire_us)
         handing = {}
-        for target, frames in state.hand_off(moving_to(routes, self.spec.keys, slot), slot).items():
+        for target, frames in state.hand_off(moving_to(routes, self.spec.keys, slot)).items():
             rows = self.kernel.stored(frames, passed_us)
             if rows.height:
                 self.moved_rows += rows.height

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from anabranch.model import HASH, WINDOW, RunRef
+from anabranch.model.runs import Leaving
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
 from anabranch.state import Checkpoint, LevelState, Manifest, RunFiles, RunsOfSlot, Store, WriteName
@@ -25,7 +25,7 @@ PROCESSES.set_forkserver_preload(["anabranch.state", "pytest", "hypothesis"])
 
 HERE = 0
 """The slot that hands over."""
-Places = Callable[[pl.DataFrame], NDArray[np.int32]]
+Places = Callable[[pl.DataFrame], Leaving]
 
 
 def windowed(rows: Sequence[tuple[int, int, int]]) -> pl.DataFrame:
@@ -76,7 +76,7 @@ def commit_batches(checkpoint: Checkpoint, count: int, epoch: int = 1) -> list[M
 
 def places(slot_of: dict[int, int]) -> Places:
     """Return the function that puts hashes on slots; those that are not named stay."""
-    return lambda rows: np.array([slot_of.get(key, HERE) for key in rows[HASH].to_list()], np.int32)
+    return lambda rows: Leaving.to(np.array([slot_of.get(key, HERE) for key in rows[HASH].to_list()], np.int32), HERE)
 
 
 def slot_over(store: Store, refs: Sequence[RunRef] = (), batch: int = 0) -> RunsOfSlot:

@@ -17,7 +17,7 @@ from anabranch.state.inspect import list_slots, read_rows
 from anabranch.state.repair import newest_intact_batch, verify
 from anabranch.state.retention import Retention, named_files
 from anabranch.state.rollback import roll_back
-from unit.state.builders import HERE, Clock, manifest, places, run_files, slot_over, unwindowed
+from unit.state.builders import Clock, manifest, places, run_files, slot_over, unwindowed
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def commit_a_move(checkpoint: Checkpoint) -> tuple[RunRef, RunRef]:
     store = checkpoint.store
     slot = slot_over(store)
     slot.append(unwindowed([(key, key) for key in range(10)]))
-    handed = slot.hand_off(places({key: 1 for key in range(5, 10)}), HERE)
+    handed = slot.hand_off(places({key: 1 for key in range(5, 10)}))
     handoff = run_files(store, slot=0, batch=0).write(pl.concat(handed[1]))
     checkpoint.commit(with_handoffs(0, [slot.runs()], [(), (handoff,)]))
     return slot.runs()[0], handoff

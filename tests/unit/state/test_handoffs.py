@@ -46,7 +46,7 @@ def test_what_belongs_elsewhere_is_handed_over_by_slot_and_run(store: Store) -> 
     slot = slot_over(store)
     slot.append(unwindowed([(1, 10), (2, 20), (3, 30)]))
     slot.append(unwindowed([(2, 21), (9, 90)]))
-    handed = slot.hand_off(places({2: 1, 3: 2}), HERE)
+    handed = slot.hand_off(places({2: 1, 3: 2}))
     assert {target: rows_of(frames) for target, frames in handed.items()} == {1: [[(2, 20)], [(2, 21)]], 2: [[(3, 30)]]}
     assert rows_of(slot.live()) == rows_of(reopened(store, slot).live()) == [[(1, 10)], [(9, 90)]]
 
@@ -55,7 +55,7 @@ def test_a_run_that_loses_rows_keeps_its_file(store: Store) -> None:
     slot = slot_over(store)
     slot.append(unwindowed([(key, key) for key in range(100)]))
     before = store.list("state")
-    slot.hand_off(places({key: 1 for key in range(40, 60)}), HERE)
+    slot.hand_off(places({key: 1 for key in range(40, 60)}))
     (ref,) = slot.runs()
     assert ref.gone == ((40, 59),)
     assert store.list("state") == before
@@ -67,7 +67,7 @@ def test_a_slot_whose_keys_all_stay_is_as_it_was(store: Store) -> None:
     slot = slot_over(store)
     slot.append(unwindowed([(1, 1)]))
     before = slot.runs()
-    assert slot.hand_off(places({}), HERE) == {}
+    assert slot.hand_off(places({})) == {}
     assert slot.runs() == before
 
 
@@ -75,7 +75,7 @@ def test_a_run_that_loses_all_rows_is_no_more(store: Store) -> None:
     slot = slot_over(store)
     slot.append(unwindowed([(1, 1)]))
     slot.append(unwindowed([(2, 2)]))
-    slot.hand_off(places({1: 3}), HERE)
+    slot.hand_off(places({1: 3}))
     assert rows_of(slot.live()) == [[(2, 2)]]
     assert len(slot.runs()) == 1
 
@@ -84,18 +84,18 @@ def test_a_run_of_which_nothing_is_left_is_no_more_once_its_slot_hands_over(stor
     """Its later window was handed over, its earlier one has fired: a slot that goes must end up without runs."""
     slot = slot_over(store)
     slot.append(windowed([(0, 1, 1), (10, 2, 2)]))
-    slot.hand_off(places({2: 1}), HERE)
+    slot.hand_off(places({2: 1}))
     slot.drop_due(10)
     later = reopened(store, slot)
     assert [frame.height for frame in later.live()] == [0]
-    assert later.hand_off(places({1: 1, 2: 1}), HERE) == {}
+    assert later.hand_off(places({1: 1, 2: 1})) == {}
     assert later.runs() == ()
 
 
 def test_rows_before_those_that_are_gone_fire_and_are_dropped(store: Store) -> None:
     slot = slot_over(store)
     slot.append(windowed([(0, 1, 1), (0, 2, 2), (0, 3, 3), (10, 1, 4), (10, 2, 5), (20, 2, 6), (20, 3, 7)]))
-    slot.hand_off(places({2: 1}), HERE)
+    slot.hand_off(places({2: 1}))
     assert rows_of(slot.due(10)) == [[(0, 1, 1), (0, 3, 3)]]
     slot.drop_due(10)
     (ref,) = slot.runs()
@@ -110,12 +110,12 @@ def test_rows_before_those_that_are_gone_fire_and_are_dropped(store: Store) -> N
 def test_a_key_that_came_back_does_not_bring_its_old_rows_to_life(store: Store) -> None:
     slot = slot_over(store)
     slot.append(unwindowed([(1, 1), (2, 2)]))
-    handed = slot.hand_off(places({2: 1}), HERE)
+    handed = slot.hand_off(places({2: 1}))
     other = run_files(store, batch=1, slot=1).write(pl.concat(handed[1]))
     back = reopened(store, slot, batch=2)
     back.adopt([other])
     assert rows_of(back.lookup(hashes(2))) == [[(2, 2)]]
-    back.hand_off(places({2: 1}), HERE)
+    back.hand_off(places({2: 1}))
     assert rows_of(back.live()) == [[(1, 1)]]
 
 
@@ -136,7 +136,7 @@ def test_too_many_ranges_write_the_run_again_without_its_history(store: Store) -
     slot.replace_newest(2, pl.concat(slot.newest(2)).sort(HASH))
     scattered = {key: 1 for key in range(1, 2 * MOST_GONE_RANGES + 4, 2)}
     (before,) = slot.runs()
-    handed = slot.hand_off(places(scattered), HERE)
+    handed = slot.hand_off(places(scattered))
     (ref,) = slot.runs()
     assert ref.file != before.file
     assert (ref.gone, ref.made_from) == ((), ())
@@ -148,10 +148,10 @@ def test_as_many_ranges_as_are_allowed_leave_the_file(store: Store) -> None:
     slot = slot_over(store)
     slot.append(unwindowed([(key, key) for key in range(2 * MOST_GONE_RANGES)]))
     (before,) = slot.runs()
-    slot.hand_off(places({key: 1 for key in range(0, 2 * MOST_GONE_RANGES, 2)}), HERE)
+    slot.hand_off(places({key: 1 for key in range(0, 2 * MOST_GONE_RANGES, 2)}))
     (ref,) = slot.runs()
     assert (ref.file, len(ref.gone)) == (before.file, MOST_GONE_RANGES)
-    slot.hand_off(places({1: 1}), HERE)
+    slot.hand_off(places({1: 1}))
     # One range more; next to its neighbours it would fit, but nobody counts on that.
     assert slot.runs()[0].file != before.file
     assert rows_of(slot.live()) == [[(key, key) for key in range(3, 2 * MOST_GONE_RANGES, 2)]]
@@ -181,7 +181,7 @@ def test_what_is_handed_over_and_what_stays_is_what_was_there(kind: str, steps: 
                 slot.append(windowed(value))
                 held += value
             elif step == "hand off":
-                handed = slot.hand_off(places(value), HERE)
+                handed = slot.hand_off(places(value))
                 for target, frames in handed.items():
                     assert target != HERE
                     expected = [row for row in held if value.get(row[1], HERE) == target]
@@ -228,7 +228,7 @@ def merged_then_handed(store: Store, moved: dict[int, int]) -> RunRef:
         slot.append(windowed([(0, 1, value), (10, 1, value), (10, 2, value), (20, 3, value)]))
     merged = pl.concat(slot.newest(3)).group_by(WINDOW, HASH, maintain_order=True).agg(pl.col("value").sum())
     slot.replace_newest(3, merged.sort(WINDOW, HASH))
-    slot.hand_off(places(moved), HERE)
+    slot.hand_off(places(moved))
     (ref,) = slot.runs()
     assert len(ref.made_from) == 3
     return ref
@@ -246,9 +246,9 @@ def test_what_was_handed_over_before_the_merge_stays_away_too(store: Store) -> N
     slot = slot_over(store)
     for value in range(3):
         slot.append(windowed([(0, 1, value), (10, 2, value), (10, 3, value)]))
-    slot.hand_off(places({1: 1}), HERE)
+    slot.hand_off(places({1: 1}))
     slot.replace_newest(3, pl.concat(slot.newest(3)).sort(WINDOW, HASH, maintain_order=True))
-    slot.hand_off(places({3: 1}), HERE)
+    slot.hand_off(places({3: 1}))
     (ref,) = slot.runs()
     store.delete([ref.file])
     recovered = advance_on_intact_runs(reopened(store, slot).runs(), run_files(store, 1), lambda state: state.live())
@@ -267,7 +267,7 @@ def test_windows_that_fired_and_rows_that_are_gone_both_stay_away(store: Store) 
 def test_damage_that_only_handing_over_finds_is_worked_around(store: Store) -> None:
     ref = merged_then_handed(store, {})
     store.delete([ref.file])
-    recovered = advance_on_intact_runs([ref], run_files(store, 1), lambda state: state.hand_off(places({1: 1}), HERE))
+    recovered = advance_on_intact_runs([ref], run_files(store, 1), lambda state: state.hand_off(places({1: 1})))
     assert sorted(row for frame in recovered.outcome[1] for row in frame.rows()) == sorted(
         (window, 1, value) for window in (0, 10) for value in range(3)
     )

@@ -8,8 +8,9 @@ import polars as pl
 
 from anabranch.eventtime.operator_clocks import OperatorClocks
 from anabranch.eventtime.watermarks import FlowTime
-from anabranch.model import BEGINNING_OF_TIME, MeetingInTime, RunRef
+from anabranch.model import BEGINNING_OF_TIME, JoinKernel, MeetingInTime, RunRef
 from anabranch.operators.recovery import recover_kernel, recover_window
+from anabranch.routing.join_slots import drop_joined_copies
 from anabranch.routing.phases import PhasedRoutes, drop_copies
 from anabranch.spark.flow import Flow
 from anabranch.state.inspect import find_key, list_holders, read_rows
@@ -41,8 +42,10 @@ def read_values(store: Store, manifest: Manifest, level: LevelState, key: Mappin
     phases, window = PhasedRoutes.from_json(level.routes), recover_window(structure)
 
     def rows_of(slot: int, refs: Sequence[RunRef]) -> list[pl.DataFrame]:
-        found = [drop_copies(find_key(files.read(ref), key), phases, window, slot) for ref in refs]
-        return [rows for rows in found if rows.height]
+        found = [find_key(files.read(ref), key) for ref in refs]
+        if isinstance(kernel, JoinKernel):
+            return [drop_joined_copies(rows, phases.routes, kernel.spec, slot) for rows in found if rows.height]
+        return [rows for some in found if (rows := drop_copies(some, phases, window, slot)).height]
 
     held = [kernel.stored(rows, passed_us) for slot, refs in list_holders(level) if (rows := rows_of(slot, refs))]
     if not held:

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.model import HASH, Kernel
+from anabranch.model import HASH, KeepsState
 from anabranch.model.frame_texts import numbers_from_text, numbers_to_text
 from anabranch.model.loads import StateSizes
 from anabranch.routing.hashing import bucket_starts, buckets_of
@@ -51,7 +51,7 @@ class SizesReport:
 def measure_state(
     state: RunsOfSlot,
     files: RunFiles,
-    kernel: Kernel,
+    kernel: KeepsState,
     passed_us: int,
     buckets: int,
     keys: NDArray[np.uint64],
@@ -85,7 +85,7 @@ def merge_sizes(measured: Sequence[SizesReport], slots: int, buckets: int) -> St
     return StateSizes(bucket_bytes, key_bytes)
 
 
-def _measure_keys(state: RunsOfSlot, kernel: Kernel, passed_us: int, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+def _measure_keys(state: RunsOfSlot, kernel: KeepsState, passed_us: int, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
     sizes = np.zeros(len(keys), np.int64)
     # A damaged run is for those to complain of who need its rows.
     with suppress(RunDamaged):

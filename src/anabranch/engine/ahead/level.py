@@ -140,9 +140,9 @@ class StayingPipeline(Pipeline):
             for head in heads_ahead(program.plan)
         }
 
-    def _send(self, head: int, frame: pl.DataFrame, combined: bool, held: bool = False) -> None:
+    def _send(self, head: int, frame: pl.DataFrame, combined: bool, held: bool = False, number: int = 0) -> None:
         if head not in self._sightings:
-            super()._send(head, frame, combined, held)
+            super()._send(head, frame, combined, held, number)
             return
         self._meter.count(head, sent_rows=frame.height)
         if self._partitioner is not None and self._partitioner.finds(_keys(self._plan, head)):

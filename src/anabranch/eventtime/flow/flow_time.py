@@ -16,7 +16,7 @@ import numpy as np
 from anabranch.eventtime.flow.reported import TimeReport
 from anabranch.eventtime.watermarks import WHOLE_FLOW, FlowTime, SeenTimes, WatermarkRules
 from anabranch.eventtime.windows import last_end_of
-from anabranch.model import BEGINNING_OF_TIME
+from anabranch.model import BEGINNING_OF_TIME, JoinSpec
 from anabranch.model.times import FollowedTimes
 from anabranch.query.nodes import Spring, Stateful, Watermark
 from anabranch.query.plan import Plan
@@ -136,7 +136,8 @@ def _last_end_us(plan: Plan, watermark: int, latest_us: int) -> int:
         if isinstance(node.operation, Stateful):
             end_us = int(last_end_of(node.operation.spec)(np.array([times[node.id]], np.int64))[0])
             reached_us = max(reached_us, end_us)
-            if node.time is not None and node.time.from_windows:
+            joins = isinstance(node.operation.spec, JoinSpec)
+            if node.time is not None and (node.time.from_windows or joins):
                 # A result belongs to the last instant of its window.
                 times[node.id] = end_us - 1
     return reached_us

@@ -13,7 +13,7 @@ from anabranch.eventtime.flow.flow_time import rules_of
 from anabranch.eventtime.flow.reported import TimeReport
 from anabranch.eventtime.observations import merge_seen
 from anabranch.eventtime.watermarks import FlowTime, SeenTimes, keeps_partitions
-from anabranch.model import AggregateSpec, OperatorTime, OrderSpec, ProcessSpec, TopKSpec
+from anabranch.model import AggregateSpec, JoinSpec, OperatorTime, OrderSpec, ProcessSpec, TopKSpec
 from anabranch.query.nodes import Stateful
 from anabranch.query.plan import Plan
 
@@ -107,7 +107,7 @@ def _waits(operation: Stateful) -> bool:
     spec = operation.spec
     if isinstance(spec, AggregateSpec | TopKSpec):
         return spec.window is not None
-    return isinstance(spec, ProcessSpec | OrderSpec)
+    return isinstance(spec, ProcessSpec | OrderSpec | JoinSpec)
 
 
 def _silence_reaches_back(plan: Plan) -> bool:

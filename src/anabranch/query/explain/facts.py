@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from anabranch.errors import FlowError
 from anabranch.eventtime.durations import describe_duration
-from anabranch.model import AggregateSpec, TopKSpec
+from anabranch.model import AggregateSpec, JoinSpec, TopKSpec
 from anabranch.operators import make_kernel
 from anabranch.query.merging import describe_hold, why_not_held
 from anabranch.query.nodes import Node, Output, Spring, Stateful, Watermark
@@ -83,7 +83,7 @@ class Facts:
     def children_within(self, subquery: Subquery, node: int) -> list[int]:
         """Return what runs behind a node in the same task, each once."""
         members = set(subquery.members) - set(subquery.heads)
-        return [child for child in dict.fromkeys(self.plan.children[node]) if child in members]
+        return [child for child in dict.fromkeys(edge.node for edge in self.plan.edges[node]) if child in members]
 
     def subquery_of(self, head: int) -> Subquery:
         """Return the subquery that a head starts."""
@@ -91,7 +91,16 @@ class Facts:
 
     def exchanges_behind(self, node: int) -> list[Exchange]:
         """Return the exchanges that a node sends rows into."""
-        return [self.exchanges[child] for child in dict.fromkeys(self.plan.children[node]) if child in self.exchanges]
+        children = dict.fromkeys(edge.node for edge in self.plan.edges[node])
+        return [self.exchanges[child] for child in children if child in self.exchanges]
+
+    def sides_of(self, node: int, head: int) -> str:
+        """Say which inputs of a join a node feeds; nothing of other operators."""
+        operation = self.plan.nodes[head].operation
+        if not isinstance(operation, Stateful) or not isinstance(operation.spec, JoinSpec):
+            return ""
+        sides = [("left", "right")[edge.input] for edge in self.plan.edges[node] if edge.node == head]
+        return f"as the {' and the '.join(sides)} of the join"
 
     @property
     def headline(self) -> str:

@@ -54,6 +54,7 @@ def _draw_exchanges(facts: Facts, subquery: Subquery, place: int) -> list[str]:
         for exchange in facts.exchanges_behind(member):
             target = facts.subqueries.index(facts.subquery_of(exchange.head))
             words = [exchange.route, f"fan-out {exchange.slots}", *([exchange.merge] if exchange.keys else [])]
+            words += [side for side in (facts.sides_of(member, exchange.head),) if side]
             label = "<br/>".join(_escape(word) for word in words)
             lines.append(f'  {_name(place, member)} ==>|"{label}"| {_name(target, exchange.head)}')
     return lines

@@ -38,7 +38,7 @@ def _draw_from(facts: Facts, subquery: Subquery, node: int, drawn: set[int]) -> 
         lines.append(f"    {event_time}")
     if facts.plan.is_global(node):
         lines.append(f"    global merge, no exchange ({facts.plan.exchanges[node].reason})")
-    ways = [[f"⇒ subquery {name_of(facts.subquery_of(way.head), facts.plan)}"] for way in facts.exchanges_behind(node)]
+    ways = [[_arrow(facts, node, way.head)] for way in facts.exchanges_behind(node)]
     ways += [_draw_from(facts, subquery, child, drawn) for child in facts.children_within(subquery, node)]
     if len(ways) == 1:
         return lines + ways[0]
@@ -47,6 +47,11 @@ def _draw_from(facts: Facts, subquery: Subquery, node: int, drawn: set[int]) -> 
         lines.append(f"{'└─' if last else '├─'} {way[0]}")
         lines += [f"{'  ' if last else '│ '} {line}" for line in way[1:]]
     return lines
+
+
+def _arrow(facts: Facts, node: int, head: int) -> str:
+    sides = facts.sides_of(node, head)
+    return f"⇒ subquery {name_of(facts.subquery_of(head), facts.plan)}{', ' if sides else ''}{sides}"
 
 
 def _exchange_lines(exchange: Exchange) -> list[str]:

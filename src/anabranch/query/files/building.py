@@ -28,6 +28,7 @@ from anabranch.query.files.steps import (
     FilterStep,
     FlatMapStep,
     FunctionArguments,
+    JoinStep,
     KeyByStep,
     LookupStep,
     MapBatchesStep,
@@ -87,7 +88,7 @@ def build_flow(document: FlowDocument, flow_class: type[FlowT], around: Surround
     """Sources, streams, and the late rows of their steps, by name."""
     for name in _in_order(document):
         described = document.streams[name]
-        for source in described.sources:
+        for source in _needed(described):
             if source not in streams:
                 with _at(f"sources.{source}"):
                     call, naming = _take_naming(document.sources[source], ("formerly",))
@@ -118,11 +119,12 @@ def _in_order(document: FlowDocument) -> list[str]:
         if name in document.sources:
             msg = f"streams.{name}: a source has this name, too; rename one of them"
             raise FlowError(msg)
-        for source in document.streams[name].sources:
+        for source in _needed(document.streams[name]):
             if source not in known:
-                msg = f"streams.{name}.from: unknown {source!r}; {name_alternatives(source, known)}"
+                place = "from" if source in document.streams[name].sources else "steps: join with"
+                msg = f"streams.{name}.{place}: unknown {source!r}; {name_alternatives(source, known)}"
                 raise FlowError(msg)
-    used = {source for described in document.streams.values() for source in described.sources}
+    used = {source for described in document.streams.values() for source in _needed(described)}
     for source in document.sources:
         if source not in used:
             msg = f"sources.{source}: no stream reads it; name it in a stream's 'from', or take it out"
@@ -138,13 +140,19 @@ def _in_order(document: FlowDocument) -> list[str]:
     ordered: list[str] = []
     waiting = list(document.streams)
     while waiting:
-        ready = [n for n in waiting if not {late.get(s, s) for s in document.streams[n].sources} & set(waiting)]
+        ready = [n for n in waiting if not {late.get(s, s) for s in _needed(document.streams[n])} & set(waiting)]
         if not ready:
             msg = f"streams {', '.join(waiting)} come from one another in a circle; one must come from a source"
             raise FlowError(msg)
         ordered.append(ready[0])
         waiting.remove(ready[0])
     return ordered
+
+
+def _needed(described: StreamDocument) -> list[str]:
+    """Return the names that a stream comes from, or joins."""
+    joined = [step.join.other for step in described.steps if isinstance(step, JoinStep)]
+    return list(dict.fromkeys([*described.sources, *joined]))
 
 
 def _name_late_rows(document: FlowDocument) -> dict[str, str]:
@@ -167,7 +175,7 @@ def _build_stream(
 ) -> Stream:
     for number, step in enumerate(described.steps):
         with _at(f"streams.{name}.steps[{number}]"):
-            stream = _take_step(stream, step, around)
+            stream = _take_step(stream, step, around, streams)
             late_rows = getattr(step, "late_rows", None)
             if late_rows is not None:
                 streams[late_rows] = stream.late_rows()
@@ -178,7 +186,7 @@ def _build_stream(
     return stream
 
 
-def _take_step(stream: Stream, step: Step, around: Surroundings) -> Stream:
+def _take_step(stream: Stream, step: Step, around: Surroundings, streams: Mapping[str, Stream]) -> Stream:
     match step:
         case FilterStep():
             return stream.filter(step.filter)
@@ -195,8 +203,8 @@ def _take_step(stream: Stream, step: Step, around: Surroundings) -> Stream:
             return stream.flat_map(_find_function(function, around), schema=function.columns)
         case LookupStep(lookup=given):
             return stream.lookup(**_said(given) | {"table": _make_table(given.table, around)})
-        case AggStep() | TopKStep() | DistinctStep() | OrderedStep() | ProcessStep():
-            return _take_stateful_step(stream, step, around)
+        case AggStep() | TopKStep() | DistinctStep() | OrderedStep() | ProcessStep() | JoinStep():
+            return _take_stateful_step(stream, step, around, streams)
         case KeyByStep() | WatermarkStep() | WindowStep() | SessionStep() | CountWindowStep():
             return _take_framing_step(stream, step)
 
@@ -258,7 +266,10 @@ def _make_trigger(said: Mapping[str, Any]) -> BalanceTrigger:
 
 
 def _take_stateful_step(
-    stream: Stream, step: AggStep | TopKStep | DistinctStep | OrderedStep | ProcessStep, around: Surroundings
+    stream: Stream,
+    step: AggStep | TopKStep | DistinctStep | OrderedStep | ProcessStep | JoinStep,
+    around: Surroundings,
+    streams: Mapping[str, Stream],
 ) -> Stream:
     match step:
         case AggStep():
@@ -275,6 +286,9 @@ def _take_stateful_step(
         case ProcessStep(process=given):
             processor = _make(given.processor, {}, "processor", around)
             return stream.process(processor, schema=given.columns, name=step.name)
+        case JoinStep():
+            said = _said(step.join)
+            return stream.join(streams[said.pop("other")], **said, name=step.name)
 
 
 def _take_naming(call: Call, parts: Collection[str]) -> tuple[Call, dict[str, Any]]:

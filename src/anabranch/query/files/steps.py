@@ -12,9 +12,10 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
 from anabranch.model import LatePolicy
 from anabranch.model.balance import OversizedChoice, ProtocolChoice, SampleRate
 from anabranch.model.exchanges import ExchangeChoice
+from anabranch.model.joins import ClosedEnds, JoinKind
 from anabranch.model.lookups import MissingPolicy
-from anabranch.model.operations import UnfilledPolicy
 from anabranch.model.times import ClockLevel
+from anabranch.model.windows import UnfilledPolicy
 from anabranch.query.files.sections import (
     Call,
     Columns,
@@ -121,6 +122,13 @@ def _read_looked_up(value: Any) -> Any:
     return columns
 
 
+def read_on(value: Any) -> Any:
+    """Take ``on:`` for what YAML makes of it: true."""
+    if not isinstance(value, Mapping):
+        return value
+    return {("on" if key is True else key): given for key, given in value.items()}
+
+
 class LookupArguments(Section):
     """A table, and how rows are looked up in it; what is not said has the default of ``Stream.lookup``."""
 
@@ -134,10 +142,33 @@ class LookupArguments(Section):
     @model_validator(mode="before")
     @classmethod
     def _read_on(cls, value: Any) -> Any:
-        """Take ``on:`` for what YAML makes of it: true."""
-        if not isinstance(value, Mapping):
-            return value
-        return {("on" if key is True else key): given for key, given in value.items()}
+        return read_on(value)
+
+
+def _read_within(value: Any) -> Any:
+    """Read a length of time, or two: before and after."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+class JoinArguments(Section):
+    """Another stream, and how rows of both meet; what is not said has the default of ``Stream.join``."""
+
+    other: str = Field(alias="with")
+    on: Names | None = None
+    left_on: Names | None = None
+    right_on: Names | None = None
+    how: JoinKind | None = None
+    within: Annotated[Duration | tuple[Duration, ...], BeforeValidator(_read_within)] | None = None
+    closed: ClosedEnds | None = None
+    window: Duration | None = None
+    every: Duration | None = None
+    ttl: Duration | None = None
+    suffix: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_on(cls, value: Any) -> Any:
+        return read_on(value)
 
 
 class FilterStep(Section):
@@ -162,6 +193,11 @@ class FlatMapStep(Section):
 
 class LookupStep(Section):
     lookup: LookupArguments
+
+
+class JoinStep(Section):
+    join: JoinArguments
+    name: str | None = None
 
 
 class TriggerArguments(Section):
@@ -280,6 +316,7 @@ STEPS: tuple[str, ...] = (
     "map_batches",
     "flat_map",
     "lookup",
+    "join",
     "key_by",
     "watermark",
     "window",
@@ -305,6 +342,7 @@ Step = Annotated[
     | Annotated[MapBatchesStep, Tag("map_batches")]
     | Annotated[FlatMapStep, Tag("flat_map")]
     | Annotated[LookupStep, Tag("lookup")]
+    | Annotated[JoinStep, Tag("join")]
     | Annotated[KeyByStep, Tag("key_by")]
     | Annotated[WatermarkStep, Tag("watermark")]
     | Annotated[WindowStep, Tag("window")]

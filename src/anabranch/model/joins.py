@@ -1,0 +1,96 @@
+"""What a join is: its two inputs, which of their rows meet, and what becomes of a row that meets nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from anabranch.model.columns import SECTION
+from anabranch.model.times import FLOW_CLOCK, Clock
+from anabranch.model.windows import WindowSpec
+
+JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
+JOIN_KINDS: tuple[JoinKind, ...] = get_args(JoinKind)
+
+ClosedEnds = Literal["both", "left", "right", "none"]
+"""Which ends of an interval of time are in it."""
+
+LEFT, RIGHT = 0, 1
+"""The inputs of a join by number."""
+
+JOINED_AT = "joined_at"
+"""Datetime: the event time of a result of a join."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """How far apart in event time two rows may be: the right one's time less the left one's, ends included."""
+
+    least_us: int
+    most_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class JoinInput:
+    """One input of a join."""
+
+    keys: tuple[str, ...]
+    """In the order of the other input's; results call them as the left input does."""
+    columns: Mapping[str, str]
+    """What results keep of it besides the keys: their name → its own."""
+    schema: Mapping[str, pl.DataType]
+    """The types of keys and columns, by the names that results have."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSpec:
+    """Join the rows of two inputs whose keys are equal, and whose times are close enough or in the same window."""
+
+    keeps_state_by_key: ClassVar[bool] = True
+    follows_own_time: ClassVar[bool] = False
+
+    inputs: tuple[JoinInput, JoinInput]
+    how: JoinKind = "inner"
+    within: Interval | None = None
+    """None: rows of all times meet, unless a window says else."""
+    window: WindowSpec | None = None
+    time_column: str | None = None
+    """None: the inputs have no event time."""
+    clock: Clock = FLOW_CLOCK
+
+    @property
+    def copied(self) -> int | None:
+        """The input of which every slot of a split key has all rows; of the other, each row is on one of the slots.
+
+        Where it matters whether a row met somebody, its slot must know: such rows are never copied. None: keys of the
+        join cannot be split.
+        """
+        return {"full": None, "right": LEFT}.get(self.how, RIGHT)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What results call the keys."""
+        return self.inputs[LEFT].keys
+
+
+def rows_section(number: int) -> int:
+    """Return the section of the state that has the rows of an input."""
+    return 1 + 2 * number
+
+
+def fates_section(number: int) -> int:
+    """Return the section of the state that says which rows of an input met somebody after they were written."""
+    return 2 + 2 * number
+
+
+def is_of_input(rows: pl.DataFrame, number: int | None) -> NDArray[np.bool_]:
+    """Say of each row of a join's state whether it is of an input."""
+    if number is None:
+        return np.zeros(rows.height, np.bool_)
+    sections = [rows_section(number), fates_section(number)]
+    return np.isin(rows.get_column(SECTION).to_numpy(), sections)

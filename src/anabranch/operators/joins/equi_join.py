@@ -1,0 +1,209 @@
+"""Joins by equal keys: in an interval of time, in the same window, or over all that ever came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import polars as pl
+
+from anabranch.compiled.partners import find_partners
+from anabranch.eventtime import drop_limit_us, pane_start
+from anabranch.eventtime.windows import first_window_us, last_window_us
+from anabranch.model import (
+    BEGINNING_OF_TIME,
+    END_OF_TIME,
+    TIME,
+    Fired,
+    OperatorTime,
+    Prepared,
+    RunRef,
+    SlotState,
+    Standing,
+    WindowSpec,
+)
+from anabranch.model.joins import LEFT, RIGHT, Interval, JoinSpec
+from anabranch.operators.joins.results import Results
+from anabranch.operators.joins.rows import AT, InputState, Layout, Piece, gather_rows, leave_strangers
+from anabranch.operators.joins.sections import Sections, describe_join
+
+_ALL_TIMES = Interval(BEGINNING_OF_TIME, END_OF_TIME)
+_AT_ONCE = Interval(0, 0)
+_PRESERVED = {"inner": (), "left": (LEFT,), "right": (RIGHT,), "full": (LEFT, RIGHT), "semi": (), "anti": (LEFT,)}
+"""Kind → the inputs whose rows are emitted when they met nobody."""
+
+
+class EquiJoin:
+    """Pairs of rows with equal keys.
+
+    A row is stored in the section of its input, in runs sorted by segment of time, hash and time, until no partner can
+    come. New rows look for partners among the stored ones of the other input, and among each other.
+    """
+
+    mergeable = False
+    meeting = None
+
+    def __init__(self, spec: JoinSpec) -> None:
+        self.spec = spec
+        self._keys = spec.keys
+        self._interval = _AT_ONCE if spec.window is not None else spec.within or _ALL_TIMES
+        self._preserved = _PRESERVED[spec.how]
+        remembered = (LEFT,) if spec.how == "semi" else self._preserved
+        self._layouts = [
+            Layout(source, self._keys, number, self._hold_us(number), number in remembered)
+            for number, source in enumerate(spec.inputs)
+        ]
+        self._sections = Sections(self._layouts)
+        self._results = Results(spec)
+
+    def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
+        """Return the columns that ``advance_inputs`` emits."""
+        return self._results.schema
+
+    def structure(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, object]:
+        """Describe what a checkpoint depends on."""
+        return describe_join(self.spec)
+
+    def prepare_input(self, number: int, frame: pl.DataFrame, time: OperatorTime) -> Prepared:
+        """Keep the columns that are needed, lay windows, drop and count late rows and those that can meet nobody."""
+        layout = self._layouts[number]
+        if number not in self._preserved:
+            # A null is equal to nothing.
+            frame = frame.drop_nulls(list(layout.source.keys))
+        if self.spec.time_column is None:
+            return Prepared(layout.select(frame, pl.lit(0, pl.Int64)))
+        time_us = pl.col(TIME).dt.timestamp("us")
+        window = self.spec.window
+        if window is None and self.spec.within is None:
+            return Prepared(layout.select(frame, time_us))
+        if window is None:
+            is_late = frame.select(time_us < time.closed_us).to_series()
+        else:
+            is_late = frame.select(pane_start(time_us, window) < drop_limit_us(window, time.closed_us)).to_series()
+        late_rows = int(is_late.sum())
+        if late_rows:
+            frame = frame.filter(~is_late)
+        if window is None:
+            rows = layout.select(frame, time_us)
+        else:
+            rows = _lay_windows(layout.select(frame, time_us), window, time.closed_us)
+        return Prepared(rows, late_rows)
+
+    def advance_inputs(
+        self,
+        received: Sequence[list[pl.DataFrame]],
+        state: SlotState,
+        time: OperatorTime,
+        standing: Standing | None = None,
+    ) -> Fired:
+        """Find the partners of what came, keep it, and emit what can meet nobody any more."""
+        states = self._sections.open(state)
+        new = [gather_rows(frames) for frames in received]
+        results: list[pl.DataFrame] = []
+        old: list[list[Piece]] = [[], []]
+        for seeker, other in ((LEFT, RIGHT), (RIGHT, LEFT)):
+            seeking = new[seeker]
+            if seeking is not None:
+                bounds = self._bounds(seeker)
+                at_us = seeking.at_us
+                old[other] = states[other].pieces(int(at_us.min()) + bounds.least_us, int(at_us.max()) + bounds.most_us)
+                for piece in old[other]:
+                    results += self._match(seeker, seeking, piece)
+        left, right = new
+        if left is not None and right is not None:
+            results += self._match(RIGHT, right, left)
+        for number, pieces in enumerate(old):
+            first_met = states[number].remember(pieces) if self._layouts[number].remembers else None
+            if self.spec.how == "semi" and number == LEFT:
+                met = [first_met, None if left is None else left.met_rows()]
+                results += [self._results.once(rows) for rows in met if rows is not None]
+        passed_us = time.passed_us
+        for number, came in enumerate(new):
+            alone = None if came is None else states[number].keep(came, time.batch, passed_us)
+            if alone is not None and number in self._preserved:
+                results.append(self._alone(number, alone))
+        reached_us = self._emit_alone(states, time, results)
+        for one in states:
+            one.forget(passed_us)
+        due = [states[number].next_due_us(passed_us) for number in self._preserved]
+        frames = [frame for frame in results if frame.height]
+        return Fired(
+            pl.concat(frames) if frames else pl.DataFrame(),
+            next_due_us=min((one for one in due if one is not None), default=None),
+            reached_us=reached_us,
+        )
+
+    def absorb(self, handed: Sequence[RunRef], state: SlotState) -> None:
+        """Add what other slots kept of keys that come here."""
+        state.adopt(handed)
+
+    def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
+        """Return all that runs hold in one frame, of which each row says its section."""
+        return self._sections.unite(runs)
+
+    def unite(self, stored: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return the rows of several slots in one frame."""
+        return self._sections.unite(stored)
+
+    def values(self, stored: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows that wait for partners."""
+        return self._sections.values(stored)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _hold_us(self, number: int) -> int | None:
+        if self.spec.window is not None:
+            return self.spec.window.size_us
+        if self.spec.within is None:
+            return None
+        return (self.spec.within.most_us if number == LEFT else -self.spec.within.least_us) + 1
+
+    def _bounds(self, seeker: int) -> Interval:
+        """Return how far the AT of a partner may be from that of a row of this input."""
+        if seeker == LEFT:
+            return self._interval
+        return Interval(-self._interval.most_us, -self._interval.least_us)
+
+    def _match(self, seeker: int, seeking: Piece, others: Piece) -> Iterator[pl.DataFrame]:
+        """Yield the results of pairs, and note who met somebody."""
+        bounds = self._bounds(seeker)
+        partners = find_partners(
+            others.hashes, others.at_us, seeking.hashes, seeking.at_us, bounds.least_us, bounds.most_us
+        )
+        for found in partners.pairs():
+            other_places, places = leave_strangers(*found, others, seeking, self._keys)
+            if self._layouts[seeker].remembers:
+                seeking.meet(places, others.at_us[other_places])
+            if self._layouts[1 - seeker].remembers:
+                others.meet(other_places, seeking.at_us[places])
+            if self.spec.how not in ("semi", "anti"):
+                pair = ((seeking, places), (others, other_places))
+                (left, left_places), (right, right_places) = pair if seeker == LEFT else pair[::-1]
+                yield self._results.pair(left, left_places, right, right_places)
+
+    def _emit_alone(self, states: Sequence[InputState], time: OperatorTime, results: list[pl.DataFrame]) -> int | None:
+        """Emit rows that met nobody and will not; return the time that a drain reached by that."""
+        reached_us = None
+        for number in self._preserved:
+            rows = states[number].take_unmet(time.fired_us, END_OF_TIME if time.drains else time.passed_us)
+            if rows is None:
+                continue
+            results.append(self._alone(number, rows))
+            if time.drains:
+                states[number].keep_met_only()
+                done_us = int(rows.get_column(AT).max()) + (self._layouts[number].hold_us or 0)  # type: ignore[arg-type]
+                reached_us = max(done_us, reached_us or done_us)
+        return reached_us
+
+    def _alone(self, number: int, rows: pl.DataFrame) -> pl.DataFrame:
+        hold_us = self._layouts[number].hold_us
+        assert hold_us is not None
+        return self._results.alone(rows, hold_us)
+
+
+def _lay_windows(rows: pl.DataFrame, window: WindowSpec, closed_us: int) -> pl.DataFrame:
+    """Return rows once for each of their windows that is open, with its start as AT."""
+    newest = last_window_us(pl.col(AT), window)
+    if window.kind == "tumbling":
+        return rows.with_columns(newest.alias(AT))
+    starts = pl.int_ranges(first_window_us(pl.col(AT), window), newest + 1, window.slide_us)
+    return rows.with_columns(starts.alias(AT)).explode(AT).filter(pl.col(AT) + window.size_us > closed_us)

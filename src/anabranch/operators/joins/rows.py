@@ -1,0 +1,253 @@
+"""The rows of one input of a join: how they are laid out, how long they are needed, which of them met somebody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from anabranch.compiled.hash_order import Hashes, hashes_of, sort_by_hash
+from anabranch.compiled.partners import Places
+from anabranch.model import BATCH, END_OF_TIME, HASH, ORDER, WINDOW, SlotState
+from anabranch.model.columns import SECTION
+from anabranch.model.joins import JoinInput, fates_section, rows_section
+from anabranch.operators.aggregates.partials import concatenate, sort_as_run
+from anabranch.operators.compaction import compact
+
+AT = "__at"
+"""Int64 microseconds: the event time of a row, or the start of its window: what must fit for rows to meet."""
+MET = "__met"
+"""Boolean: whether a row had a partner when it was written."""
+
+EARLIEST = "__earliest"
+"""Int64 microseconds: the AT of a row's earliest partner in this batch."""
+
+_ID = [HASH, AT, BATCH, ORDER]
+"""What tells a row from all others of its input; rows that are equal in all of it are equal in everything."""
+_SEGMENTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How rows of an input lie in state."""
+
+    source: JoinInput
+    keys: tuple[str, ...]
+    """What results call the keys."""
+    number: int
+    """Which of the inputs it is."""
+    hold_us: int | None
+    """A row is needed until the watermark reaches its AT and so much more; None: for ever."""
+    remembers: bool
+    """Whether it matters if a row ever met a partner."""
+
+    @property
+    def rows_section(self) -> int:
+        """The section of the state that has the rows."""
+        return rows_section(self.number)
+
+    @property
+    def fates_section(self) -> int:
+        """The section of the state that says which of the rows met somebody after they were written."""
+        return fates_section(self.number)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of a run."""
+        fate = [BATCH, ORDER, MET] if self.remembers else []
+        return [*self._segment, HASH, SECTION, *self.keys, AT, *fate, *self.source.columns]
+
+    @property
+    def fate_columns(self) -> list[str]:
+        """The columns of a run that says which rows met somebody."""
+        return [*self._segment, HASH, SECTION, *self.keys, AT, BATCH, ORDER]
+
+    @property
+    def _segment(self) -> list[str]:
+        return [] if self.hold_us is None else [WINDOW]
+
+    @property
+    def segment_us(self) -> int:
+        """The length of the segments of time in which runs can be searched and dropped."""
+        assert self.hold_us is not None
+        return max(1, abs(self.hold_us) // _SEGMENTS)
+
+    def select(self, frame: pl.DataFrame, at: pl.Expr) -> pl.DataFrame:
+        """Return rows as they travel: keys and columns with their names in results, AT, and ORDER."""
+        keys = [pl.col(own).alias(name) for own, name in zip(self.source.keys, self.keys, strict=True)]
+        columns = [pl.col(own).alias(name) for name, own in self.source.columns.items()]
+        return frame.select(*keys, at.alias(AT), ORDER, *columns)
+
+    def as_run(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return rows, sorted by hash and time, as a run."""
+        if self.hold_us is not None:
+            segment = (pl.col(AT) + self.hold_us) // self.segment_us * self.segment_us
+            rows = rows.with_columns(segment.alias(WINDOW))
+        rows = rows.with_columns(pl.lit(self.rows_section, pl.Int8).alias(SECTION)).select(self.columns)
+        return rows.sort(WINDOW, maintain_order=True) if self.hold_us is not None else rows
+
+    def unite(self, runs: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """Return the rows of several runs as one."""
+        return sort_as_run(concatenate(list(runs)).sort(AT, maintain_order=True))
+
+
+@dataclass(slots=True)
+class Piece:
+    """Rows sorted by hash and time, and which of them met a partner in this batch."""
+
+    rows: pl.DataFrame
+    met: NDArray[np.bool_] = field(init=False)
+    earliest_us: NDArray[np.int64] = field(init=False)
+    """The AT of the earliest partner."""
+
+    def __post_init__(self) -> None:
+        self.met = np.zeros(self.rows.height, np.bool_)
+        self.earliest_us = np.full(self.rows.height, END_OF_TIME, np.int64)
+
+    def meet(self, places: NDArray[np.int64], partners_us: NDArray[np.int64]) -> None:
+        """Note that rows met partners, whose AT are given."""
+        self.met[places] = True
+        np.minimum.at(self.earliest_us, places, partners_us)
+
+    def met_rows(self) -> pl.DataFrame:
+        """Return the rows that met a partner, with the AT of their earliest."""
+        return self.rows.with_columns(pl.Series(EARLIEST, self.earliest_us)).filter(pl.Series(self.met))
+
+    @property
+    def hashes(self) -> Hashes:
+        return hashes_of(self.rows)
+
+    @property
+    def at_us(self) -> NDArray[np.int64]:
+        at_us: NDArray[np.int64] = self.rows.get_column(AT).to_numpy()
+        return at_us
+
+
+class InputState:
+    """What a slot has of one input: its rows in one section of the state, and in another which of them met somebody."""
+
+    def __init__(self, layout: Layout, rows: SlotState, fates: SlotState) -> None:
+        self._layout = layout
+        self._rows = rows
+        self._fates = fates
+
+    def pieces(self, earliest_us: int, latest_us: int) -> list[Piece]:
+        """Return the rows whose AT may be in [earliest, latest], segment by segment."""
+        layout = self._layout
+        found = []
+        for rows in self._rows.live():
+            if layout.hold_us is None:
+                found.append(Piece(rows))
+                continue
+            for start_us, segment in _segments(rows):
+                first_us = start_us - layout.hold_us
+                if first_us <= latest_us and first_us + layout.segment_us > earliest_us:
+                    found.append(Piece(segment))
+        return found
+
+    def keep(self, new: Piece, batch: int, passed_us: int) -> pl.DataFrame | None:
+        """Write new rows; return those that met nobody and are not needed any more, which are not written."""
+        layout = self._layout
+        rows = new.rows
+        if layout.remembers:
+            rows = rows.with_columns(pl.Series(MET, new.met), pl.lit(batch, pl.Int64).alias(BATCH))
+        alone = None
+        if layout.hold_us is not None:
+            is_done = rows.get_column(AT) + layout.hold_us <= passed_us
+            if is_done.any():
+                alone = rows.filter(is_done & ~pl.col(MET)) if layout.remembers else None
+                rows = rows.filter(~is_done)
+        self._rows.append(layout.as_run(rows))
+        compact(self._rows, layout.unite)
+        return alone
+
+    def remember(self, pieces: Sequence[Piece]) -> pl.DataFrame | None:
+        """Write down which stored rows met a partner for the first time, and return them with their earliest one."""
+        met = [piece.met_rows() for piece in pieces if piece.met.any()]
+        if not met:
+            return None
+        first = self._unmet(met)
+        if not first.height:
+            return None
+        fates = first.with_columns(pl.lit(self._layout.fates_section, pl.Int8).alias(SECTION))
+        self._fates.append(sort_fates([fates.select(self._layout.fate_columns)]))
+        compact(self._fates, sort_fates)
+        return first
+
+    def take_unmet(self, after_us: int, until_us: int) -> pl.DataFrame | None:
+        """Return the rows that are not needed any more from a watermark in (after, until] on and met nobody."""
+        hold_us = self._layout.hold_us
+        assert hold_us is not None
+        done_us = pl.col(AT) + hold_us
+        due = [rows.filter((done_us > after_us) & (done_us <= until_us)) for rows in self._rows.due(until_us + 1)]
+        rows = self._unmet(due)
+        return rows if rows.height else None
+
+    def forget(self, until_us: int) -> None:
+        """Drop what is not needed from this watermark on, by whole segments."""
+        if self._layout.hold_us is not None:
+            limit_us = (until_us + 1) // self._layout.segment_us * self._layout.segment_us
+            self._rows.drop_due(limit_us)
+            self._fates.drop_due(limit_us)
+
+    def keep_met_only(self) -> None:
+        """Drop all rows that met nobody."""
+        rows = concatenate(self._rows.live()) if self._rows.runs() else None
+        if rows is not None:
+            unmet = self._unmet([rows])
+            self._rows.replace(self._layout.unite([rows.join(unmet, on=_ID, how="anti", maintain_order="left")]))
+
+    def next_due_us(self, passed_us: int) -> int | None:
+        """Return the watermark at which the next row that met nobody is not needed any more."""
+        hold_us = self._layout.hold_us
+        assert hold_us is not None
+        # Nearly always something is due in the segment that is open now; only else all runs are looked through.
+        for frames in (self._rows.due(passed_us + self._layout.segment_us), self._rows.live()):
+            waiting = self._unmet([rows.filter(pl.col(AT) + hold_us > passed_us) for rows in frames])
+            if waiting.height:
+                return int(waiting.get_column(AT).min()) + hold_us  # type: ignore[arg-type]
+        return None
+
+    def _unmet(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        some = [rows.filter(~pl.col(MET)) for rows in frames]
+        rows = concatenate(some) if some else pl.DataFrame(schema=dict.fromkeys([*_ID, AT], pl.Int64))
+        if rows.height:
+            hashes = rows.get_column(HASH).unique().sort()
+            for met in self._fates.lookup(hashes):
+                rows = rows.join(met, on=_ID, how="anti", maintain_order="left")
+        return rows
+
+
+def gather_rows(frames: Sequence[pl.DataFrame]) -> Piece | None:
+    """Return all rows by hash, then time, then order; None if there are none."""
+    some = [frame for frame in frames if frame.height]
+    return Piece(sort_by_hash(concatenate(some).sort(AT, ORDER, maintain_order=True))) if some else None
+
+
+def leave_strangers(
+    other_places: Places, places: Places, others: Piece, seeking: Piece, keys: Sequence[str]
+) -> tuple[Places, Places]:
+    """Return pairs without those of different keys with the same hash, and of null, which equals nothing."""
+    same = np.ones(len(places), np.bool_)
+    for key in keys:
+        some, other = seeking.rows.get_column(key)[places], others.rows.get_column(key)[other_places]
+        same &= (some == other).fill_null(value=False).to_numpy()
+    return (other_places, places) if same.all() else (other_places[same], places[same])
+
+
+def sort_fates(runs: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return the fates in several runs as one."""
+    return sort_as_run(concatenate(list(runs)).sort(BATCH, ORDER))
+
+
+def _segments(rows: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Yield the segments of a run, each with its start."""
+    windows = rows.get_column(WINDOW).to_numpy()
+    start = 0
+    while start < rows.height:
+        end = int(np.searchsorted(windows, windows[start], side="right"))
+        yield int(windows[start]), rows[start:end]
+        start = end

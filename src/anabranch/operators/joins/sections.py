@@ -1,0 +1,75 @@
+"""The state of a join: a section for the rows of each input, and one for which of them met somebody."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from anabranch.model import HASH, WINDOW, SlotState
+from anabranch.model.columns import SECTION
+from anabranch.model.joins import LEFT, JoinSpec
+from anabranch.operators.joins.rows import AT, InputState, Layout, sort_fates
+
+
+class Sections:
+    """All sections of a join. Where state crosses a border, they lie in one frame, whose rows say theirs."""
+
+    def __init__(self, layouts: Sequence[Layout]) -> None:
+        self._layouts = layouts
+
+    def open(self, state: SlotState) -> list[InputState]:
+        """Return what a slot has of each input, with what came to it from other slots."""
+        opened = [
+            InputState(layout, state.section(layout.rows_section), state.section(layout.fates_section))
+            for layout in self._layouts
+        ]
+        self._part(state)
+        return opened
+
+    def unite(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """Return rows of any sections and slots in one frame."""
+        rows = pl.concat(frames, how="diagonal")
+        return rows.sort([name for name in (WINDOW, HASH, SECTION, AT) if name in rows.columns], maintain_order=True)
+
+    def values(self, stored: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows that wait for partners: which input they are of, keys, columns."""
+        shown = []
+        for side, layout in zip(("left", "right"), self._layouts, strict=True):
+            columns = [name for name in layout.source.columns if name in stored.columns]
+            rows = stored.filter(pl.col(SECTION) == layout.rows_section)
+            shown.append(rows.select(pl.lit(side).alias("input"), *layout.keys, *columns))
+        return pl.concat(shown, how="diagonal")
+
+    def _part(self, state: SlotState) -> None:
+        """Put rows that came in one frame, from another slot or from outside, into their sections."""
+        mixed = state.live()
+        if not mixed:
+            return
+        for layout in self._layouts:
+            for section, columns, unite in (
+                (layout.rows_section, layout.columns, layout.unite),
+                (layout.fates_section, layout.fate_columns, sort_fates),
+            ):
+                parts = [rows.filter(pl.col(SECTION) == section) for rows in mixed]
+                some = [rows.select(columns) for rows in parts if rows.height]
+                if some:
+                    state.section(section).append(unite(some))
+        state.replace(mixed[0].clear())
+
+
+def describe_join(spec: JoinSpec) -> dict[str, object]:
+    """Return what a checkpoint depends on, as plain JSON data."""
+    window = spec.window
+    lengths = None
+    if window is not None:
+        lengths = {"kind": window.kind, "size_us": window.size_us, "slide_us": window.slide_us}
+        lengths |= {"offset_us": window.offset_us}
+    return {
+        "kind": "join",
+        "how": spec.how,
+        "within": None if spec.within is None else [spec.within.least_us, spec.within.most_us],
+        "window": lengths,
+        "keys": {key: str(spec.inputs[LEFT].schema[key]) for key in spec.keys},
+        "inputs": [{name: str(source.schema[name]) for name in source.columns} for source in spec.inputs],
+    }

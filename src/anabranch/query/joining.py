@@ -1,0 +1,227 @@
+"""What ``join()`` is told, checked and brought into one form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, get_args
+
+import polars as pl
+
+from anabranch.errors import FlowError, name_alternatives
+from anabranch.eventtime import parse_duration
+from anabranch.eventtime.durations import describe_duration
+from anabranch.model import TIME, WINDOW_END, WINDOW_START, WindowSpec
+from anabranch.model.balance import Routing
+from anabranch.model.joins import (
+    JOIN_KINDS,
+    JOINED_AT,
+    LEFT,
+    RIGHT,
+    ClosedEnds,
+    Interval,
+    JoinInput,
+    JoinKind,
+    JoinSpec,
+)
+from anabranch.operators.kernels import make_kernel
+from anabranch.query.column_checks import check_key_columns
+from anabranch.query.event_times import Duration
+from anabranch.query.labels import describe_window
+from anabranch.query.nodes import EventTime, Stateful
+from anabranch.query.windowing import find_lost_time, make_window
+
+if TYPE_CHECKING:
+    from anabranch.query.streams import Stream
+
+Within = Duration | tuple[Duration, Duration]
+"""How far apart rows may be: in both directions, or before and after the left one."""
+Names = str | Iterable[str]
+JoinKeys = tuple[Sequence[str], Sequence[str]]
+"""The key columns of the left stream, and those of the right one that must be equal to them."""
+
+_NEEDS_AN_END = ("left", "right", "full", "anti")
+
+
+@dataclass(frozen=True, slots=True)
+class JoinTerms:
+    """What a join is asked for, as it is given."""
+
+    how: JoinKind
+    within: Within | None
+    closed: ClosedEnds
+    window: Duration | None
+    every: Duration | None
+    ttl: Duration | None
+    suffix: str
+
+
+def join_streams(left: Stream, right: Stream, keys: JoinKeys, terms: JoinTerms, routing: Routing, name: str) -> Stream:
+    """Return the rows of two streams in pairs."""
+    how = terms.how
+    if left.graph is not right.graph:
+        msg = f"join takes streams of one flow; one is of {left.graph.name!r}, one of {right.graph.name!r}"
+        raise FlowError(msg)
+    if how not in JOIN_KINDS:
+        msg = f"join: how={how!r} is unknown; {name_alternatives(str(how), JOIN_KINDS, 'there are')}"
+        raise FlowError(msg)
+    window = _read_window(terms.window, terms.every)
+    interval = _read_bounds(terms, window)
+    _check_times(left, right, how, bounded=interval is not None or window is not None)
+    spec = JoinSpec(
+        inputs=_lay_out(left, right, keys, terms, window),
+        how=how,
+        within=interval,
+        window=window,
+        time_column=TIME if left.node.time is not None and right.node.time is not None else None,
+    )
+    schema = make_kernel(spec).output_schema({})
+    time = None
+    if spec.time_column is not None:
+        time = EventTime(JOINED_AT) if window is None else EventTime(WINDOW_END, from_windows=True)
+    label = f"{how} join by {_describe_keys(keys)}{_describe_bounds(spec)}"
+    operation = Stateful(spec, left.graph.unused_name(name), routing)
+    node = left.graph.add(operation, (left.node.id, right.node.id), schema, label, time)
+    return type(left)(left.graph, node)
+
+
+def read_keys(on: Names | None, left_on: Names | None, right_on: Names | None) -> JoinKeys:
+    """Return the keys of both sides."""
+    if (on is None) == (left_on is None and right_on is None) or (left_on is None) != (right_on is None):
+        msg = 'join: say by which columns, on="sensor", or left_on="sensor", right_on="device" where names differ'
+        raise FlowError(msg)
+    left, right = (on, on) if on is not None else (left_on, right_on)
+    keys = tuple(tuple([names] if isinstance(names, str) else names or ()) for names in (left, right))
+    if len(keys[LEFT]) != len(keys[RIGHT]):
+        msg = f"join: {len(keys[LEFT])} columns of the left stream and {len(keys[RIGHT])} of the right; give as many"
+        raise FlowError(msg)
+    return keys[LEFT], keys[RIGHT]
+
+
+def _read_window(window: Duration | None, every: Duration | None) -> WindowSpec | None:
+    """Return the window that both rows of a pair must be in."""
+    if window is None:
+        if every is not None:
+            msg = f"join: every={every!r} is how often windows begin; give their length, too: window=…"
+            raise FlowError(msg)
+        return None
+    return make_window(window, every, "0s", "drop", "0s", None)
+
+
+def _read_bounds(terms: JoinTerms, window: WindowSpec | None) -> Interval | None:
+    within, closed, ttl = terms.within, terms.closed, terms.ttl
+    given = [name for name, value in (("within", within), ("window", window), ("ttl", ttl)) if value is not None]
+    if len(given) > 1:
+        msg = f"join: {' and '.join(given)} both say when rows are too far apart; give one of them"
+        raise FlowError(msg)
+    if closed not in get_args(ClosedEnds):
+        msg = (
+            f"join: closed={closed!r} is unknown; ends of the interval that count are {', '.join(get_args(ClosedEnds))}"
+        )
+        raise FlowError(msg)
+    if ttl is not None:
+        ttl_us = parse_duration(ttl, "join's ttl")
+        if ttl_us <= 0:
+            msg = f"join: ttl must be longer than nothing, got {ttl!r}; leave it out to keep rows for ever"
+            raise FlowError(msg)
+        return Interval(-ttl_us, ttl_us)
+    if within is None:
+        return None
+    pair = tuple(within) if isinstance(within, Sequence) and not isinstance(within, str) else (within, within)
+    if len(pair) != len(("before", "after")):
+        msg = f"join: within is one length of time, or two, before and after the left row; got {within!r}"
+        raise FlowError(msg)
+    before_us, after_us = (_read_signed(one) for one in pair)
+    # Event times are whole microseconds.
+    least_us = -before_us + (closed in ("right", "none"))
+    most_us = after_us - (closed in ("left", "none"))
+    if least_us > most_us:
+        msg = f"join: no right row is between {before_us} µs before and {after_us} µs after a left one; within is empty"
+        raise FlowError(msg)
+    return Interval(least_us, most_us)
+
+
+def _read_signed(length: Duration) -> int:
+    """Return a length of time in microseconds; less than none before the left row is after it."""
+    if isinstance(length, timedelta) and length < timedelta(0):
+        return -parse_duration(-length, "join's within")
+    if isinstance(length, str) and length.startswith("-"):
+        return -parse_duration(length[1:], "join's within")
+    return parse_duration(length, "join's within")
+
+
+def _check_times(left: Stream, right: Stream, how: JoinKind, *, bounded: bool) -> None:
+    if how in _NEEDS_AN_END and not bounded:
+        msg = (
+            f"join: a {how} join emits rows when no partner can come any more, so it must know how long one may; "
+            'say within="10s", window="1m" or ttl="1h"'
+        )
+        raise FlowError(msg)
+    for side, stream in (("left", left), ("right", right)):
+        if stream.node.time is None and bounded:
+            lost = find_lost_time(stream.graph.nodes, stream.node)
+            msg = f"join: rows are joined by event time, and the {side} stream has none: {lost}"
+            raise FlowError(msg)
+        if stream.node.time is not None and stream.node.time.clock.is_kept_in_slots:
+            per = stream.node.time.clock.per
+            msg = f'join: the {side} stream keeps time per {per}, and a join follows that of the flow; say per="flow"'
+            raise FlowError(msg)
+
+
+def _lay_out(
+    left: Stream, right: Stream, keys: JoinKeys, terms: JoinTerms, window: WindowSpec | None
+) -> tuple[JoinInput, JoinInput]:
+    """Return both inputs, with the names that results give to their columns."""
+    for side, stream, names in (("left", left, keys[LEFT]), ("right", right, keys[RIGHT])):
+        check_key_columns(f"join, {side} stream", names, stream.schema)
+    for own, other in zip(*keys, strict=True):
+        if left.schema[own] != right.schema[other]:
+            msg = (
+                f"join: {own!r} is {left.schema[own]} on the left and {other!r} is {right.schema[other]} on the right; "
+                "cast one of them by with_columns() first"
+            )
+            raise FlowError(msg)
+    left_columns = {name: name for name in left.schema if name not in keys[LEFT]}
+    taken = {*keys[LEFT], *left_columns}
+    suffix = terms.suffix
+    right_columns = {
+        (f"{name}{suffix}" if name in taken else name): name for name in right.schema if name not in keys[RIGHT]
+    }
+    added = [WINDOW_START, WINDOW_END] if window is not None else [JOINED_AT]
+    shown = {**left_columns, **({} if terms.how in ("semi", "anti") else right_columns)}
+    twice = [name for name in right_columns if name in taken] + [
+        name for name in (*keys[LEFT], *shown) if name in added
+    ]
+    if twice:
+        msg = (
+            f"join: the result would have {', '.join(twice)} twice; rename it by select() before, "
+            f"or give another suffix than {suffix!r}"
+        )
+        raise FlowError(msg)
+    return (
+        JoinInput(tuple(keys[LEFT]), left_columns, _types(left.schema, keys[LEFT], keys[LEFT], left_columns)),
+        JoinInput(tuple(keys[RIGHT]), right_columns, _types(right.schema, keys[LEFT], keys[RIGHT], right_columns)),
+    )
+
+
+def _types(
+    schema: Mapping[str, pl.DataType], names: Sequence[str], own: Sequence[str], columns: Mapping[str, str]
+) -> dict[str, pl.DataType]:
+    keys = {name: schema[key] for name, key in zip(names, own, strict=True)}
+    return keys | {name: schema[column] for name, column in columns.items()}
+
+
+def _describe_keys(keys: JoinKeys) -> str:
+    return ", ".join(own if own == other else f"{own} = {other}" for own, other in zip(*keys, strict=True))
+
+
+def _describe_bounds(spec: JoinSpec) -> str:
+    if spec.window is not None:
+        return f" in the same of {describe_window(spec.window)}"
+    if spec.within is None:
+        return ", over all that ever came"
+    least_us, most_us = spec.within.least_us, spec.within.most_us
+    if -least_us == most_us:
+        return f" within {describe_duration(most_us)}"
+    return f" within {describe_duration(-least_us)} before and {describe_duration(most_us)} after"

@@ -1,0 +1,125 @@
+"""What ``join()`` refuses, and what it calls its columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import anabranch as ab
+from anabranch.errors import FlowError
+from anabranch.query import load_flow
+from unit.query.flow_forms import CONSTRUCTORS
+
+
+def streams(**changed: Any) -> tuple[Any, Any]:
+    flow = ab.Flow("joins")
+    schema = {"sensor": pl.Int64, "ts": pl.Datetime("us"), "volts": pl.Float64}
+    left = flow.read(ab.memory(pl.DataFrame(schema=schema)))
+    right = flow.read(ab.memory(pl.DataFrame(schema=schema | changed)))
+    return left.watermark("ts"), right.watermark("ts")
+
+
+def test_keys_come_once_and_other_columns_that_both_have_get_a_suffix() -> None:
+    left, right = streams(place=pl.String)
+    assert list(left.join(right, on="sensor", within="1s").schema) == [
+        *("sensor", "ts", "volts", "ts_right", "volts_right", "place", "joined_at")
+    ]
+    assert list(left.join(right, on="sensor", window="1m", suffix="_there").schema)[-3:] == [
+        *("place", "window_start", "window_end")
+    ]
+    assert list(left.join(right, on="sensor", within="1s", how="anti").schema) == ["sensor", "ts", "volts", "joined_at"]
+
+
+def test_keys_may_have_different_names() -> None:
+    left, right = streams()
+    other = right.select("ts", device="sensor")
+    assert list(left.join(other, left_on="sensor", right_on="device", within="1s").schema) == [
+        *("sensor", "ts", "volts", "ts_right", "joined_at")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"on": "sensr"}, "no column 'sensr'; did you mean 'sensor'"),
+        ({"on": "volts"}, "'volts' is Float64; keys are"),
+        ({}, 'say by which columns, on="sensor"'),
+        ({"on": "sensor", "left_on": "sensor"}, "say by which columns"),
+        ({"left_on": ["sensor", "ts"], "right_on": "sensor"}, "2 columns of the left stream and 1 of the right"),
+        ({"on": "sensor", "how": "outer"}, "how='outer' is unknown; there are inner, left"),
+        ({"on": "sensor", "how": "left"}, "a left join emits rows when no partner can come any more"),
+        ({"on": "sensor", "within": "1s", "window": "1m"}, "within and window both say"),
+        ({"on": "sensor", "within": "1s", "closed": "neither"}, "closed='neither' is unknown"),
+        ({"on": "sensor", "within": ("1s", "-2s")}, "within is empty"),
+        ({"on": "sensor", "within": ("1s", "2s", "3s")}, "one length of time, or two"),
+        ({"on": "sensor", "within": "0s", "closed": "none"}, "within is empty"),
+        ({"on": "sensor", "every": "1m"}, "give their length, too"),
+        ({"on": "sensor", "ttl": "0s"}, "ttl must be longer than nothing"),
+        ({"on": "sensor", "within": "1s", "suffix": ""}, "the result would have ts, volts twice"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(given: dict[str, Any], words: str) -> None:
+    left, right = streams()
+    with pytest.raises(FlowError, match=words.replace("(", r"\(")):
+        left.join(right, **given)
+
+
+def test_types_of_keys_must_be_the_same() -> None:
+    left, right = streams(sensor=pl.String)
+    with pytest.raises(FlowError, match="'sensor' is Int64 on the left and 'sensor' is String on the right; cast one"):
+        left.join(right, on="sensor", within="1s")
+
+
+def test_a_bound_needs_event_time_on_both_sides() -> None:
+    left, right = streams()
+    with pytest.raises(FlowError, match="the right stream has none: select sensor leaves no 'ts' to follow"):
+        left.join(right.select("sensor"), on="sensor", within="1s")
+
+
+def test_streams_of_other_flows_and_other_things_are_refused() -> None:
+    left, _ = streams()
+    with pytest.raises(FlowError, match="join takes streams of one flow"):
+        left.join(streams()[0], on="sensor", within="1s")
+    with pytest.raises(FlowError, match="join takes streams of the same flow, found"):
+        left.join(pl.DataFrame(), on="sensor", within="1s")
+
+
+def test_time_that_keys_keep_for_themselves_is_refused() -> None:
+    left, right = streams()
+    with pytest.raises(FlowError, match="the left stream keeps time per key, and a join follows that of the flow"):
+        left.watermark("ts", per="key").join(right, on="sensor", within="1s")
+
+
+def test_a_flow_file_has_joins(tmp_path: Path) -> None:
+    for name in ("ads", "clicks"):
+        (tmp_path / name).mkdir()
+    file = tmp_path / "flow.yaml"
+    file.write_text(
+        """
+flow: clicks
+sources:
+  ads: {files: {path: ads, format: json, schema: {ad: int64, shown: datetime}}}
+  clicks: {files: {path: clicks, format: json, schema: {ad: int64, clicked: datetime}}}
+streams:
+  pairs:
+    from: ads
+    steps:
+      - watermark: {column: shown, delay: 5s}
+      - join: {with: clicked, on: ad, within: [0s, 10s], how: left}
+        name: clicks-of-ads
+    to: [{console: {}}]
+  clicked:
+    from: clicks
+    steps:
+      - watermark: {column: clicked, delay: 5s}
+"""
+    )
+    assert (
+        "left join by ad within 0s before and 10s after" in load_flow(file, constructors=CONSTRUCTORS).graph.explain()
+    )
+    file.write_text(file.read_text().replace("with: clicked", "with: clickd"))
+    with pytest.raises(FlowError, match="steps: join with: unknown 'clickd'; did you mean 'clicked'"):
+        load_flow(file, constructors=CONSTRUCTORS)
