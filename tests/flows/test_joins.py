@@ -226,13 +226,14 @@ def test_joins_follow_each_other_and_windows_follow_them(bench: FlowBench, seed:
         expected = database.sql(
             """
             WITH first AS (
-                SELECT a.key, coalesce(greatest(a.ts, b.ts), a.ts + INTERVAL 4 SECOND) AS at
+                SELECT a.key,
+                    CASE WHEN b.ts IS NULL THEN a.ts + INTERVAL 4 SECOND ELSE greatest(a.ts, b.ts) END AS moment
                 FROM a LEFT JOIN b ON a.key = b.key AND abs(epoch(a.ts) - epoch(b.ts)) <= 4
             ), pairs AS (
-                SELECT first.key, greatest(at, c.ts) AS at, c.c
-                FROM first JOIN c ON first.key = c.key AND abs(epoch(at) - epoch(c.ts)) <= 5
+                SELECT first.key, greatest(moment, c.ts) AS moment, c.c
+                FROM first JOIN c ON first.key = c.key AND abs(epoch(moment) - epoch(c.ts)) <= 5
             )
-            SELECT key, CAST(floor(epoch(at) / 10) AS BIGINT) AS bucket, count(*), CAST(sum(c) AS BIGINT)
+            SELECT key, CAST(floor(epoch(moment) / 10) AS BIGINT) AS bucket, count(*), CAST(sum(c) AS BIGINT)
             FROM pairs GROUP BY ALL
             """
         ).fetchall()

@@ -38,6 +38,7 @@ from flows.test_failing_flows import (
     test_a_step_behind_an_exchange_is_named_too_and_tried_once,
     test_what_the_host_may_be_to_blame_for_is_tried_again_and_ends_with_its_reason,
 )
+from flows.test_joins import test_results_of_windows_are_joined
 from flows.test_kafka import test_a_topic_is_read_to_its_end_and_on_after_a_restart, topic
 from flows.test_lookups import test_results_of_windows_are_looked_up_too
 from flows.test_moves import (

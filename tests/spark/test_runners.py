@@ -17,12 +17,15 @@ from spark.fixtures import SparkBench
 NOW = 1_800_000_000.0
 
 
-def run(bench: FlowBench, case: RandomFlow, source: Any, steer: Steer) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
+Committed = tuple[list[dict[str, Any]], dict[str, bytes]]
+
+
+def run(bench: FlowBench, case: RandomFlow, source: Any, steer: Steer, build: Any = None) -> Committed:
     """Run a flow to its end; return what it committed, and the files that it published."""
     bench.clock = lambda: NOW
     folder = bench.folder / "published"
     flow, sink = ab.Flow("both"), ab.parquet(folder)
-    case.build(flow.read(source)).write(sink)
+    (build or case.build)(flow.read(source)).write(sink)
     checkpoint = bench.new_checkpoint()
     bench.run_steered(
         flow,
@@ -56,3 +59,21 @@ def test_a_flow_commits_the_same_on_spark_and_in_this_process(here: LocalBench, 
     assert len(own) > 1
     assert own == sparks
     assert own_files == spark_files
+
+
+def join_itself(stream: Any) -> Any:
+    """Return a stream's rows with later ones of the same key."""
+    timed = stream.watermark("ts", delay="5s")
+    return timed.join(timed.select("key", "ts", later="whole"), on="key", within=("-1s", "6s"), how="left")
+
+
+def test_a_join_commits_the_same_on_spark_and_in_this_process(here: LocalBench, bench: SparkBench) -> None:
+    case = make_random_flow(KINDS[0], 20_261_116)
+    rows = [row for batch in case.batches() for row in batch]
+    source = ab.memory(*frames_of(case.batches(), SCHEMA), max_frames=1)
+    (own, own_files), (sparks, spark_files) = (
+        run(one, case, source, lambda program: WildSteering(7, program, rows), join_itself) for one in (here, bench)
+    )
+    assert any(commit for commit in own)
+    assert own == sparks
+    assert own_files and own_files == spark_files

@@ -182,11 +182,11 @@ def _lay_out(
                 "cast one of them by with_columns() first"
             )
             raise FlowError(msg)
-    left_columns = {name: name for name in left.schema if name not in keys[LEFT]}
+    left_columns = {name: name for name in _columns_of(left) if name not in keys[LEFT]}
     taken = {*keys[LEFT], *left_columns}
     suffix = terms.suffix
     right_columns = {
-        (f"{name}{suffix}" if name in taken else name): name for name in right.schema if name not in keys[RIGHT]
+        (f"{name}{suffix}" if name in taken else name): name for name in _columns_of(right) if name not in keys[RIGHT]
     }
     added = [WINDOW_START, WINDOW_END] if window is not None else [JOINED_AT]
     shown = {**left_columns, **({} if terms.how in ("semi", "anti") else right_columns)}
@@ -203,6 +203,12 @@ def _lay_out(
         JoinInput(tuple(keys[LEFT]), left_columns, _types(left.schema, keys[LEFT], keys[LEFT], left_columns)),
         JoinInput(tuple(keys[RIGHT]), right_columns, _types(right.schema, keys[LEFT], keys[RIGHT], right_columns)),
     )
+
+
+def _columns_of(stream: Stream) -> list[str]:
+    """Return the columns that results keep of a stream; behind a join, its time is followed, and comes anew."""
+    is_joined = stream.node.time is not None and stream.node.time.column == JOINED_AT
+    return [name for name in stream.schema if not (is_joined and name == JOINED_AT)]
 
 
 def _types(

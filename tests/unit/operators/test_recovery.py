@@ -175,4 +175,4 @@ def test_aggregates_of_the_user_cannot_be_recovered(kind: str) -> None:
 
 def test_operator_of_an_unknown_kind_cannot_be_recovered() -> None:
     assert recover_kernel({"keys": {"key": "Int64"}}) is None
-    assert recover_kernel({"kind": "join", "keys": {"key": "Int64"}}) is None
+    assert recover_kernel({"kind": "guess", "keys": {"key": "Int64"}}) is None

@@ -156,6 +156,8 @@ def test_key_values_go_along_only_where_routes_ask_for_them() -> None:
 
 def test_state_goes_where_its_value_belongs() -> None:
     rows = pl.DataFrame({HASH: pl.Series([1, 2, 3], dtype=pl.UInt64), "key": [7, 8, 9]})
-    assert moving_to(Routes(ModuloRoute(3)), ("key",), 0)(rows).tolist() == [1, 2, 0]
+    leaving = moving_to(Routes(ModuloRoute(3)), ("key",), 0)(rows)
+    assert leaving.stays.tolist() == [False, False, True]
+    assert (leaving.rows.tolist(), leaving.slots.tolist()) == ([0, 1], [1, 2])
     everywhere = Routes(BucketRoute(BucketMap(2, (1,))))
-    assert moving_to(everywhere, ("key",), 0)(rows).tolist() == [1, 1, 1]
+    assert moving_to(everywhere, ("key",), 0)(rows).slots.tolist() == [1, 1, 1]

@@ -288,7 +288,8 @@ def _take_stateful_step(
             return stream.process(processor, schema=given.columns, name=step.name)
         case JoinStep():
             said = _said(step.join)
-            return stream.join(streams[said.pop("other")], **said, name=step.name)
+            placing: dict[str, Any] = {"routing": _name_strategy(step.routing), "balance": _make_balance(step.balance)}
+            return stream.join(streams[said.pop("other")], **said, **placing, name=step.name)
 
 
 def _take_naming(call: Call, parts: Collection[str]) -> tuple[Call, dict[str, Any]]:

@@ -195,11 +195,6 @@ class LookupStep(Section):
     lookup: LookupArguments
 
 
-class JoinStep(Section):
-    join: JoinArguments
-    name: str | None = None
-
-
 class TriggerArguments(Section):
     """What of a ``BalanceTrigger`` is said; what is not has its default."""
 
@@ -245,6 +240,13 @@ class KeyByStep(Section):
     exchange: ExchangeChoice = "auto"
     merge: MergeArguments | None = None
     balance: Annotated[BalanceArguments | None, BeforeValidator(_read_balance)] = BalanceArguments()
+
+
+class JoinStep(Section):
+    join: JoinArguments
+    routing: Call | None = None
+    balance: Annotated[BalanceArguments | None, BeforeValidator(_read_balance)] = BalanceArguments()
+    name: str | None = None
 
 
 def _read_distinct(value: Any) -> Any:
