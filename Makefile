@@ -53,7 +53,7 @@ test-lab: setup servers kafka $(CLASS_ARCHIVE) ## Run the tests that kill real p
 	$(BIN)/python -m pytest $(SPARK_DISTRIBUTION) tests/lab $(TEST_ARGS)
 
 check: lint ## Check format, lint, types, architecture and unit tests (needs no Java, no servers)
-	$(BIN)/python -m pytest -q -n auto tests/test_architecture.py tests/unit
+	$(BIN)/python -m pytest -q -n $(QUICK_PROCESSES) --hypothesis-profile check tests/test_architecture.py tests/unit
 
 lint: $(INSTALLED) ## Check format, lint and types
 	$(BIN)/ruff format --check .
