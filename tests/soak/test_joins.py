@@ -1,0 +1,19 @@
+"""Many random joins, with restarts on other slots, and with keys that move and are split."""
+
+from __future__ import annotations
+
+import pytest
+
+from flows.running import LocalBench
+from flows.test_joins import check
+from soak.amounts import FLOWS, SEED
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("moving", [False, True])
+def test_random_joins_answer_as_duckdb(tmp_path_factory: pytest.TempPathFactory, moving: bool) -> None:
+    for number in range(FLOWS):
+        try:
+            check(LocalBench(tmp_path_factory.mktemp("join")), SEED % 10**6 + number, moving=moving)
+        except AssertionError as error:
+            pytest.fail(f"with ANABRANCH_SOAK_SEED={SEED}: join {number}: {error}")
