@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -37,6 +38,7 @@ from anabranch.query.lookups import Lookup
 from anabranch.query.nodes import LateRows, Node, Output, Spring, Stateful, Watermark
 from anabranch.query.plan import Edge
 from anabranch.routing import hash_keys
+from anabranch.routing.join_slots import send_joined
 from anabranch.routing.phases import divide_by_phase, keys_of, window_of
 from anabranch.routing.routes import Routes
 from anabranch.state.runs import WriteName
@@ -370,18 +372,18 @@ class Pipeline:
         before, sent_rows = self._exchanged_bytes, 0
         with self._meter.sending(head):
             for routes, rows in divide_by_phase(frame, phases, window_of(operation.spec)):
-                if isinstance(operation.spec, JoinSpec) and number == operation.spec.copied:
-                    places, slots = routes.operation_slots(keys_of(routes, rows, operation.spec.keys))
-                    sent = rows if len(places) == rows.height else rows[places]
+                find_storage = partial(self._slots_of, head, routes, operation.spec.keys)
+                if isinstance(operation.spec, JoinSpec):
+                    sent, slots = send_joined(rows, routes, operation.spec, number, find_storage)
                 else:
-                    sent, slots = rows, self._slots_of(head, routes, rows, operation.spec.keys)
+                    sent, slots = rows, find_storage(rows)
                 sent_rows += sent.height
                 for slot, part in cut(sent, slots, phases.slots):
                     kind = BlockKind.BUFFERED if held else BlockKind.ROWS
                     self._emit(slot, kind, head, combined, encode(part), number)
         self._meter.count(head, sent_rows=sent_rows, sent_bytes=self._exchanged_bytes - before)
 
-    def _slots_of(self, head: int, routes: Routes, rows: pl.DataFrame, keys: tuple[str, ...]) -> npt.NDArray[np.int32]:
+    def _slots_of(self, head: int, routes: Routes, keys: tuple[str, ...], rows: pl.DataFrame) -> npt.NDArray[np.int32]:
         sent = self._sent[head]
         slots = routes.storage_slots(
             keys_of(routes, rows, keys),

@@ -13,6 +13,7 @@ import polars as pl
 from anabranch.control.observe.load_sampling import watch_rows
 from anabranch.control.observe.state_sizes import measure_state
 from anabranch.engine.blocks import Block, BlockKind, decode, in_order
+from anabranch.engine.content_order import order_by_content
 from anabranch.engine.faults import reach
 from anabranch.engine.outer_rows import decode_rows
 from anabranch.engine.pipeline import BEHIND_A_HOP, Pipeline
@@ -292,7 +293,7 @@ class SlotTask:
     def _leave(self, spec: OperatorSpec, routes: Routes, head: int, slot: int) -> Callable[[pl.DataFrame], Leaving]:
         """Return the function that says where rows of the state belong from the next batch on."""
         if isinstance(spec, JoinSpec):
-            return leaving_join(self.spec.routes[head].routes, routes, spec, slot)
+            return leaving_join(self.spec.routes[head].routes, routes, spec, slot, order_by_content)
         return moving_to(routes, spec.keys, slot)
 
 

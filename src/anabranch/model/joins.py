@@ -73,6 +73,11 @@ class JoinSpec:
         return {"full": None, "right": LEFT}.get(self.how, RIGHT)
 
     @property
+    def swaps_sides(self) -> bool:
+        """Whether the other input may be copied instead, key by key: no row of an inner join need know whom it met."""
+        return self.how == "inner"
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """What results call the keys."""
         return self.inputs[LEFT].keys

@@ -82,10 +82,7 @@ class RunRef:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leaving:
-    """Which rows of a slot stay there, and which go where; a row may go to several slots, and stay all the same.
-
-    Rows of equal hashes have the same fate.
-    """
+    """Which rows of a slot stay there, and which go where; a row may go to several slots, and stay all the same."""
 
     stays: NDArray[np.bool_]
     rows: NDArray[np.int64]

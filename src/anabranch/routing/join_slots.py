@@ -11,39 +11,81 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.model.joins import JoinSpec, is_of_input
+from anabranch.model import HASH
+from anabranch.model.joins import LEFT, RIGHT, JoinSpec, is_of_input
 from anabranch.model.runs import Leaving
+from anabranch.routing.hashing import mix, unit_interval
 from anabranch.routing.keys import KeyBatch
+from anabranch.routing.lookup import find_keys
 from anabranch.routing.phases import find_new_slots, keys_of
 from anabranch.routing.routes import Routes
 
+FindStorage = Callable[[pl.DataFrame], NDArray[np.int32]]
+"""Rows → the one slot that stores each, by the shares of its key."""
+FindContent = Callable[[pl.DataFrame], pl.Series]
+"""Rows → a number of each, the same wherever it is made."""
 
-def leaving_join(old: Routes, new: Routes, spec: JoinSpec, slot: int) -> Callable[[pl.DataFrame], Leaving]:
+_CONTENT_SEED = 302
+
+
+def send_joined(
+    rows: pl.DataFrame, routes: Routes, spec: JoinSpec, number: int, find_storage: FindStorage
+) -> tuple[pl.DataFrame, NDArray[np.int32]]:
+    """Return rows of an input, once for each slot that gets them, and those slots."""
+    is_copied = find_copied(routes, spec, number, rows.get_column(HASH).to_numpy())
+    if not routes.may_split or not is_copied.any():
+        return rows, find_storage(rows)
+    copies = rows if is_copied.all() else rows.filter(pl.Series(is_copied))
+    places, slots = routes.operation_slots(keys_of(routes, copies, spec.keys))
+    copies = copies if len(places) == copies.height else copies[places]
+    if is_copied.all():
+        return copies, slots
+    shared = rows.filter(pl.Series(~is_copied))
+    return pl.concat([shared, copies]), np.concatenate((find_storage(shared), slots))
+
+
+def find_copied(routes: Routes, spec: JoinSpec, number: int, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Say of each row of an input whether all slots of its key get it."""
+    is_copied = np.full(len(hashes), number == spec.copied)
+    if routes.swapped and spec.swaps_sides:
+        rows, _ = find_keys(hashes, np.asarray(routes.swapped, np.uint64))
+        is_copied[rows] ^= True
+    return is_copied
+
+
+def leaving_join(
+    old: Routes, new: Routes, spec: JoinSpec, slot: int, find_content: FindContent
+) -> Callable[[pl.DataFrame], Leaving]:
     """Return the function that says where rows of a join belong under new routes."""
 
     def leave(rows: pl.DataFrame) -> Leaving:
+        was, is_now = (_find_copied_state(routes, spec, rows) for routes in (old, new))
+        kinds = (
+            (~was & ~is_now, _leave_shared),
+            (was & is_now, _leave_copies),
+            (~was & is_now, _leave_to_be_copied),
+            (was & ~is_now, _leave_to_be_shared),
+        )
         keys = keys_of(new if new.needs_values else old, rows, spec.keys)
-        if is_of_input(rows, spec.copied).all():
-            return leave_copies(old, new, keys, slot)
-        return Leaving.to(find_new_slots(new, keys, slot), slot)
+        parts = []
+        for chosen, leave_kind in kinds:
+            places = np.flatnonzero(chosen)
+            if len(places):
+                some = rows if len(places) == rows.height else rows[places]
+                change = _Change(old, new, keys.take(places), slot, some, find_content)
+                parts.append((places, leave_kind(change)))
+        if len(parts) == 1:
+            return parts[0][1]
+        stays = np.zeros(rows.height, np.bool_)
+        for places, part in parts:
+            stays[places] = part.stays
+        return Leaving(
+            stays,
+            np.concatenate([np.empty(0, np.int64), *(places[part.rows] for places, part in parts)]),
+            np.concatenate([np.empty(0, np.int32), *(part.slots for _, part in parts)]),
+        )
 
     return leave
-
-
-def leave_copies(old: Routes, new: Routes, keys: KeyBatch, slot: int) -> Leaving:
-    """Return where rows go of which every slot of their key has a copy.
-
-    The first slot of a key sends them to slots that come to it; those that a key leaves forget them.
-    """
-    rows, slots = new.operation_slots(keys)
-    stays = np.zeros(len(keys), np.bool_)
-    stays[rows[slots == slot]] = True
-    old_rows, old_slots = old.operation_slots(keys)
-    most = max(old.slots, new.slots)
-    missing = ~np.isin(rows * most + slots, old_rows * most + old_slots)
-    sends = first_slots(old, keys) == slot
-    chosen = missing & sends[rows]
-    return Leaving(stays, rows[chosen], slots[chosen])
 
 
 def first_slots(routes: Routes, keys: KeyBatch) -> NDArray[np.int32]:
@@ -58,13 +100,84 @@ def first_slots(routes: Routes, keys: KeyBatch) -> NDArray[np.int32]:
 def drop_joined_copies(rows: pl.DataFrame, routes: Routes, spec: JoinSpec, slot: int) -> pl.DataFrame:
     """Return the rows of a slot without those of which the first slot of their key has a copy, too."""
     counts = first_slots(routes, keys_of(routes, rows, spec.keys)) == slot
-    return rows.filter(pl.Series(counts | ~is_of_input(rows, spec.copied)))
+    return rows.filter(pl.Series(counts | ~_find_copied_state(routes, spec, rows)))
 
 
 def place_joined(rows: pl.DataFrame, routes: Routes, spec: JoinSpec) -> tuple[pl.DataFrame, NDArray[np.int32]]:
     """Return state rows, once for each slot that has them, and those slots."""
     keys = keys_of(routes, rows, spec.keys)
     places, slots = routes.operation_slots(keys)
-    is_copied = is_of_input(rows, spec.copied)[places]
+    is_copied = _find_copied_state(routes, spec, rows)[places]
     chosen = is_copied | (slots == routes.storage_slots(keys)[places])
     return rows[places[chosen]], slots[chosen]
+
+
+# -- inside ----------------------------------------------------------------------------------------------------------
+
+
+class _Change:
+    """Rows of one kind that a slot has, and the routes before and after."""
+
+    def __init__(
+        self, old: Routes, new: Routes, keys: KeyBatch, slot: int, rows: pl.DataFrame, find_content: FindContent
+    ) -> None:
+        self.new = new
+        self.keys = keys
+        self.slot = slot
+        self.rows, self.slots = new.operation_slots(keys)
+        """Where the keys will be: (row, slot)."""
+        self.old_rows, self.old_slots = old.operation_slots(keys)
+        self.most_slots = max(old.slots, new.slots)
+        self.is_first = first_slots(old, keys) == slot
+        """Whether this is the first slot of the row's key so far."""
+        self.state = rows
+        self.find_content = find_content
+
+    @property
+    def lacks(self) -> NDArray[np.bool_]:
+        """Whether a place where a key will be is none where it was."""
+        pairs, old_pairs = (
+            rows * self.most_slots + slots for rows, slots in ((self.rows, self.slots), (self.old_rows, self.old_slots))
+        )
+        return ~np.isin(pairs, old_pairs)
+
+    @property
+    def stays(self) -> NDArray[np.bool_]:
+        """Whether this slot will be one of the key's."""
+        stays = np.zeros(len(self.keys), np.bool_)
+        stays[self.rows[self.slots == self.slot]] = True
+        return stays
+
+
+def _find_copied_state(routes: Routes, spec: JoinSpec, rows: pl.DataFrame) -> NDArray[np.bool_]:
+    """Say of each row of the state whether all slots of its key have it."""
+    hashes = rows.get_column(HASH).to_numpy()
+    left, right = (find_copied(routes, spec, number, hashes) for number in (LEFT, RIGHT))
+    return np.where(is_of_input(rows, LEFT), left, right)
+
+
+def _leave_shared(change: _Change) -> Leaving:
+    return Leaving.to(find_new_slots(change.new, change.keys, change.slot), change.slot)
+
+
+def _leave_copies(change: _Change) -> Leaving:
+    """The first slot of a key sends copies to slots that come to it; those that a key leaves forget theirs."""
+    chosen = change.lacks & change.is_first[change.rows]
+    return Leaving(change.stays, change.rows[chosen], change.slots[chosen])
+
+
+def _leave_to_be_copied(change: _Change) -> Leaving:
+    elsewhere = change.slots != change.slot
+    return Leaving(change.stays, change.rows[elsewhere], change.slots[elsewhere])
+
+
+def _leave_to_be_shared(change: _Change) -> Leaving:
+    """Of the slots with a copy, that one keeps a row which its content chooses, or the first one sends it there."""
+    content = change.find_content(change.state).to_numpy().astype(np.uint64)
+    counts = np.bincount(change.rows, minlength=len(change.keys))
+    firsts = np.cumsum(counts) - counts
+    turns = (unit_interval(mix(content, _CONTENT_SEED)) * counts).astype(np.int64)
+    targets = change.slots[firsts + turns]
+    chosen_lacks = change.lacks[firsts + turns]
+    goes = np.flatnonzero(chosen_lacks & change.is_first)
+    return Leaving(targets == change.slot, goes, targets[goes])

@@ -45,7 +45,7 @@ class PhasedRoutes:
     def splits(self) -> bool:
         """Whether keys may be on several slots."""
         every = [self.routes] if self.earlier is None else [self.routes, self.earlier.routes]
-        return any(routes.splitter is not None or len(routes.table.split_keys()) > 0 for routes in every)
+        return any(routes.may_split for routes in every)
 
     @property
     def needs_standing(self) -> bool:

@@ -36,6 +36,8 @@ class Routes:
     splitter: RowSplitter | None = None
     by: str = field(default="", compare=False)
     """The named strategy that decided them, with its options; empty where none did."""
+    swapped: tuple[int, ...] = ()
+    """Of a join, the split keys whose other input is copied than the one that the join would copy; rising."""
 
     def __post_init__(self) -> None:
         strangers = sorted(set(self.table.slots[self.table.slots >= self.slots].tolist()))
@@ -57,6 +59,11 @@ class Routes:
     @property
     def slots(self) -> int:
         return self.base.slots
+
+    @property
+    def may_split(self) -> bool:
+        """Whether some key may be in several slots."""
+        return self.splitter is not None or len(self.table.split_keys()) > 0
 
     @property
     def needs_values(self) -> bool:
@@ -178,6 +185,7 @@ class Routes:
             "table": self.table.to_columns(),
             "splitter": None if self.splitter is None else splitter_to_json(self.splitter),
             **({"by": self.by} if self.by else {}),
+            **({"swapped": [f"{key:016x}" for key in self.swapped]} if self.swapped else {}),
         }
 
     @classmethod
@@ -189,6 +197,7 @@ class Routes:
             RoutingTable.from_columns(data["table"]),
             None if splitter is None else splitter_from_json(splitter),
             data.get("by", ""),
+            tuple(int(key, 16) for key in data.get("swapped", ())),
         )
 
     def _shared_slots(

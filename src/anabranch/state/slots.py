@@ -169,7 +169,7 @@ class RunsOfSlot:
 
     def _leave(self, ref: RunRef, rows: pl.DataFrame, moving: npt.NDArray[np.bool_]) -> RunRef:
         ranges = _ranges_of(rows[HASH].to_numpy(), moving)
-        if len(ranges) + len(ref.gone) > MOST_GONE_RANGES:
+        if ranges is None or len(ranges) + len(ref.gone) > MOST_GONE_RANGES:
             return self._write(rows.filter(pl.Series(~moving)), ())
         self._frames.pop(ref.file, None)
         # Ranges are found among the rows that were left, so none lies within an older one, but one may hold it.
@@ -188,16 +188,17 @@ class RunsOfSlot:
         return rows
 
 
-def _ranges_of(hashes: npt.NDArray[np.uint64], chosen: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Return the fewest ranges that hold the hashes of all chosen rows and of no other.
-
-    Rows of equal hashes are all chosen, or none of them is.
-    """
+def _ranges_of(hashes: npt.NDArray[np.uint64], chosen: npt.NDArray[np.bool_]) -> list[tuple[int, int]] | None:
+    """Return the fewest ranges that hold the hashes of all chosen rows and of no other; None if there are none such."""
     distinct, inside = hashes, chosen
     if (hashes[1:] < hashes[:-1]).any():
         # Rows of several windows: each of them is sorted, and all together are not.
-        distinct, places = np.unique(hashes, return_index=True)
+        distinct, places, of_row = np.unique(hashes, return_index=True, return_inverse=True)
         inside = chosen[places]
+        if (inside[of_row] != chosen).any():
+            return None
+    elif ((hashes[1:] == hashes[:-1]) & (chosen[1:] != chosen[:-1])).any():
+        return None
     edges = np.flatnonzero(np.diff(inside.astype(np.int8), prepend=0, append=0))
     return [(int(distinct[start]), int(distinct[end - 1])) for start, end in zip(edges[::2], edges[1::2], strict=True)]
 
