@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -61,6 +62,8 @@ class WildSteering:
                 by_value=self._goes_by_value(head),
                 most_slots=self._most_slots,
             )
+            swapped = tuple(key for key in following.table.split_keys().tolist() if chance.random() < 0.5)
+            following = replace(following, swapped=swapped)
             changes[head] = RouteChange(following, chance.choice(["state", "window"]))
             self.changes += 1
         return Decision(batch, changes)

@@ -19,6 +19,7 @@ from anabranch.model.loads import BucketLoads, KeyLoads, LoadError
 from anabranch.model.moves import MovePlan, PlanCosts, find_imbalance
 from anabranch.model.routes import BucketMap, RoutingTable
 
+_MOST_ROUNDS = 4
 BUCKETS_ONLY = "balance-load"
 """The name of the planner that moves whole buckets and leaves the routing table alone."""
 
@@ -32,6 +33,12 @@ class LevelLoads:
     keys: KeyLoads
     key_buckets: NDArray[np.int32]
     """The bucket of each watched key."""
+    copied: NDArray[np.float64] | None = None
+    """Of a join, the part of each watched key's load that every slot has in full if it is split."""
+    copied_bytes: NDArray[np.float64] | None = None
+    """Of a join, the part of each watched key's state that every slot has in full if it is split."""
+    copies: NDArray[np.float64] | None = None
+    """By slot, the load of copies; planners find it."""
 
     def __post_init__(self) -> None:
         if len(self.key_buckets) != len(self.keys):
@@ -43,6 +50,12 @@ class LevelLoads:
         if self.keys.unlisted is not None or self.buckets.settled is not None:
             msg = "unlisted and settled loads are found from buckets and keys here; leave them out"
             raise LoadError(msg)
+
+    def find_copies(self, table: RoutingTable, slots: int) -> NDArray[np.float64]:
+        """Return by slot what copies of split keys add to the shares of the slots."""
+        assert self.copied is not None
+        parts = locate_parts(self.keys, table)
+        return sum_by(parts.slots, self.copied[parts.key_rows] * (1 - parts.shares), slots)
 
     def find_rest(self) -> BucketLoads:
         """Return the load and state of each bucket without its watched keys."""
@@ -108,8 +121,40 @@ def plan_level(
     Buckets move when slots come or go, when a key is to have slots to itself, or when keys alone cannot reach the goal.
     They are then evened out without their watched keys, which follow their buckets and are placed last. A plan that
     misses the limits and makes it worse is dropped.
+
+    What copies of a join's rows add to slots depends on the plan that they are part of, so it is made again with those
+    of the last one until they change nothing; the best of these plans counts.
     """
     started = clock() if clock else 0.0
+    if loads.copied is None:
+        plan = _plan_once(planner, loads, table, goal)
+    else:
+        plan = _plan_with_copies(planner, loads, table, goal)
+    moved_bytes = _find_moved_bytes(loads, loads.find_rest(), table, plan)
+    seconds = clock() - started if clock else None
+    return replace(plan, costs=replace(plan.costs, planning_seconds=seconds, moved_bytes=moved_bytes))
+
+
+def _plan_with_copies(planner: str, loads: LevelLoads, table: RoutingTable, goal: Goal) -> LevelPlan:
+    """Return the best of some plans, each made with the copies that the one before would make."""
+    count = goal.slots_in_all
+    now = loads.find_copies(table, count)
+    copies, best = now, None
+    for _ in range(_MOST_ROUNDS):
+        plan = _plan_once(planner, replace(loads, copies=copies), table, goal)
+        made = loads.find_copies(plan.table, count)
+        key_plan = replace(plan.key_plan, loads_after=plan.key_plan.loads_after - copies + made)
+        real = replace(plan, key_plan=key_plan, loads_before=plan.loads_before - copies + now)
+        if best is None or real.imbalance_after < best.imbalance_after:
+            best = real
+        if np.array_equal(made, copies):
+            break
+        copies = made
+    assert best is not None
+    return best
+
+
+def _plan_once(planner: str, loads: LevelLoads, table: RoutingTable, goal: Goal) -> LevelPlan:
     rest = loads.find_rest()
     own: dict[int, tuple[int, ...]] = {}
     plan = None
@@ -118,11 +163,7 @@ def plan_level(
         own = find_own_slots(loads.keys, rest, table, goal, splits_keys=splits_keys)
         if goal.slots_later == goal.slots and not _has_load(rest, own):
             plan = _plan_keys_alone(planner, loads, rest, table, goal)
-    if plan is None:
-        plan = _plan_buckets_first(planner, loads, rest, table, goal, own)
-    moved_bytes = _find_moved_bytes(loads, rest, table, plan)
-    seconds = clock() - started if clock else None
-    return replace(plan, costs=replace(plan.costs, planning_seconds=seconds, moved_bytes=moved_bytes))
+    return plan or _plan_buckets_first(planner, loads, rest, table, goal, own)
 
 
 def _has_load(rest: BucketLoads, own: Mapping[int, tuple[int, ...]]) -> bool:
@@ -135,7 +176,7 @@ def _plan_keys_alone(
     planner: str, loads: LevelLoads, rest: BucketLoads, table: RoutingTable, goal: Goal
 ) -> LevelPlan | None:
     """Return the plan that leaves buckets where they are, if it reaches the goal."""
-    alone = find_planner(planner).plan(_around(loads.keys, rest, goal), table, goal)
+    alone = find_planner(planner).plan(_around(loads, loads.keys, rest, goal), table, goal)
     if not alone.meets_limits:
         return None
     return LevelPlan(rest.buckets, alone.table, None, alone, alone.loads_before, alone.costs)
@@ -158,7 +199,7 @@ def _plan_buckets_first(
     owners = np.asarray(bucket_map.slot_of, np.int32)
     # Keys follow their buckets into new slots, so those are there by now.
     key_goal = replace(goal, slots=goal.slots_in_all, slots_after=goal.slots_later)
-    keys = _around(replace(loads.keys, homes=owners[loads.key_buckets]), moved, goal)
+    keys = _around(loads, replace(loads.keys, homes=owners[loads.key_buckets]), moved, goal)
     if planner == BUCKETS_ONLY:
         key_plan = make_move_plan(BUCKETS_ONLY, lambda _: Change.nothing(), keys, table, key_goal, None)
     else:
@@ -167,7 +208,7 @@ def _plan_buckets_first(
     made = LevelPlan(bucket_map, key_plan.table, bucket_plan, key_plan, before, key_plan.costs)
     stays = goal.slots_later == goal.slots
     if stays and made.shortfall and made.imbalance_after > made.imbalance_before * (1 + ROUNDING):
-        still = _around(loads.keys, rest, goal)
+        still = _around(loads, loads.keys, rest, goal)
         stay = make_move_plan(planner, lambda _: Change.nothing(), still, table, goal, None)
         return LevelPlan(rest.buckets, stay.table, None, stay, before, stay.costs)
     return made
@@ -189,18 +230,24 @@ def _find_moved_bytes(loads: LevelLoads, rest: BucketLoads, table: RoutingTable,
         for pair, parts in zip(pairs, (old, new), strict=True)
     )
     # A part stays as it is where its slot keeps some of the key: parts of results meet.
-    return buckets + float((np.where(after > 0, 0.0, before) * loads.keys.state_bytes[every // count]).sum())
+    copied = np.zeros(len(loads.keys)) if loads.copied_bytes is None else loads.copied_bytes
+    shared = np.maximum(loads.keys.state_bytes - copied, 0.0)
+    moved = (np.where(after > 0, 0.0, before) * shared[every // count]).sum()
+    # Every slot that comes to a key gets all that is copied.
+    return buckets + float(moved + copied[every[(before == 0) & (after > 0)] // count].sum())
 
 
-def _around(keys: KeyLoads, rest: BucketLoads, goal: Goal) -> KeyLoads:
-    """Return the watched keys with the rest of the buckets as the load that does not move key by key."""
-    return replace(keys, unlisted=sum_by(rest.slots_of, rest.loads, goal.slots_in_all), next_homes=None)
+def _around(loads: LevelLoads, keys: KeyLoads, rest: BucketLoads, goal: Goal) -> KeyLoads:
+    """Return the watched keys with copies and the rest of the buckets as the load that does not move key by key."""
+    unlisted = sum_by(rest.slots_of, rest.loads, goal.slots_in_all)
+    return replace(keys, unlisted=unlisted if loads.copies is None else unlisted + loads.copies, next_homes=None)
 
 
 def _find_loads(loads: LevelLoads, rest: BucketLoads, table: RoutingTable, goal: Goal) -> NDArray[np.float64]:
     parts = locate_parts(loads.keys, table)
     count = goal.slots_in_all
-    return sum_by(parts.slots, parts.loads, count) + sum_by(rest.slots_of, rest.loads, count)
+    known = sum_by(parts.slots, parts.loads, count) + sum_by(rest.slots_of, rest.loads, count)
+    return known if loads.copies is None else known + loads.copies
 
 
 def _keep_settled(loads: LevelLoads, rest: BucketLoads, table: RoutingTable, goal: Goal) -> BucketLoads:

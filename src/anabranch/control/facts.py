@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.model import KeepsState, WindowSpec, splits_keys, spreads_any_key
+from anabranch.model import JoinSpec, KeepsState, WindowSpec, splits_keys, spreads_any_key
 from anabranch.model.balance import AUTO, Routing
 from anabranch.query.nodes import Stateful
 from anabranch.query.plan import Plan
@@ -32,6 +32,8 @@ class OperatorFacts:
     key_types: Mapping[str, pl.DataType]
     is_ahead: bool = False
     """Whether a source's partitions are its slots: then whoever wrote them has said where keys go."""
+    join: JoinSpec | None = None
+    """What it joins, if it does."""
 
 
 def find_operators(plan: Plan, kernels: Mapping[int, KeepsState]) -> tuple[OperatorFacts, ...]:
@@ -54,6 +56,7 @@ def find_operators(plan: Plan, kernels: Mapping[int, KeepsState]) -> tuple[Opera
                 spreadable=spreads_any_key(kernels[node.id]),
                 key_types={key: schema[key] for key in operation.spec.keys},
                 is_ahead=is_ahead,
+                join=operation.spec if isinstance(operation.spec, JoinSpec) else None,
             )
         )
     return tuple(found)

@@ -61,7 +61,7 @@ class ControlLoop:
             operator.phases, operator.coming, operator.exchange = seen.next_routes, None, seen.exchange
             operator.follow_time(seen.latest_us)
             # Slots measure their state now and then; in between, what they said last holds.
-            operator.sizes = seen.merge_sizes() or operator.sizes
+            operator.sizes = seen.merge_sizes(operator.facts) or operator.sizes
             loads = count_loads(operator.facts, batch, operator.sizes)
             sighting = seen.merge_loads()
             if sighting is None:
@@ -70,7 +70,7 @@ class ControlLoop:
             keys = tuple(operator.facts.key_types)
             if sighting.sample is not None:
                 operator.labels = label_keys(sighting.sample, keys)
-            operator.loads = loads.with_sighting(sighting, keys)
+            operator.loads = loads.with_sighting(sighting, operator.facts, seen.routes.routes)
             if seen.is_settled and not operator.wishes:
                 operator.proposal = operator.balancer.consider(operator.loads, seen.routes.routes)
 

@@ -12,6 +12,7 @@ import polars as pl
 
 from anabranch.balancing.level import check_planner
 from anabranch.control.commands import Command
+from anabranch.control.decide.copied_inputs import copy_smaller_inputs
 from anabranch.control.decide.moved_state import estimate_moved_bytes
 from anabranch.control.decisions import Proposal
 from anabranch.control.observe.loads import OperatorLoads
@@ -126,7 +127,7 @@ def place_key(
 ) -> Proposal:
     """Return the routes with a key on the given slots, in equal shares; on none of them, it follows its base route."""
     table, reason = _place(routes, key, label, slots)
-    placed = routes.with_table(table)
+    placed = copy_smaller_inputs(routes.with_table(table), routes, None if loads is None else loads.join)
     return Proposal(placed, reason, estimate_moved_bytes(loads, routes, placed))
 
 

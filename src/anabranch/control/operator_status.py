@@ -92,9 +92,22 @@ def _hot_keys(operator: ControlledOperator, loads: OperatorLoads, routes: Routes
             "share": rows / total,
             "state_bytes": None if loads.sizes is None else loads.sizes.key_bytes.get(key),
             "slots": [[share.slot, share.share] for share in routes.table.owners(key)],
+            **_inputs_of(loads, routes, key),
         }
         for key, rows in hottest
     ]
+
+
+def _inputs_of(loads: OperatorLoads, routes: Routes, key: int) -> dict[str, Any]:
+    """Return what the inputs of a join bring of a key, and which of them is copied if slots share it."""
+    if loads.join is None:
+        return {}
+    copied = 1 - loads.join.copied if key in routes.swapped else loads.join.copied
+    return {
+        "input_rows": [round(rows) for rows in loads.join.rows_of(key)],
+        "input_bytes": [round(size) for size in loads.join.state_bytes_of(key)],
+        "copied": ("left", "right")[copied] if len(routes.table.owners(key)) > 1 else None,
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -44,6 +44,7 @@ from anabranch.model import (
 )
 from anabranch.model.columns import PARTITION
 from anabranch.model.exchanges import HoldingKernel
+from anabranch.model.joins import LEFT
 from anabranch.model.runs import Leaving
 from anabranch.query.nodes import Spring, Stateful
 from anabranch.routing.join_slots import leaving_join
@@ -232,7 +233,8 @@ class SlotTask:
         load, sizes = None, None
         watch = self.spec.watches.get(head)
         if watch is not None:
-            load = watch_rows(arrived.frames, operation.spec.keys, watch)
+            left_frames = len(arrived.inputs[LEFT]) if isinstance(kernel, JoinKernel) else None
+            load = watch_rows(arrived.frames, operation.spec.keys, watch, left_frames)
             # Where state changes hands, nothing is planned before it has arrived.
             if watch.sizes and head not in self.spec.next_routes:
                 routed = phases.routes.table.keys

@@ -135,6 +135,8 @@ class StateSizes:
     """By bucket, all of its keys, wherever their state is."""
     key_bytes: Mapping[int, float] = field(default_factory=dict)
     """Key hash → what handing the key over would write; the keys that were looked at one by one."""
+    key_left_bytes: Mapping[int, float] = field(default_factory=dict)
+    """Of a join, key hash → those of them that are of the left input."""
 
     @property
     def bytes(self) -> float:

@@ -10,6 +10,15 @@ from anabranch.routing.lookup import find_keys
 from anabranch.routing.routes import Routes
 
 
+def count_new_slots(keys: KeyBatch, old: Routes, new: Routes) -> NDArray[np.int64]:
+    """Return how many slots each key has under the new routes that it had not under the old ones."""
+    rows, slots = old.operation_slots(keys)
+    new_rows, new_slots = new.operation_slots(keys)
+    most = max(old.slots, new.slots)
+    came = ~np.isin(new_rows * most + new_slots, rows * most + slots)
+    return np.bincount(new_rows[came], minlength=len(keys))
+
+
 def moved_parts(keys: KeyBatch, old: Routes, new: Routes) -> NDArray[np.float64]:
     """Return the part of each key's state that has to change slots, from 0 to 1.
 

@@ -176,7 +176,8 @@ class Routes:
 
     def with_table(self, table: RoutingTable) -> Routes:
         """Return the same routes under another table."""
-        return replace(self, table=table)
+        split = set(table.split_keys().tolist()) if self.swapped else set()
+        return replace(self, table=table, swapped=tuple(key for key in self.swapped if key in split))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data, for the manifest."""

@@ -81,7 +81,7 @@ class HotKeys:
     """Hot keys with their shares and slots; where that is too wide, each key in a line of its own, whole."""
 
     def __init__(self, hot_keys: Sequence[Mapping[str, Any]]) -> None:
-        self._rows = [(str(hot["key"]), f"{100 * hot['share']:.1f} %", _name_slots(hot["slots"])) for hot in hot_keys]
+        self._rows = [(str(hot["key"]), f"{100 * hot['share']:.1f} %", _describe_slots(hot)) for hot in hot_keys]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = Table("hot key", "share", "slots", box=None, header_style="cyan", padding=(0, 1, 0, 0))
@@ -95,6 +95,16 @@ class HotKeys:
         for key, share, slots in self._rows:
             yield Text(key, overflow="fold")
             yield Padding(Text(f"{share}, slots {slots}"), (0, 0, 0, 2), expand=False)
+
+
+def _describe_slots(hot: Mapping[str, Any]) -> str:
+    """Return where a hot key is, and of a join, what both inputs bring of it."""
+    where = _name_slots(hot["slots"])
+    if "input_rows" not in hot:
+        return where
+    left, right = (format_count(rows) for rows in hot["input_rows"])
+    copied = f", {hot['copied']} copied" if hot["copied"] else ""
+    return f"{where}  {left} left, {right} right{copied}"
 
 
 def _name_slots(owners: Sequence[tuple[int, float]]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from anabranch.balancing import (
     Goal,
+    LevelLoads,
     LevelPlan,
     Reading,
     TriggerState,
@@ -19,6 +20,7 @@ from anabranch.balancing import (
 from anabranch.balancing.level import BUCKETS_ONLY
 from anabranch.balancing.planners.outcome import Clock
 from anabranch.control.decide.choosing import PLAN, Choice, Round
+from anabranch.control.decide.copied_inputs import copy_smaller_inputs, find_copied_loads
 from anabranch.control.decide.moved_state import estimate_moved_bytes
 from anabranch.control.decide.trials import FADE, Trials, name_strategy
 from anabranch.control.decisions import Proposal
@@ -178,7 +180,7 @@ class Balancer:
             goal = Goal(routes.slots, balance.tolerance, slots_after=slots, powers=powers, oversized=balance.oversized)
             # Who moves whole buckets only leaves keys of slots that go to their buckets.
             planned = routes.with_table(staying) if balance.planner == BUCKETS_ONLY else routes
-            resized = _routes_of(self._plan_level(loads, planned, goal, balance.planner))
+            resized = _routes_of(self._plan_level(loads, planned, goal, balance.planner), routes, loads)
         else:
             splitter = None if routes.splitter is None else routes.splitter.resized(slots)
             resized = Routes(base, staying, splitter, routes.by)
@@ -265,7 +267,7 @@ class Balancer:
     def _score(self, loads: OperatorLoads, sample: KeySample, routes: Routes, goal: Goal) -> None:
         """Score the routes as they are, the planner's plan and all strategies on a sample."""
         self.scores = self._trials.judge(
-            sample, routes, loads.batch, lambda: _routes_of(self._find_plan(loads, routes, goal))
+            sample, routes, loads.batch, lambda: _routes_of(self._find_plan(loads, routes, goal), routes, loads)
         )
         held = _worth(routes, score_loads(routes.loads(sample), sample.powers).max_over_mean)
         allowed = {
@@ -295,7 +297,7 @@ class Balancer:
             return self._choose(loads, routes, None) or stays
         plan = self._find_plan(loads, routes, goal)
         planner = self.routing.balance.planner if self.routing.balance is not None else ""
-        proposal = Proposal(_routes_of(plan), describe_plan(plan, planner), plan.costs.moved_bytes)
+        proposal = Proposal(_routes_of(plan, routes, loads), describe_plan(plan, planner), plan.costs.moved_bytes)
         return self._choose(loads, routes, plan.imbalance_after) or (proposal, plan.imbalance_after)
 
     def _choose(self, loads: OperatorLoads, routes: Routes, planned: float | None) -> tuple[Proposal, float] | None:
@@ -331,7 +333,10 @@ class Balancer:
             return None
         if self.choice.strategy != PLAN or not len(routes.table.keys):
             return None
-        level = measure_level(loads, routes)
+        swapped = self._swap_inputs(loads, routes)
+        if swapped is not None:
+            return swapped
+        level = _measure(loads, routes)
         rest = level.find_rest()
         unlisted = np.bincount(rest.slots_of, rest.loads, minlength=goal.slots_in_all).astype(np.float64)
         started = self._now()
@@ -345,6 +350,17 @@ class Balancer:
         proposal = Proposal(routes.with_table(plan.table), self.last_reason, plan.costs.moved_bytes)
         return self._with_costs(proposal, loads, started)
 
+    def _swap_inputs(self, loads: OperatorLoads, routes: Routes) -> Proposal | None:
+        """Return routes that copy the other input of split keys, where it has become much the smaller one."""
+        swapped = copy_smaller_inputs(routes, routes, loads.join)
+        if swapped == routes:
+            return None
+        assert self._state is not None
+        self._state = self._state.settle(loads.batch, loads.now_seconds)
+        keys = count_of(len(set(swapped.swapped) ^ set(routes.swapped)), "split key has", "split keys have")
+        self.last_reason = f"{keys} the other input copied: it is the smaller one now"
+        return Proposal(swapped, self.last_reason, estimate_moved_bytes(loads, routes, swapped))
+
     def _now(self) -> float:
         return self.clock() if self.clock is not None else 0.0
 
@@ -353,7 +369,7 @@ class Balancer:
         seconds = None if self.clock is None else self.clock() - started
         table, every_row = proposal.routes.table, float(loads.slot_rows.sum())
         # A splitter shares out any key, so that results of all of them have to meet.
-        split_rows = sum(loads.hot_rows.get(key, 0.0) for key in table.split_keys().tolist())
+        split_rows = sum(_later_rows(loads, proposal.routes, key) for key in table.split_keys().tolist())
         split_load = split_rows if proposal.routes.splitter is None else every_row
         self.last_costs = PlanCosts(seconds, len(table.keys), proposal.moved_bytes, split_load)
         return replace(proposal, costs=self.last_costs)
@@ -367,11 +383,28 @@ class Balancer:
         return self._planned
 
     def _plan_level(self, loads: OperatorLoads, routes: Routes, goal: Goal, planner: str) -> LevelPlan:
-        return plan_level(planner, measure_level(loads, routes), routes.table, goal, clock=self.clock)
+        return plan_level(planner, _measure(loads, routes), routes.table, goal, clock=self.clock)
 
 
-def _routes_of(plan: LevelPlan) -> Routes:
-    return Routes(BucketRoute(plan.bucket_map), plan.table)
+def _measure(loads: OperatorLoads, routes: Routes) -> LevelLoads:
+    """Return what planners are told of a batch."""
+    level = measure_level(loads, routes)
+    if loads.join is None:
+        return level
+    copied, copied_bytes = find_copied_loads(loads.join, routes, level.keys.keys)
+    return replace(level, copied=copied, copied_bytes=copied_bytes)
+
+
+def _routes_of(plan: LevelPlan, now: Routes, loads: OperatorLoads) -> Routes:
+    return copy_smaller_inputs(Routes(BucketRoute(plan.bucket_map), plan.table), now, loads.join)
+
+
+def _later_rows(loads: OperatorLoads, routes: Routes, key: int) -> float:
+    """Return the rows that a split key sends more: its results, which meet, or its copies."""
+    if loads.join is None:
+        return loads.hot_rows.get(key, 0.0)
+    copied = 1 - loads.join.copied if key in routes.swapped else loads.join.copied
+    return loads.join.rows_of(key)[copied] * (len(routes.table.owners(key)) - 1)
 
 
 def _can_be_planned(routes: Routes) -> bool:
@@ -396,7 +429,8 @@ def _extra(routes: Routes) -> float:
 def _keeps_whole(routes: Routes, loads: OperatorLoads) -> bool:
     """Return whether routes share no keys but those that an operator's slots may share."""
     if routes.splitter is not None:
-        return loads.splittable and loads.spreadable
+        # A join copies all rows of one input under a splitter: only who names it gets that.
+        return loads.splittable and loads.spreadable and loads.join is None
     return loads.splittable or not len(routes.table.split_keys())
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from anabranch.control.observe.join_loads import JoinLoads
 from anabranch.control.observe.loads import OperatorLoads
 from anabranch.routing.bases.base_routes import BucketRoute
 from anabranch.routing.hashing import buckets_of
 from anabranch.routing.keys import KeyBatch
 from anabranch.routing.lookup import find_keys
-from anabranch.routing.moving import moved_parts
+from anabranch.routing.moving import count_new_slots, moved_parts
 from anabranch.routing.routes import Routes
 
 
@@ -44,7 +45,32 @@ def _named_bytes(loads: OperatorLoads, old: Routes, new: Routes) -> float:
     if values is None and (old.needs_values or new.needs_values):
         # Where such a key is at home cannot be told from its hash: one that is named before or after moves.
         return float(key_bytes.sum())
-    return float((key_bytes * moved_parts(KeyBatch(keys, values), old, new)).sum())
+    batch = KeyBatch(keys, values)
+    parts = moved_parts(batch, old, new)
+    if loads.join is None:
+        return float((key_bytes * parts).sum())
+    return float(_joined_bytes(loads.join, batch, old, new, key_bytes, parts).sum())
+
+
+def _joined_bytes(
+    join: JoinLoads,
+    keys: KeyBatch,
+    old: Routes,
+    new: Routes,
+    key_bytes: NDArray[np.float64],
+    parts: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return the bytes of a join's keys that are written for other slots: moved rows once, copies for each new slot."""
+    copied_bytes, was_shared = np.zeros(len(keys)), np.zeros(len(keys), np.bool_)
+    for place, key in enumerate(keys.hashes.tolist()):
+        was, is_now = (1 - join.copied if key in routes.swapped else join.copied for routes in (old, new))
+        copied_bytes[place] = join.state_bytes_of(key)[is_now]
+        was_shared[place] = was != is_now
+    copied_bytes = np.minimum(copied_bytes, key_bytes)
+    came = count_new_slots(keys, old, new)
+    slots = np.bincount(new.operation_slots(keys)[0], minlength=len(keys))
+    # What was shared out so far is sent by each slot to all others.
+    return np.where(was_shared, copied_bytes * (slots - 1), (key_bytes - copied_bytes) * parts + copied_bytes * came)
 
 
 def _unnamed_bytes(loads: OperatorLoads, old: Routes, new: Routes) -> float:

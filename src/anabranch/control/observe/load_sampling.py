@@ -17,6 +17,7 @@ from anabranch.model.frame_texts import frame_from_text, frame_to_text, numbers_
 from anabranch.routing import buckets_of
 from anabranch.routing.hashing import GOLDEN_RATIO_64
 from anabranch.routing.heavy_hitters import KeyCounts, count_keys, may_be_hot
+from anabranch.routing.lookup import find_keys
 
 _HOT_SHARE, _HOT_ROWS = 0.005, 10
 """A slot has a hot key if one has this part of the rows that were looked at, and not by chance."""
@@ -59,16 +60,19 @@ class SampledKeyLoads:
     """Of each, the rows that were looked at."""
     sample: pl.DataFrame
     """HASH, rows that the key stands for, and the key columns."""
+    hot_left_rows: NDArray[np.int64] | None = None
+    """Of a join, how many rows of each hot key are of the left input."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data; equal rows give equal data."""
-        return {
+        data = {
             "stands_for": self.stands_for,
             "error_rows": self.error_rows,
             "hot": numbers_to_text(self.hot),
             "hot_rows": numbers_to_text(self.hot_rows),
             "sample": frame_to_text(self.sample),
         }
+        return data if self.hot_left_rows is None else data | {"hot_left_rows": numbers_to_text(self.hot_left_rows)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SampledKeyLoads:
@@ -79,6 +83,7 @@ class SampledKeyLoads:
             numbers_from_text(data["hot"], np.uint64),
             numbers_from_text(data["hot_rows"], np.int64),
             frame_from_text(data["sample"]),
+            numbers_from_text(data["hot_left_rows"], np.int64) if "hot_left_rows" in data else None,
         )
 
 
@@ -118,6 +123,8 @@ class Sighting:
     """Rows that were looked at for hot keys."""
     hot_rows: Mapping[int, float]
     """Key hash → its rows, as far as the slots' counts know them; all keys that might matter are there."""
+    hot_left_rows: Mapping[int, float]
+    """Of a join, key hash → those of its rows that are of the left input."""
     error_rows: float
     """No key has more than this less than it says there."""
     sample: pl.DataFrame | None
@@ -179,11 +186,13 @@ def _choose_places(rows: int, count: int) -> NDArray[np.int64]:
     return np.minimum(places, rows - 1)
 
 
-def watch_rows(frames: Sequence[pl.DataFrame], keys: Sequence[str], watch: Watch) -> LoadReport | None:
+def watch_rows(
+    frames: Sequence[pl.DataFrame], keys: Sequence[str], watch: Watch, left_frames: int | None = None
+) -> LoadReport | None:
     """Return what is in the rows of a slot, the same for equal rows; None if it has none.
 
     Where no key is hot, none is named: what is to be moved there are buckets, and their rows are counted, all of them.
-    A sample is sent if it was asked for, or if a key is hot.
+    A sample is sent if it was asked for, or if a key is hot. Of a join, the first ``left_frames`` are its left input.
     """
     filled = [frame for frame in frames if frame.height]
     if not filled:
@@ -212,6 +221,9 @@ def watch_rows(frames: Sequence[pl.DataFrame], keys: Sequence[str], watch: Watch
         counted.estimates[:named],
         sample.with_columns(pl.Series(ROWS, weights * look.stands_for)),
     )
+    if left_frames is not None:
+        of_left = sum(1 for frame in frames[:left_frames] if frame.height)
+        loads = replace(loads, hot_left_rows=_count_named(look.hashes()[:of_left], loads.hot))
     return replace(seen, keys=loads)
 
 
@@ -219,6 +231,7 @@ def merge_loads(seen: Iterable[LoadReport | None], buckets: int) -> Sighting | N
     """Return what all slots saw together; None if no slot had rows."""
     bucket_rows = np.zeros(buckets, np.int64)
     hot_rows: dict[int, float] = {}
+    hot_left_rows: dict[int, float] = {}
     samples = []
     sampled_rows, error_rows = 0, 0.0
     filled = [slot for slot in seen if slot is not None]
@@ -232,6 +245,9 @@ def merge_loads(seen: Iterable[LoadReport | None], buckets: int) -> Sighting | N
         error_rows += loads.error_rows * loads.stands_for
         for key, rows in zip(loads.hot.tolist(), loads.hot_rows, strict=True):
             hot_rows[key] = hot_rows.get(key, 0.0) + float(rows) * loads.stands_for
+        if loads.hot_left_rows is not None:
+            for key, rows in zip(loads.hot.tolist(), loads.hot_left_rows, strict=True):
+                hot_left_rows[key] = hot_left_rows.get(key, 0.0) + float(rows) * loads.stands_for
         samples.append(loads.sample)
     if not filled:
         return None
@@ -239,10 +255,22 @@ def merge_loads(seen: Iterable[LoadReport | None], buckets: int) -> Sighting | N
         bucket_rows,
         sampled_rows,
         hot_rows,
+        hot_left_rows,
         error_rows,
         pl.concat(samples) if samples else None,
         len(samples) == len(filled),
     )
+
+
+def _count_named(blocks: Sequence[NDArray[np.uint64]], keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return how many of the hashes are each of some keys."""
+    order = np.argsort(keys)
+    counts = np.zeros(len(keys), np.int64)
+    for block in blocks:
+        _, positions = find_keys(block, keys[order])
+        counts += np.bincount(positions, minlength=len(keys))
+    counts[order] = counts.copy()
+    return counts
 
 
 def _count_hot(counted: KeyCounts, look: _Look) -> int:

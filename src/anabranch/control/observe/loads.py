@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from anabranch.balancing import LevelLoads
 from anabranch.control.facts import OperatorFacts
+from anabranch.control.observe.join_loads import JoinLoads, count_bytes_once, count_rows_once, scale_sample
 from anabranch.control.observe.load_sampling import ROWS, LoadReport, Sighting, merge_loads
 from anabranch.control.observe.state_sizes import SizesReport, merge_sizes
 from anabranch.control.reported import BatchReport
@@ -65,9 +66,12 @@ class OperatorSeen:
         """Return what all slots saw together; None if none looked, or none had rows."""
         return merge_loads(self.loads, self.buckets)
 
-    def merge_sizes(self) -> StateSizes | None:
+    def merge_sizes(self, facts: OperatorFacts) -> StateSizes | None:
         """Return how much state there is; None unless all slots measured it."""
-        return merge_sizes(self.sizes, self.measuring_slots, self.buckets)
+        sizes = merge_sizes(self.sizes, self.measuring_slots, self.buckets)
+        if sizes is None or facts.join is None or not facts.splittable:
+            return sizes
+        return count_bytes_once(sizes, self.routes.routes, facts.join)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +133,33 @@ class OperatorLoads:
     """How much state buckets and hot keys have, as last measured; None if it never was."""
     sampled_rows: int = 0
     """Rows that were looked at for hot keys."""
+    join: JoinLoads | None = None
+    """What both inputs of a join bring; all rows count once, except that ``slot_rows`` are those that slots get."""
 
-    def with_sighting(self, sighting: Sighting, keys: tuple[str, ...]) -> OperatorLoads:
-        """Return the loads with what slots saw of their keys."""
+    def with_sighting(self, sighting: Sighting, facts: OperatorFacts, routes: Routes) -> OperatorLoads:
+        """Return the loads with what slots saw of their keys under some routes."""
+        sample = _gather_sample(sighting.sample, tuple(facts.key_types)) if sighting.complete else None
+        join = None
+        if facts.join is not None and facts.splittable:
+            seen = sighting.hot_rows
+            sighting, join = count_rows_once(sighting, routes, facts.join)
+            sample = None if sample is None else scale_sample(sample, seen, sighting.hot_rows)
+            if self.sizes is not None:
+                left_bytes = self.sizes.key_left_bytes
+                join = replace(
+                    join,
+                    state_bytes={
+                        key: (left_bytes.get(key, 0.0), size - left_bytes.get(key, 0.0))
+                        for key, size in self.sizes.key_bytes.items()
+                    },
+                )
         return replace(
             self,
             bucket_rows=sighting.bucket_rows.astype(np.float64),
             hot_rows=sighting.hot_rows,
             sampled_rows=sighting.sampled_rows,
-            sample=_gather_sample(sighting.sample, keys) if sighting.complete else None,
+            sample=sample,
+            join=join,
         )
 
     def following_state(self, now: OperatorLoads) -> OperatorLoads:

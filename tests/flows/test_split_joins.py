@@ -1,0 +1,169 @@
+"""Split keys of joins: one side is copied to all slots of a key, and which one it is may change."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import polars as pl
+import pytest
+
+import anabranch as ab
+from anabranch.control.decisions import Decision, RouteChange
+from anabranch.control.observe.load_sampling import Watch
+from anabranch.control.reported import BatchReport
+from anabranch.engine.spec import FlowProgram
+from anabranch.model import RoutingTable
+from anabranch.routing import Routes, hash_keys
+from anabranch.routing.phases import FlowRoutes, PhasedRoutes
+from anabranch.state import Checkpoint, open_store
+from anabranch.state.manifest import Manifest
+from flows.running import FlowBench
+
+START = datetime(2026, 1, 1)
+SLOTS = 4
+BATCHES = 9
+HOT = int(hash_keys(pl.DataFrame({"key": [1]}), ["key"])[0])
+Placement = tuple[tuple[int, ...], bool]
+"""The slots of the hot key, and whether its left rows are copied instead of its right ones."""
+
+
+class Script:
+    """Places the hot key, batch by batch, as it is told."""
+
+    def __init__(self, placements: Sequence[Placement]) -> None:
+        self._placements = placements
+        self.handed_bytes: list[int] = []
+
+    def __call__(self, program: FlowProgram) -> Script:
+        return self
+
+    def watches(self, routes: FlowRoutes) -> dict[int, Watch]:
+        return {}
+
+    def decide(self, batch: int, routes: FlowRoutes) -> Decision:
+        changes = {}
+        for head, phases in routes.items():
+            slots, swapped = self._placements[batch % len(self._placements)]
+            table = RoutingTable.of({HOT: dict.fromkeys(slots, 1 / len(slots))})
+            following = replace(phases.routes, table=table, swapped=(HOT,) if swapped else ())
+            if following != phases.routes:
+                changes[head] = RouteChange(following, "state")
+        return Decision(batch, changes)
+
+    def observe(self, manifest: Manifest, report: BatchReport, routes: FlowRoutes) -> None:
+        self.handed_bytes.append(sum(operator.handed_bytes for operator in report.operators.values()))
+
+
+def make_side(chance: random.Random, column: str, rows: int) -> list[pl.DataFrame]:
+    """Return batches of rows of a hot key and two others."""
+    frames = []
+    for batch in range(BATCHES):
+        keys = [chance.choice((1, 1, 1, 2, 3)) for _ in range(rows)]
+        times = [START + timedelta(seconds=10 * batch + chance.randrange(10)) for _ in range(rows)]
+        # Some rows are equal in everything.
+        values = [chance.randrange(rows) for _ in range(rows)]
+        frames.append(pl.DataFrame({"key": keys, "ts": times, column: values}))
+    return frames
+
+
+def join_at_once(left: Sequence[pl.DataFrame], right: Sequence[pl.DataFrame]) -> list[Any]:
+    pairs = pl.concat(left).join(pl.concat(right), on="key", suffix="_right")
+    near = pairs.filter((pl.col("ts") - pl.col("ts_right")).abs() <= timedelta(seconds=25))
+    return sorted(near.select("key", "ts", "a", "ts_right", "b").rows())
+
+
+def run_join(bench: FlowBench, sides: Sequence[Sequence[pl.DataFrame]], steer: Any, **settings: Any) -> list[Any]:
+    flow, sink = ab.Flow("joins"), ab.to_memory()
+    left, right = (flow.read(ab.memory(*frames)).watermark("ts", delay="1h") for frames in sides)
+    left.join(right, on="key", within="25s").write(sink)
+    bench.run_steered(flow, [sink], steer, slots=SLOTS, buckets=16, **settings)
+    return sorted(sink.frame().select("key", "ts", "a", "ts_right", "b").rows())
+
+
+WAYS: Mapping[str, Sequence[Placement]] = {
+    "the sides change places": [((0, 1, 2), False), ((0, 1, 2), True)],
+    "the sides change places and slots change": [((0, 1), False), ((1, 2), True), ((0, 3), False), ((2,), False)],
+    "a copied side comes together": [((0, 1, 3), True), ((2,), False)],
+    "a copied side goes to other slots": [((0, 1), True), ((2, 3), True), ((2, 3), False)],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("seed", range(3))
+def test_pairs_are_found_once_whichever_side_of_a_key_is_copied(bench: FlowBench, way: str, seed: int) -> None:
+    chance = random.Random(seed)
+    sides = [make_side(chance, "a", 12), make_side(chance, "b", 12)]
+    script = Script(WAYS[way])
+    assert run_join(bench, sides, script) == join_at_once(*sides)
+    assert sum(size > 0 for size in script.handed_bytes) > 3
+
+
+def make_skewed(column: str, rows: int, hot_share: float, batches: int = 5) -> list[pl.DataFrame]:
+    """Return batches in which one key has a share of the rows, and a thousand others the rest."""
+    hot = round(rows * hot_share)
+    keys = pl.Series("key", [1] * hot + [2 + number % 1000 for number in range(rows - hot)], dtype=pl.Int64)
+    return [
+        pl.DataFrame([keys.shuffle(seed=batch)]).with_columns(
+            pl.lit(START + timedelta(hours=batch)).alias("ts"), pl.int_range(pl.len()).alias(column)
+        )
+        for batch in range(batches)
+    ]
+
+
+def run_skewed(bench: FlowBench, left: list[pl.DataFrame], right: list[pl.DataFrame], how: str) -> tuple[Any, Routes]:
+    """Return what came of a join whose slots are balanced, and its last routes."""
+    flow, sink = ab.Flow("joins"), ab.to_memory()
+    balance = ab.Balance(fewest_rows_a_slot=500, sample_rate=1.0)
+    streams = [flow.read(ab.memory(*frames)).watermark("ts") for frames in (left, right)]
+    streams[0].join(streams[1], on="key", within="0s", how=how, balance=balance).write(sink)
+    checkpoint = bench.new_checkpoint()
+    got = bench.run_flow(flow, [sink], checkpoint=checkpoint, slots=SLOTS, drain=False)
+    (level,) = Checkpoint(open_store(checkpoint)).latest().levels
+    return got, PhasedRoutes.from_json(level.routes).routes
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "how", "swapped"),
+    [
+        (8_000, 800, "inner", ()),
+        (800, 8_000, "inner", (HOT,)),
+        # Slots must know whether a left row met somebody, so it is on one of them, however few there are.
+        (800, 8_000, "left", ()),
+    ],
+)
+def test_the_larger_side_of_a_hot_key_stays_and_the_smaller_is_copied(
+    bench: FlowBench, left: int, right: int, how: str, swapped: tuple[int, ...]
+) -> None:
+    got, routes = run_skewed(bench, make_skewed("a", left, 0.5), make_skewed("b", right, 0.5), how)
+    assert HOT in routes.table.split_keys()
+    assert routes.swapped == swapped
+    rows = got.progress[-1].rows_in
+    copied = len(routes.table.owners(HOT)) - 1
+    larger_is_shared = max(left, right) == (left if not swapped else right)
+    small, large = sorted((left // 2, right // 2))
+    assert rows == left + right
+    received = sum(got.progress[-1].slot_rows)
+    assert received == rows + copied * (small if larger_is_shared else large)
+
+
+def test_a_key_whose_rows_come_from_the_other_side_now_has_the_other_side_copied(bench: FlowBench) -> None:
+    left = make_skewed("a", 8_000, 0.5, 4) + make_skewed("a", 800, 0.5, 9)[4:]
+    right = make_skewed("b", 800, 0.5, 4) + make_skewed("b", 8_000, 0.5, 9)[4:]
+    _, before = run_skewed(bench, left[:4], right[:4], "inner")
+    got, after = run_skewed(bench, left, right, "inner")
+    assert (before.swapped, after.swapped) == ((), (HOT,))
+    assert got.progress[-1].max_over_mean < 1.1
+
+
+def test_a_plan_counts_the_copies_that_it_makes(bench: FlowBench) -> None:
+    got, routes = run_skewed(bench, make_skewed("a", 6_000, 0.6), make_skewed("b", 4_000, 0.6), "inner")
+    assert len(routes.table.owners(HOT)) > 1
+    planned = [entry for entry in got.progress if entry.changes]
+    assert planned
+    copies = (len(routes.table.owners(HOT)) - 1) * 2_400
+    assert planned[-1].plan_costs["join"]["split_load"] == pytest.approx(copies, rel=0.01)
+    assert got.progress[-1].max_over_mean < 1.1
