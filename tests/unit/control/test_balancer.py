@@ -610,3 +610,17 @@ def test_strategies_that_know_keys_decide_anew_for_other_slots() -> None:
     held = np.bincount(resized.storage_slots(sample.batch), minlength=6)
     assert held.max() - held.min() <= 1
     assert resized.by == "least-key"
+
+
+def test_a_strategy_that_is_changed_to_knows_the_keys_of_the_sample_that_it_is_chosen_on() -> None:
+    balanced, routes = balancer(), Routes.even(16, BUCKETS)
+    for batch in range(1, 60):
+        # Another key is hot every few batches, which plans learn too late each time.
+        hot = {1 + batch // 5: 90_000.0}
+        proposal = balanced.consider(measure(routes, hot, batch), routes)
+        if proposal is not None and proposal.routes.splitter is not None:
+            break
+        routes = routes if proposal is None else proposal.routes
+    assert proposal is not None and isinstance(proposal.routes.splitter, ChoiceSplitter)
+    assert hash_of(next(iter(hot))) in proposal.routes.splitter.head
+    assert imbalance(proposal.routes, hot) < 1.1

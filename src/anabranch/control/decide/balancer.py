@@ -310,17 +310,18 @@ class Balancer:
         moved_bytes: dict[str, float] = {}
 
         def find_cost(name: str) -> float:
-            assert self.scores is not None
-            moved_bytes[name] = estimate_moved_bytes(loads, routes, self.scores.of(name).routes)
+            moved_bytes[name] = estimate_moved_bytes(loads, routes, self._trials.latest(name))
             return moved_bytes[name] / routes.slots / _BYTES_A_ROW
 
         name = self.choice.choose(find_cost, planned)
         if name is None:
             return None
-        standing, chosen = self.choice.standings[name], self.scores.of(name).routes
+        # Scored is what it had decided before the sample; what it decides now knows keys that are new in it.
+        standing, chosen = self.choice.standings[name], self._trials.latest(name)
         self._proposed = name, chosen
+        rival = "its routes as they are" if name == self.choice.strategy else self.choice.strategy
         reason = (
-            f"{name} leads {self.choice.strategy} by {standing.lead_rows:,.0f} rows of the busiest slot, "
+            f"{name} leads {rival} by {standing.lead_rows:,.0f} rows of the busiest slot, "
             f"and {moved_bytes[name]:,.0f} bytes of state to move are paid for"
         )
         return Proposal(chosen, reason, moved_bytes[name]), standing.score

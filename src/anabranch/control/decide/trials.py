@@ -28,6 +28,10 @@ class Trials:
     _decided: dict[str, Routes] = field(default_factory=dict)
     _remembered: KeySample | None = None
 
+    def latest(self, name: str) -> Routes:
+        """Return the routes that a strategy decided on with all that was seen, the last sample included."""
+        return self._decided[name]
+
     def judge(self, sample: KeySample, current: Routes, seed: int, plan: Callable[[], Routes]) -> Scores:
         """Return how every strategy's last decision does on a sample that it has not seen; then let all decide anew.
 
