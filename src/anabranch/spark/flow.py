@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import polars as pl
-from pyspark.sql import SparkSession
 
 from anabranch.balancing.level import check_planner
 from anabranch.connectors.bounded_sources import check_ends
@@ -24,12 +23,15 @@ from anabranch.model import BatchProgress
 from anabranch.query.graph import FlowGraph
 from anabranch.query.nodes import Readable, Stateful
 from anabranch.query.plan import make_plan
-from anabranch.spark.driver import Driver
-from anabranch.spark.handles import Handle, keep
-from anabranch.spark.session import local_session, refuse_connect
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.epochs import Owner, refuse_if_in_use
 from anabranch.state.store import check_usable, open_store
+
+# PySpark is imported where a flow starts: whoever only builds, explains or tests one needs none of it.
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from anabranch.spark.handles import Handle
 
 Path = str | os.PathLike[str]
 Listener = Callable[[BatchProgress], None]
@@ -109,6 +111,8 @@ class Flow(FlowGraph):
             >>> handle.active
             False
         """
+        from anabranch.spark.session import local_session, refuse_connect
+
         if spark is not None:
             refuse_connect(spark)
         opened = local_session if spark is None else lambda: spark
@@ -123,6 +127,9 @@ class Flow(FlowGraph):
         **settings: Unpack[RunKeywords],
     ) -> Handle:
         """Start the flow on a session that is opened only once nothing speaks against running it."""
+        from anabranch.spark.driver import Driver
+        from anabranch.spark.handles import Handle, keep
+
         checked = _read_settings(checkpoint, settings)
         _check_callbacks(on_progress, initial_state)
         self._check_run(checked)
