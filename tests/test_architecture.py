@@ -65,7 +65,7 @@ ROOMS_WITH_SPARK = frozenset({"spark", "cli", "lab"})
 # Benches are not in the wheel: one module looks for them, and says where they are if it finds none.
 MODULES_THAT_KNOW_BENCHES = frozenset({"cli/bench.py"})
 # Only for the types of what users are handed.
-MODULES_THAT_NAME_SPARK = frozenset({"connectors/foreach.py"})
+MODULES_THAT_NAME_SPARK = frozenset({"connectors/foreach_sink.py"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +256,26 @@ def test_spark_is_known_in_its_own_room_only() -> None:
         if module.parts[0] not in ROOMS_WITH_SPARK and module.as_posix() not in MODULES_THAT_NAME_SPARK
         for item in read_imports(module)
         if item.name.split(".")[0] == "pyspark"
+    ]
+    assert not violations, report(violations)
+
+
+def hidden_modules(package: Path, imports: list[Import]) -> list[str]:
+    """Return which modules of a package cannot be reached by their dotted name, because it exports a name of theirs."""
+    folders = [path.parent for path in package.glob("*/__init__.py")]
+    modules = {path.stem for path in [*package.glob("*.py"), *folders]}
+    dotted = ".".join(["anabranch", *package.relative_to(PACKAGE).parts])
+    # `from package import module` makes known the module itself.
+    others = {item.name for item in imports if item.name.rpartition(".")[0] != dotted}
+    return sorted(modules & {name.rpartition(".")[2] for name in others})
+
+
+def test_no_package_exports_a_name_that_hides_one_of_its_modules() -> None:
+    violations = [
+        f"{module} exports {name!r}, which is also a module beside it; give the module a name of its own"
+        for module in list_modules()
+        if module.name == "__init__.py"
+        for name in hidden_modules((PACKAGE / module).parent, read_imports(module))
     ]
     assert not violations, report(violations)
 
@@ -460,3 +480,10 @@ def test_the_table_decides_over_imports(module: str, source: str, wrong: bool, r
 def test_an_impure_import_in_a_pure_room_is_found() -> None:
     assert list(impure_imports(Path("routing/table.py"), find_imports("from time import time", "anabranch.routing")))
     assert not list(impure_imports(Path("routing/table.py"), find_imports("import math", "anabranch.routing")))
+
+
+def test_a_module_hidden_by_an_exported_name_is_found() -> None:
+    package = PACKAGE / "connectors"
+    hiding = find_imports("from anabranch.model import waits, retry", "anabranch.connectors")
+    assert hidden_modules(package, hiding) == ["retry", "waits"]
+    assert not hidden_modules(package, find_imports("from . import waits", "anabranch.connectors"))

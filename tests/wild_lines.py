@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from anabranch.connectors.files import line_ranges
-from anabranch.connectors.files.reading import read_split
+from anabranch.connectors.filesystem import line_ranges
+from anabranch.connectors.filesystem.reading import read_split
 from anabranch.connectors.formats import csv_rows, json_rows, rejects
 from anabranch.connectors.formats.csv_records import CsvDialect, ExactCsv, split_records
 from anabranch.connectors.formats.csv_rows import parse_csv_lines

@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from anabranch.connectors.addresses import show_address
-from anabranch.connectors.files.staged_frames import read_staged
+from anabranch.connectors.filesystem.staged_frames import read_staged
 from anabranch.connectors.formats.encodings import encode_arrow
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile

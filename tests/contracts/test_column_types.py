@@ -25,7 +25,7 @@ from anabranch.connectors.formats.messages.protobuf_values import load_message
 from anabranch.connectors.formats.value_encoders import AvroEncoder, JsonEncoder, ProtobufEncoder, RawEncoder
 from anabranch.connectors.global_stores.packed_rows import name_rows, pack_rows, unpack_rows
 from anabranch.connectors.global_stores.shown_values import as_meant, as_shown, form_of
-from anabranch.connectors.kafka.row_messages import MessageStaging
+from anabranch.connectors.kafka_topics.row_messages import MessageStaging
 from anabranch.engine import packing
 from anabranch.engine.content_order import order_by_content
 from anabranch.engine.dead_letters import bury_rows

@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 
 from anabranch.connectors import delta
-from anabranch.connectors.files.delta import DeltaSink
-from anabranch.connectors.files.staged_frames import read_staged
+from anabranch.connectors.filesystem.delta import DeltaSink
+from anabranch.connectors.filesystem.staged_frames import read_staged
 from anabranch.errors import SinkError
 from contracts.database_sinks import SCHEMA, DeltaSubject, Stage, context, make_rows, rows_of
 

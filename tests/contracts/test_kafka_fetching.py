@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from anabranch.connectors.formats.messages.messages import Messages
-from anabranch.connectors.kafka.cluster import TopicPart
-from anabranch.connectors.kafka.connection import make_connection
-from anabranch.connectors.kafka.consuming import ConfluentReader, OffsetRange
-from anabranch.connectors.kafka.fetching import FetchReader
-from anabranch.connectors.kafka.securing import IN_THE_CLEAR, find_security
+from anabranch.connectors.kafka_topics.cluster import TopicPart
+from anabranch.connectors.kafka_topics.connection import make_connection
+from anabranch.connectors.kafka_topics.consuming import ConfluentReader, OffsetRange
+from anabranch.connectors.kafka_topics.fetching import FetchReader
+from anabranch.connectors.kafka_topics.securing import IN_THE_CLEAR, find_security
 from formats.topics import check_readers
 from servers.kafka import KafkaBroker
 

@@ -16,10 +16,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from anabranch.connectors.kafka import consuming, reading
-from anabranch.connectors.kafka import kafka as read_kafka
-from anabranch.connectors.kafka import planner as planner_module
-from anabranch.connectors.kafka.securing import IN_THE_CLEAR
+from anabranch.connectors.kafka_topics import consuming, reading
+from anabranch.connectors.kafka_topics import kafka as read_kafka
+from anabranch.connectors.kafka_topics import planner as planner_module
+from anabranch.connectors.kafka_topics.securing import IN_THE_CLEAR
 from anabranch.errors import FlowError, SourceError
 from servers.kafka import SASL_PASSWORD, SASL_USER, KafkaBroker
 

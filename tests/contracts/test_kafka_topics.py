@@ -12,9 +12,9 @@ import pytest
 
 import anabranch as ab
 from anabranch.connectors import kafka_topic
-from anabranch.connectors.files.staged_frames import read_staged
-from anabranch.connectors.kafka.marked_group import TopicMark
-from anabranch.connectors.kafka.sink import _Sent
+from anabranch.connectors.filesystem.staged_frames import read_staged
+from anabranch.connectors.kafka_topics.marked_group import TopicMark
+from anabranch.connectors.kafka_topics.sink import _Sent
 from anabranch.connectors.sink_ownership import TakenOver
 from anabranch.errors import SinkError
 from contracts.database_sinks import SCHEMA, KafkaSubject, Stage, context, make_rows, read_committed, rows_of

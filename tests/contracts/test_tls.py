@@ -15,11 +15,11 @@ import pytest
 from anabranch.connectors import kafka as read_kafka
 from anabranch.connectors import kafka_topic, mariadb, postgres, redis_hashes
 from anabranch.connectors.formats.messages.messages import Messages
-from anabranch.connectors.kafka.cluster import TopicPart
-from anabranch.connectors.kafka.connection import make_connection
-from anabranch.connectors.kafka.consuming import ConfluentReader, OffsetRange
-from anabranch.connectors.kafka.fetching import FetchReader
-from anabranch.connectors.kafka.securing import find_security
+from anabranch.connectors.kafka_topics.cluster import TopicPart
+from anabranch.connectors.kafka_topics.connection import make_connection
+from anabranch.connectors.kafka_topics.consuming import ConfluentReader, OffsetRange
+from anabranch.connectors.kafka_topics.fetching import FetchReader
+from anabranch.connectors.kafka_topics.securing import find_security
 from anabranch.errors import SinkError, SourceError
 from anabranch.model import Split
 from benchmarks.servers.certificates import Authority, SignedKey

@@ -23,12 +23,12 @@ from anabranch.connectors.formats.messages.messages import Messages, join_values
 from anabranch.connectors.formats.messages.protobuf_values import ProtobufValues, load_message
 from anabranch.connectors.formats.messages.protobuf_values import columns_of as protobuf_columns
 from anabranch.connectors.formats.value_encoders import AvroEncoder
-from anabranch.connectors.kafka import fetching
-from anabranch.connectors.kafka.cluster import TopicPart
-from anabranch.connectors.kafka.connection import make_connection
-from anabranch.connectors.kafka.consuming import OffsetRange
-from anabranch.connectors.kafka.fetching import FetchReader
-from anabranch.connectors.kafka.securing import IN_THE_CLEAR
+from anabranch.connectors.kafka_topics import fetching
+from anabranch.connectors.kafka_topics.cluster import TopicPart
+from anabranch.connectors.kafka_topics.connection import make_connection
+from anabranch.connectors.kafka_topics.consuming import OffsetRange
+from anabranch.connectors.kafka_topics.fetching import FetchReader
+from anabranch.connectors.kafka_topics.securing import IN_THE_CLEAR
 from anabranch.errors import SinkError
 from formats import avro, kafka_batches, protobuf
 from formats.differences import same

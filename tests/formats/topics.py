@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from anabranch.connectors.kafka.cluster import LiveCluster, TopicPart
-from anabranch.connectors.kafka.connection import make_connection
-from anabranch.connectors.kafka.consuming import ConfluentReader, OffsetRange
-from anabranch.connectors.kafka.fetching import FetchReader
-from anabranch.connectors.kafka.librdkafka import load_librdkafka
-from anabranch.connectors.kafka.native import NativeReader
-from anabranch.connectors.kafka.securing import IN_THE_CLEAR
+from anabranch.connectors.kafka_topics.cluster import LiveCluster, TopicPart
+from anabranch.connectors.kafka_topics.connection import make_connection
+from anabranch.connectors.kafka_topics.consuming import ConfluentReader, OffsetRange
+from anabranch.connectors.kafka_topics.fetching import FetchReader
+from anabranch.connectors.kafka_topics.librdkafka import load_librdkafka
+from anabranch.connectors.kafka_topics.native import NativeReader
+from anabranch.connectors.kafka_topics.securing import IN_THE_CLEAR
 from servers.kafka import KafkaBroker
 
 

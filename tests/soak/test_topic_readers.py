@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from anabranch.connectors.kafka.cluster import TopicPart
+from anabranch.connectors.kafka_topics.cluster import TopicPart
 from formats.topics import check_readers
 from servers.kafka import KafkaBroker
 from soak.amounts import TOPICS

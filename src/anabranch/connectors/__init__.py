@@ -7,19 +7,19 @@ task's results into bytes, ``publish`` makes a committed batch visible and may b
 whose place must not be shared fits ``ExclusiveSink``, too.
 """
 
-from anabranch.connectors.console import console
+from anabranch.connectors.console_sink import console
 from anabranch.connectors.databases import mariadb, postgres, redis_hashes
-from anabranch.connectors.files.delta import delta
-from anabranch.connectors.files.sinks import json_lines, parquet
-from anabranch.connectors.files.source import files
-from anabranch.connectors.foreach import foreach
+from anabranch.connectors.filesystem.delta import delta
+from anabranch.connectors.filesystem.sinks import json_lines, parquet
+from anabranch.connectors.filesystem.source import files
+from anabranch.connectors.foreach_sink import foreach
 from anabranch.connectors.generator.key_patterns import moving_normal, uniform, zipf
 from anabranch.connectors.generator.streams import GeneratedValues, generate
 from anabranch.connectors.global_stores import global_store, read_global_store
-from anabranch.connectors.kafka import kafka
-from anabranch.connectors.kafka.sink import kafka_topic
+from anabranch.connectors.in_memory import memory, to_memory
+from anabranch.connectors.kafka_topics import kafka
+from anabranch.connectors.kafka_topics.sink import kafka_topic
 from anabranch.connectors.lookups import frame_table, parquet_table, redis_table, sql_table
-from anabranch.connectors.memory import memory, to_memory
 from anabranch.connectors.sink_ownership import ExclusiveSink, ResultsLost
 
 __all__ = [

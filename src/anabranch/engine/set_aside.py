@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
-from anabranch.connectors.files.bad_files import SetAsideFiles, describe_set_aside
+from anabranch.connectors.filesystem.bad_files import SetAsideFiles, describe_set_aside
 from anabranch.engine.jobs import BatchInput, Packs
 from anabranch.errors import SourceError
 from anabranch.model import Split

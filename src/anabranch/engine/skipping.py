@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from anabranch.connectors.files.bad_files import SetAsideFiles
-from anabranch.connectors.files.seen_files import SeenFiles
+from anabranch.connectors.filesystem.bad_files import SetAsideFiles
+from anabranch.connectors.filesystem.seen_files import SeenFiles
 from anabranch.errors import CheckpointError
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.epochs import Owner, take_epoch

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 from pyspark.sql import DataFrame, SparkSession
 
-from anabranch.connectors.files.part_files import list_parts
-from anabranch.connectors.files.sinks import PartFileSink
+from anabranch.connectors.filesystem.part_files import list_parts
+from anabranch.connectors.filesystem.sinks import PartFileSink
 from anabranch.engine.states import empty_state, read_state
 from anabranch.errors import SinkError
 from anabranch.model import BatchProgress, BatchRecord, RunTotals, Sink

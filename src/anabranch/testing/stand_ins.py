@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.connectors.files.staged_frames import read_staged
+from anabranch.connectors.filesystem.staged_frames import read_staged
 from anabranch.connectors.formats.encodings import encode_arrow
 from anabranch.connectors.global_stores.sink import GlobalStoreSink
 from anabranch.connectors.lookups.frames import FrameTable

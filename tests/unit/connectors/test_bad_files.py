@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.connectors import files
-from anabranch.connectors.files.bad_files import SetAsideFiles
-from anabranch.connectors.files.source import FileSource
+from anabranch.connectors.filesystem.bad_files import SetAsideFiles
+from anabranch.connectors.filesystem.source import FileSource
 from anabranch.errors import FlowError, SourceError, StateDamaged
 from anabranch.model import ReadOutcome
 from property_tests import tries

@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.connectors import files
-from anabranch.connectors.files.column_fits import fit_rows
-from anabranch.connectors.files.source import FileSource
+from anabranch.connectors.filesystem.column_fits import fit_rows
+from anabranch.connectors.filesystem.source import FileSource
 from anabranch.errors import FlowError
 from property_tests import tries
 

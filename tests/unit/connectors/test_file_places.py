@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from anabranch.connectors import files, json_lines, parquet
 from anabranch.connectors.feedback_loops import refuse_loops
-from anabranch.connectors.files.locations import open_file
-from anabranch.connectors.files.source import FileSource
+from anabranch.connectors.filesystem.locations import open_file
+from anabranch.connectors.filesystem.source import FileSource
 from anabranch.errors import FlowError, SinkError, SourceError
 from anabranch.state.objects import open_objects
 from property_tests import tries

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from anabranch.connectors import files
-from anabranch.connectors.files.cuts import SPLIT_BYTES, measure_file
-from anabranch.connectors.files.listing import FileEntry
-from anabranch.connectors.files.source import FileSource
+from anabranch.connectors.filesystem.cuts import SPLIT_BYTES, measure_file
+from anabranch.connectors.filesystem.listing import FileEntry
+from anabranch.connectors.filesystem.source import FileSource
 from anabranch.errors import SourceError
 from anabranch.model import Source
 

@@ -24,8 +24,8 @@ from anabranch.connectors.formats.messages.json_values import JsonValues
 from anabranch.connectors.formats.messages.messages import Messages, join_values
 from anabranch.connectors.formats.messages.protobuf_values import ProtobufValues, load_message
 from anabranch.connectors.formats.messages.schema_registries import make_registry
-from anabranch.connectors.kafka.connection import make_connection
-from anabranch.connectors.kafka.reading import ReadSettings, make_rows
+from anabranch.connectors.kafka_topics.connection import make_connection
+from anabranch.connectors.kafka_topics.reading import ReadSettings, make_rows
 from anabranch.errors import FlowError, SourceError
 from servers.schema_registry import SchemaRegistry, schema_registry
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.connectors.kafka.cluster import OutOfReach, TopicFacts, TopicPart
-from anabranch.connectors.kafka.planner import (
+from anabranch.connectors.kafka_topics.cluster import OutOfReach, TopicFacts, TopicPart
+from anabranch.connectors.kafka_topics.planner import (
     LOOK_SECONDS,
     PATIENCE_SECONDS,
     KafkaPlanner,

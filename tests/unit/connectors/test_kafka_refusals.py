@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.connectors.kafka.connection import explain_refusal
+from anabranch.connectors.kafka_topics.connection import explain_refusal
 
 BROKER = "sasl_ssl://127.0.0.1:9093/bootstrap"
 

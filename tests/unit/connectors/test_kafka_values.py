@@ -21,7 +21,7 @@ from anabranch.connectors.formats.value_encoders import (
     RawEncoder,
     ValueEncoder,
 )
-from anabranch.connectors.kafka.row_messages import MessageStaging
+from anabranch.connectors.kafka_topics.row_messages import MessageStaging
 from anabranch.errors import SinkError
 
 ROWS = pl.DataFrame(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.connectors.files.line_ranges import (
+from anabranch.connectors.filesystem.line_ranges import (
     CompressedDamage,
     decompress_pieces,
     open_planned,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.connectors.feedback_loops import refuse_loops
-from anabranch.connectors.files.listing import list_files, would_list
+from anabranch.connectors.filesystem.listing import list_files, would_list
 from anabranch.connectors.sink_ownership import name_sinks
 from anabranch.errors import SinkError, SourceError
 from property_tests import tries

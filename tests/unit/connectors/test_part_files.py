@@ -12,9 +12,9 @@ import pytest
 from obstore.store import MemoryStore
 
 from anabranch.connectors import json_lines, parquet, to_memory
-from anabranch.connectors.files.output_store import LocalOutputStore, RemoteOutputStore
-from anabranch.connectors.files.part_files import MARKER, list_parts, publish_parts, retract_parts
-from anabranch.connectors.files.sinks import PartFileSink
+from anabranch.connectors.filesystem.output_store import LocalOutputStore, RemoteOutputStore
+from anabranch.connectors.filesystem.part_files import MARKER, list_parts, publish_parts, retract_parts
+from anabranch.connectors.filesystem.sinks import PartFileSink
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile
 

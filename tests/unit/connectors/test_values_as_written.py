@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from anabranch.connectors.files.reading import read_split
+from anabranch.connectors.filesystem.reading import read_split
 from anabranch.connectors.formats.csv_records import CsvDialect
 from anabranch.connectors.formats.csv_rows import parse_csv_lines
 from anabranch.connectors.formats.json_rows import check_json_schema, parse_json_lines

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from anabranch.connectors import files
-from anabranch.connectors.files.bad_files import SetAsideFiles
+from anabranch.connectors.filesystem.bad_files import SetAsideFiles
 from anabranch.engine.jobs import BatchInput
 from anabranch.engine.set_aside import PassedOver, leave_out
 from anabranch.engine.skipping import BY_COMMAND, skip_file

@@ -46,7 +46,7 @@ def list_state(checkpoint: CheckpointArgument, batch: BatchOption = None, debug:
     from rich.text import Text
 
     from anabranch.cli.state.tables import SlotTable
-    from anabranch.connectors.files.bad_files import SetAsideFiles
+    from anabranch.connectors.filesystem.bad_files import SetAsideFiles
     from anabranch.state.inspect import list_slots
 
     with explained_errors(debug):

@@ -35,7 +35,7 @@ from anabranch.connectors.databases.staged_rows import (
 )
 from anabranch.connectors.databases.tables import Table
 from anabranch.connectors.databases.transactions import HeldConnection
-from anabranch.connectors.files.staged_frames import read_staged
+from anabranch.connectors.filesystem.staged_frames import read_staged
 from anabranch.connectors.retry import DEFAULT_PATIENCE_SECONDS, at_start, insist
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile

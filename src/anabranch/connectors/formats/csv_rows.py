@@ -10,7 +10,7 @@ import polars as pl
 import polars.selectors as cs
 from polars.exceptions import PanicException, PolarsError
 
-from anabranch.connectors.files.bad_files import BadFile
+from anabranch.connectors.filesystem.bad_files import BadFile
 from anabranch.connectors.formats.csv_records import (
     CsvDialect,
     ExactCsv,

@@ -17,7 +17,7 @@ from anabranch.connectors.databases.addresses import fill_in
 from anabranch.connectors.databases.staged_rows import SUFFIX, StagedByTasks
 from anabranch.connectors.databases.tables import Table
 from anabranch.connectors.databases.transactions import HeldConnection, explained
-from anabranch.connectors.files.staged_frames import read_staged
+from anabranch.connectors.filesystem.staged_frames import read_staged
 from anabranch.connectors.global_stores.packed_rows import name_rows, pack_rows, unpack_rows
 from anabranch.connectors.global_stores.redis_hashes import RedisStore
 from anabranch.connectors.global_stores.servers import MariadbStore, PostgresStore

@@ -23,7 +23,7 @@ from anabranch.connectors.commit_markers import (
 )
 from anabranch.connectors.databases.addresses import fill_in, read_address
 from anabranch.connectors.databases.staged_rows import SUFFIX, StagedByTasks, last_of_each_key
-from anabranch.connectors.files.staged_frames import read_staged
+from anabranch.connectors.filesystem.staged_frames import read_staged
 from anabranch.connectors.redis.key_templates import KeyPattern, TimeForm, as_text, check_time_form
 from anabranch.connectors.redis.servers import EXAMPLE, SCHEMES, advise, connect_redis, import_redis, is_away
 from anabranch.connectors.retry import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from anabranch.connectors.kafka.cluster import Cluster, OutOfReach, TopicFacts, TopicPart
+from anabranch.connectors.kafka_topics.cluster import Cluster, OutOfReach, TopicFacts, TopicPart
 from anabranch.connectors.waits import begin_wait, end_wait
 from anabranch.errors import SourceError
 from anabranch.model import Admission, PlannedSplits, Split

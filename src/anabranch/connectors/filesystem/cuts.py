@@ -12,10 +12,10 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch.connectors.files.content_marks import mark_content
-from anabranch.connectors.files.line_ranges import CompressedDamage, compression_of, decompress
-from anabranch.connectors.files.listing import FileEntry
-from anabranch.connectors.files.locations import is_out_of_reach, open_file
+from anabranch.connectors.filesystem.content_marks import mark_content
+from anabranch.connectors.filesystem.line_ranges import CompressedDamage, compression_of, decompress
+from anabranch.connectors.filesystem.listing import FileEntry
+from anabranch.connectors.filesystem.locations import is_out_of_reach, open_file
 from anabranch.model import Split
 
 SPLIT_BYTES = 16 * 1024 * 1024

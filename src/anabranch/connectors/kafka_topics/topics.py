@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anabranch.connectors.kafka.cluster import LiveCluster, OutOfReach
-from anabranch.connectors.kafka.connection import KafkaConnection
+from anabranch.connectors.kafka_topics.cluster import LiveCluster, OutOfReach
+from anabranch.connectors.kafka_topics.connection import KafkaConnection
 from anabranch.errors import SourceError
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from anabranch.connectors.kafka.connection import REQUEST_SECONDS, KafkaConnection
+from anabranch.connectors.kafka_topics.connection import REQUEST_SECONDS, KafkaConnection
 
 CLIENT_NAME = b"anabranch"
 _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36

@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 
 from anabranch.connectors.formats.messages.messages import NO_TIMESTAMP, Messages, join_values
-from anabranch.connectors.kafka.cluster import TopicPart
-from anabranch.connectors.kafka.connection import REQUEST_SECONDS, KafkaConnection, load_confluent_kafka
+from anabranch.connectors.kafka_topics.cluster import TopicPart
+from anabranch.connectors.kafka_topics.connection import REQUEST_SECONDS, KafkaConnection, load_confluent_kafka
 from anabranch.connectors.waits import begin_wait, end_wait
 from anabranch.errors import SourceError
 

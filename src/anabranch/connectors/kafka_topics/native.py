@@ -13,10 +13,16 @@ import pyarrow as pa
 
 from anabranch.connectors.formats.messages.fresh_bytes import make_bytes, open_bytes
 from anabranch.connectors.formats.messages.messages import NO_TIMESTAMP, Ints, JoinedValues, Messages
-from anabranch.connectors.kafka.cluster import TopicPart
-from anabranch.connectors.kafka.connection import REQUEST_SECONDS, KafkaConnection
-from anabranch.connectors.kafka.consuming import FETCH_SETTINGS, OffsetRange, Patience, damaged_messages, lost_offsets
-from anabranch.connectors.kafka.librdkafka import Client, address_of
+from anabranch.connectors.kafka_topics.cluster import TopicPart
+from anabranch.connectors.kafka_topics.connection import REQUEST_SECONDS, KafkaConnection
+from anabranch.connectors.kafka_topics.consuming import (
+    FETCH_SETTINGS,
+    OffsetRange,
+    Patience,
+    damaged_messages,
+    lost_offsets,
+)
+from anabranch.connectors.kafka_topics.librdkafka import Client, address_of
 
 _POLL_MS = 100
 _NO_ERROR = 0

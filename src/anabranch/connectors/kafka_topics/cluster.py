@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
-from anabranch.connectors.kafka.connection import (
+from anabranch.connectors.kafka_topics.connection import (
     REQUEST_SECONDS,
     KafkaConnection,
     explain_refusal,

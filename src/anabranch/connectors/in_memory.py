@@ -10,11 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from anabranch.connectors.files.listing import is_ignored, would_list
-from anabranch.connectors.files.output_store import LocalOutputStore
-from anabranch.connectors.files.part_files import claim_parts, example_part, list_parts, publish_parts, retract_parts
-from anabranch.connectors.files.planner import FilePlanner
-from anabranch.connectors.files.reading import read_split
+from anabranch.connectors.filesystem.listing import is_ignored, would_list
+from anabranch.connectors.filesystem.output_store import LocalOutputStore
+from anabranch.connectors.filesystem.part_files import (
+    claim_parts,
+    example_part,
+    list_parts,
+    publish_parts,
+    retract_parts,
+)
+from anabranch.connectors.filesystem.planner import FilePlanner
+from anabranch.connectors.filesystem.reading import read_split
 from anabranch.connectors.formats.csv_records import CsvDialect
 from anabranch.connectors.formats.encodings import encode_arrow
 from anabranch.connectors.formats.schemas import normalise_schema

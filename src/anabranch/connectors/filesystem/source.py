@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import polars as pl
 
-from anabranch.connectors.files.bad_files import BadFile, BadFilePolicy, OnBadFile, SetAsideFiles
-from anabranch.connectors.files.listing import FileEntry, check_directory, list_files, would_list
-from anabranch.connectors.files.locations import name_place
-from anabranch.connectors.files.planner import FilePlanner
-from anabranch.connectors.files.reading import check_against_file, infer_schema, read_split
-from anabranch.connectors.files.staged_frames import real_place
+from anabranch.connectors.filesystem.bad_files import BadFile, BadFilePolicy, OnBadFile, SetAsideFiles
+from anabranch.connectors.filesystem.listing import FileEntry, check_directory, list_files, would_list
+from anabranch.connectors.filesystem.locations import name_place
+from anabranch.connectors.filesystem.planner import FilePlanner
+from anabranch.connectors.filesystem.reading import check_against_file, infer_schema, read_split
+from anabranch.connectors.filesystem.staged_frames import real_place
 from anabranch.connectors.formats.csv_records import CsvDialect
 from anabranch.connectors.formats.csv_rows import check_csv_schema
 from anabranch.connectors.formats.json_rows import check_json_schema

@@ -16,13 +16,13 @@ import polars as pl
 from anabranch.connectors.formats.messages.decoders import ValueFormat
 from anabranch.connectors.formats.messages.messages import METADATA_TYPES, Messages
 from anabranch.connectors.formats.rejects import shorten_raw
-from anabranch.connectors.kafka.cluster import LiveCluster, OutOfReach, TopicPart
-from anabranch.connectors.kafka.connection import KafkaConnection
-from anabranch.connectors.kafka.consuming import ConfluentReader, OffsetRange, RangeReader, lost_offsets
-from anabranch.connectors.kafka.fetching import FetchReader
-from anabranch.connectors.kafka.librdkafka import load_librdkafka
-from anabranch.connectors.kafka.native import METADATA, NativeReader
-from anabranch.connectors.kafka.securing import find_security
+from anabranch.connectors.kafka_topics.cluster import LiveCluster, OutOfReach, TopicPart
+from anabranch.connectors.kafka_topics.connection import KafkaConnection
+from anabranch.connectors.kafka_topics.consuming import ConfluentReader, OffsetRange, RangeReader, lost_offsets
+from anabranch.connectors.kafka_topics.fetching import FetchReader
+from anabranch.connectors.kafka_topics.librdkafka import load_librdkafka
+from anabranch.connectors.kafka_topics.native import METADATA, NativeReader
+from anabranch.connectors.kafka_topics.securing import find_security
 from anabranch.model import ReadOutcome, Split
 
 DEFAULT_ROW_BYTES = 256.0

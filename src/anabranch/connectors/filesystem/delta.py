@@ -21,8 +21,8 @@ from anabranch.connectors.databases.staged_rows import (
     last_of_each_key,
 )
 from anabranch.connectors.extras import import_extra
-from anabranch.connectors.files.sinks import check_writable
-from anabranch.connectors.files.staged_frames import read_staged, real_place
+from anabranch.connectors.filesystem.sinks import check_writable
+from anabranch.connectors.filesystem.staged_frames import read_staged, real_place
 from anabranch.connectors.retry import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
 from anabranch.connectors.sink_ownership import refuse_newer
 from anabranch.errors import SinkError

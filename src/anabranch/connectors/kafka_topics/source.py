@@ -15,11 +15,11 @@ from anabranch.connectors.formats.messages.by_name import make_format
 from anabranch.connectors.formats.messages.decoders import ValueFormat
 from anabranch.connectors.formats.messages.messages import METADATA_TYPES
 from anabranch.connectors.formats.messages.schema_registries import make_registry
-from anabranch.connectors.kafka.cluster import LiveCluster, OutOfReach, Refused
-from anabranch.connectors.kafka.connection import KafkaConnection, load_confluent_kafka, make_connection
-from anabranch.connectors.kafka.planner import KafkaPlanner, PlanSettings, StartAt
-from anabranch.connectors.kafka.reading import ReadSettings, measure_rows, read_split
-from anabranch.connectors.kafka.topics import Topic
+from anabranch.connectors.kafka_topics.cluster import LiveCluster, OutOfReach, Refused
+from anabranch.connectors.kafka_topics.connection import KafkaConnection, load_confluent_kafka, make_connection
+from anabranch.connectors.kafka_topics.planner import KafkaPlanner, PlanSettings, StartAt
+from anabranch.connectors.kafka_topics.reading import ReadSettings, measure_rows, read_split
+from anabranch.connectors.kafka_topics.topics import Topic
 from anabranch.errors import FlowError, SourceError
 from anabranch.model import Admission, ReadOutcome, Split
 from anabranch.model.identities import Identity

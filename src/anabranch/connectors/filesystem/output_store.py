@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from anabranch.connectors.files.staged_frames import drop_staged, fetch_staged
+from anabranch.connectors.filesystem.staged_frames import drop_staged, fetch_staged
 from anabranch.errors import SinkError
 from anabranch.state.durable_files import fill_whole, move_synced, sync_folder
 from anabranch.state.objects import delete_objects, is_url, list_objects, open_objects, put_object, read_object

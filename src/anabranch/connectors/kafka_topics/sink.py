@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 import polars as pl
 
 from anabranch.connectors.commit_markers import NOTHING, Publication
-from anabranch.connectors.files.staged_frames import read_staged
+from anabranch.connectors.filesystem.staged_frames import read_staged
 from anabranch.connectors.formats.messages.schema_registries import Registry, make_registry
 from anabranch.connectors.formats.value_encoders import AvroEncoder, Format, make_encoder
-from anabranch.connectors.kafka.connection import KafkaConnection, load_confluent_kafka, make_connection
-from anabranch.connectors.kafka.marked_group import MarkedGroup, TopicMark
-from anabranch.connectors.kafka.producer import TransactionalProducer
-from anabranch.connectors.kafka.row_messages import MessageStaging
-from anabranch.connectors.kafka.topics import Topic
+from anabranch.connectors.kafka_topics.connection import KafkaConnection, load_confluent_kafka, make_connection
+from anabranch.connectors.kafka_topics.marked_group import MarkedGroup, TopicMark
+from anabranch.connectors.kafka_topics.producer import TransactionalProducer
+from anabranch.connectors.kafka_topics.row_messages import MessageStaging
+from anabranch.connectors.kafka_topics.topics import Topic
 from anabranch.connectors.retry import DEFAULT_PATIENCE_SECONDS, ServerAway, at_start, insist
 from anabranch.connectors.sink_ownership import TakenOver, refuse_newer
 from anabranch.errors import AnabranchError, SinkError

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from anabranch.connectors.files.locations import list_remote_files
+from anabranch.connectors.filesystem.locations import list_remote_files
 from anabranch.errors import SourceError
 from anabranch.state.objects import is_url
 

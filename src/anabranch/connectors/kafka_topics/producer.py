@@ -9,9 +9,9 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.connectors.kafka.connection import KafkaConnection, explain_refusal
-from anabranch.connectors.kafka.marked_group import MarkedGroup, TopicMark
-from anabranch.connectors.kafka.row_messages import HEADERS, KEY, TIME, VALUE
+from anabranch.connectors.kafka_topics.connection import KafkaConnection, explain_refusal
+from anabranch.connectors.kafka_topics.marked_group import MarkedGroup, TopicMark
+from anabranch.connectors.kafka_topics.row_messages import HEADERS, KEY, TIME, VALUE
 from anabranch.connectors.retry import ServerAway
 
 HANGING_SECONDS = 2.0

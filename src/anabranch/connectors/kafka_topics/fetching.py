@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from anabranch.connectors.formats.fixed_layout_json import PlacedLines
 from anabranch.connectors.formats.messages.messages import Messages, ScatteredValues
-from anabranch.connectors.kafka.cluster import TopicPart
-from anabranch.connectors.kafka.connection import REQUEST_SECONDS, KafkaConnection
-from anabranch.connectors.kafka.consuming import OffsetRange, RangeReader
-from anabranch.connectors.kafka.securing import BrokerConnection, Security, encode_request
+from anabranch.connectors.kafka_topics.cluster import TopicPart
+from anabranch.connectors.kafka_topics.connection import REQUEST_SECONDS, KafkaConnection
+from anabranch.connectors.kafka_topics.consuming import OffsetRange, RangeReader
+from anabranch.connectors.kafka_topics.securing import BrokerConnection, Security, encode_request
 
 FETCH_BYTES = 4 * 1024 * 1024
 FEWEST_RECORDS_A_BATCH = 100

@@ -11,9 +11,9 @@ import polars as pl
 import pyarrow as pa
 from polars.exceptions import PanicException, PolarsError
 
-from anabranch.connectors.files.bad_files import BadFile
-from anabranch.connectors.files.column_fits import columns_to_read, find_misfit, fit_rows
-from anabranch.connectors.files.line_ranges import (
+from anabranch.connectors.filesystem.bad_files import BadFile
+from anabranch.connectors.filesystem.column_fits import columns_to_read, find_misfit, fit_rows
+from anabranch.connectors.filesystem.line_ranges import (
     CompressedDamage,
     changed_file,
     compression_of,
@@ -23,9 +23,9 @@ from anabranch.connectors.files.line_ranges import (
     open_planned,
     read_lines_starting_in,
 )
-from anabranch.connectors.files.listing import check_directory, list_files
-from anabranch.connectors.files.locations import is_out_of_reach, open_file, size_of
-from anabranch.connectors.files.row_ranges import open_rows
+from anabranch.connectors.filesystem.listing import check_directory, list_files
+from anabranch.connectors.filesystem.locations import is_out_of_reach, open_file, size_of
+from anabranch.connectors.filesystem.row_ranges import open_rows
 from anabranch.connectors.formats.csv_records import CsvDialect, find_last_record_end
 from anabranch.connectors.formats.csv_rows import check_header, parse_csv_lines, read_header
 from anabranch.connectors.formats.json_rows import parse_json_lines

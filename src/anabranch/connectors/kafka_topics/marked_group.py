@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anabranch.connectors.commit_markers import NOTHING
-from anabranch.connectors.kafka.connection import KafkaConnection
+from anabranch.connectors.kafka_topics.connection import KafkaConnection
 from anabranch.connectors.retry import ServerAway
 
 MARKED_PARTITION = 0

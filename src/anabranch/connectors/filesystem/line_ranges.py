@@ -11,9 +11,9 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from anabranch.connectors.files.bad_files import BadFile
-from anabranch.connectors.files.content_marks import mark_content
-from anabranch.connectors.files.locations import open_file, size_of
+from anabranch.connectors.filesystem.bad_files import BadFile
+from anabranch.connectors.filesystem.content_marks import mark_content
+from anabranch.connectors.filesystem.locations import open_file, size_of
 from anabranch.errors import SourceError
 from anabranch.state.objects import is_url
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.connectors.files.locations import name_place
-from anabranch.connectors.files.output_store import open_output_store
-from anabranch.connectors.files.part_files import claim_parts, example_part, publish_parts, retract_parts
-from anabranch.connectors.files.staged_frames import real_place
+from anabranch.connectors.filesystem.locations import name_place
+from anabranch.connectors.filesystem.output_store import open_output_store
+from anabranch.connectors.filesystem.part_files import claim_parts, example_part, publish_parts, retract_parts
+from anabranch.connectors.filesystem.staged_frames import real_place
 from anabranch.connectors.formats.encodings import encode_json_lines, encode_parquet
 from anabranch.connectors.given_values import as_path
 from anabranch.errors import SinkError

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch.connectors.kafka.connection import load_confluent_kafka
+from anabranch.connectors.kafka_topics.connection import load_confluent_kafka
 from anabranch.errors import SourceError
 
 _CONSUMER = 1

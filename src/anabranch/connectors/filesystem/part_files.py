@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from anabranch.connectors.commit_markers import Publication
-from anabranch.connectors.files.output_store import OutputStore, open_output_store
-from anabranch.connectors.files.staged_frames import drop_staged, fetch_staged
+from anabranch.connectors.filesystem.output_store import OutputStore, open_output_store
+from anabranch.connectors.filesystem.staged_frames import drop_staged, fetch_staged
 from anabranch.connectors.sink_ownership import refuse_newer
 from anabranch.errors import SinkError
 from anabranch.model import StagedFile

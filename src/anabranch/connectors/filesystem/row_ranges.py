@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch.connectors.files.locations import open_file
+from anabranch.connectors.filesystem.locations import open_file
 from anabranch.state.objects import is_url
 
 

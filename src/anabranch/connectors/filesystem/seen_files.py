@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from anabranch.connectors.files.listing import FileEntry
+from anabranch.connectors.filesystem.listing import FileEntry
 
 _RECORD = np.dtype([("name", "<u8"), ("mark", "<u4"), ("gone_since", "<u4")])
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from anabranch.connectors.files.bad_files import BadFile, BadFilePolicy, describe_set_aside
-from anabranch.connectors.files.cuts import FileMeasure, UnreadableFile, cut_file, measure_file, pass_over
-from anabranch.connectors.files.listing import FileEntry, list_files
-from anabranch.connectors.files.seen_files import SeenFiles
+from anabranch.connectors.filesystem.bad_files import BadFile, BadFilePolicy, describe_set_aside
+from anabranch.connectors.filesystem.cuts import FileMeasure, UnreadableFile, cut_file, measure_file, pass_over
+from anabranch.connectors.filesystem.listing import FileEntry, list_files
+from anabranch.connectors.filesystem.seen_files import SeenFiles
 from anabranch.errors import SourceError
 from anabranch.model import Admission, PlannedSplits, Split
 

@@ -1,0 +1,5 @@
+"""Kafka topics as sources."""
+
+from anabranch.connectors.kafka_topics.source import KafkaSource, kafka
+
+__all__ = ["KafkaSource", "kafka"]
