@@ -27,8 +27,8 @@ def _without_names(manifest: Manifest) -> dict[str, Any]:
         sink: [(file.rows, file.slot, file.bytes) for file in files] for sink, files in manifest.sinks.items()
     }
     found["lanes"] = {
-        operator: [(lane.lane, [_told(ref) for ref in lane.runs], lane.rows) for lane in lanes]
-        for operator, lanes in manifest.lanes.items()
+        operator: [(buffer.reader, [_told(ref) for ref in buffer.runs], buffer.rows) for buffer in buffers]
+        for operator, buffers in manifest.reader_buffers.items()
     }
     return found
 

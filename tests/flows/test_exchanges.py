@@ -111,8 +111,8 @@ def test_every_mode_answers_as_a_plain_exchange_a_batch_later(
     got = run_in_steps(bench, {"merge": merge}, checkpoint, every)
     assert_same_batches(got.batches, a_batch_later(expected))
     committed = manifests(checkpoint)
-    assert any(manifest.lanes for manifest in committed), "something was held back"
-    assert not committed[-1].lanes, "a drain sends everything"
+    assert any(manifest.reader_buffers for manifest in committed), "something was held back"
+    assert not committed[-1].reader_buffers, "a drain sends everything"
     assert received_rows(got) < received_rows(expected)
 
 
@@ -124,7 +124,7 @@ def test_state_that_is_read_has_what_readers_hold(bench: FlowBench) -> None:
         windowed(keyed(one_frame_a_batch(flow, stream_of(2)), **options)).write(ab.to_memory())
         bench.run_flow(flow, [], checkpoint=place, drain=False)
     held = flows[checkpoint].read_state(checkpoint)
-    assert manifests(checkpoint)[-1].lanes
+    assert manifests(checkpoint)[-1].reader_buffers
     assert_same_rows(held.to_dicts(), flows[plain].read_state(plain).to_dicts(), "state")
 
 
@@ -137,7 +137,7 @@ def test_a_flow_that_no_longer_holds_rows_back_sends_what_it_held(
     rows = stream_of(2)
     windowed(keyed(one_frame_a_batch(flow, rows), merge=ab.LocalMerge(at="window"))).write(first)
     bench.run_flow(flow, [first], checkpoint=checkpoint, drain=False)
-    assert manifests(checkpoint)[-1].lanes
+    assert manifests(checkpoint)[-1].reader_buffers
     again = ab.Flow("steps")
     windowed(keyed(one_frame_a_batch(again, rows), exchange="routed")).write(second)
     bench.run_flow(again, [second], checkpoint=checkpoint)
@@ -160,7 +160,7 @@ def test_rows_that_are_held_back_keep_a_flow_from_taking_partitions_as_slots(ben
 
     run(False, merge=ab.LocalMerge(at="window"))
     before = manifests(checkpoint)
-    assert before[-1].lanes
+    assert before[-1].reader_buffers
     with pytest.raises(CheckpointError, match=r'readers hold rows back.*exchange="routed" and without merge='):
         run(False, exchange="ahead")
     assert manifests(checkpoint) == before
@@ -251,8 +251,8 @@ def test_slots_hold_rows_back_for_the_next_operator_and_it_answers_the_same(benc
     expected, _ = run()
     got, checkpoint = run(merge=ab.LocalMerge(at="window"))
     assert_same_rows(got.rows, expected.rows, "both hops")
-    held = [manifest.lanes for manifest in manifests(checkpoint)]
-    assert any("second" in lanes for lanes in held), "something was held back"
+    held = [manifest.reader_buffers for manifest in manifests(checkpoint)]
+    assert any("second" in buffers for buffers in held), "something was held back"
     assert not held[-1]
 
 

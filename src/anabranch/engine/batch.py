@@ -23,7 +23,7 @@ from anabranch.engine.first_look import FirstLook
 from anabranch.engine.jobs import BatchInput, JobFailed, JobRunner
 from anabranch.engine.progress import describe_batch
 from anabranch.engine.publishing import Publisher
-from anabranch.engine.reader_buffers import deal_lanes, holding_level, load_lanes, store_lanes
+from anabranch.engine.reader_buffers import deal_buffers, holding_level, load_buffers, store_buffers
 from anabranch.engine.reports import BatchReport, merge_reports
 from anabranch.engine.set_aside import PassedOver
 from anabranch.engine.settings import RunSettings
@@ -274,7 +274,7 @@ class BatchRunner:
         slots = count_slots(self._plan, routes)
         readers = slots[0] if self._ahead.active else max(1, len(given.packs))
         tasks = (readers, *slots)
-        held = deal_lanes(load_lanes(self._plan, before), lambda head: tasks[holding_level(self._plan, head)])
+        held = deal_buffers(load_buffers(self._plan, before), lambda head: tasks[holding_level(self._plan, head)])
         for attempt in range(self._settings.job_attempts):
             spec = BatchSpec(
                 batch=given.batch,
@@ -359,7 +359,7 @@ class BatchRunner:
             sinks=report.staged,
             totals=totals,
             problems=given.problems + report.problems,
-            lanes=store_lanes(self._plan, report.lanes),
+            reader_buffers=store_buffers(self._plan, report.buffers),
             created_at=self._clock(),
             engine=EngineState(
                 slots=self._plan.subquery_slots,

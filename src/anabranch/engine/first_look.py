@@ -43,8 +43,8 @@ class KeyLook(Pipeline):
 
     def __init__(self, program: FlowProgram, spec: BatchSpec) -> None:
         super().__init__(program, spec, 0, 0)
-        # What a lane would hold back counts as well.
-        self._lane = None
+        # What a reader would hold back counts as well.
+        self._buffers = None
         self._seen: dict[int, list[pl.DataFrame]] = {}
 
     def samples(self) -> dict[int, KeySample]:

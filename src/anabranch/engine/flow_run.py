@@ -25,7 +25,7 @@ from anabranch.engine.jobs import BatchInput, JobRunner, Packs, TellsWaits
 from anabranch.engine.outer_rows import OuterRows
 from anabranch.engine.progress import RunProgress
 from anabranch.engine.publishing import Publisher
-from anabranch.engine.reader_buffers import check_lanes
+from anabranch.engine.reader_buffers import check_buffers
 from anabranch.engine.set_aside import tell_sources
 from anabranch.engine.settings import RunSettings
 from anabranch.engine.spec import DEAD_LETTER, FlowProgram
@@ -244,7 +244,7 @@ class FlowRun:
     def _make_program(self, slots: int, latest: Manifest | None) -> None:
         self.plan: Plan = self.endpoints.number(make_plan(self.graph, slots, self.settings.parallelism))
         check_powers(self.plan)
-        check_lanes(self.plan, self.settings.local_merge)
+        check_buffers(self.plan, self.settings.local_merge)
         check_ahead(self.plan, self.graph.sources, latest)
         sources: dict[int, Readable] = dict(zip(self.endpoints.sources, self._told_sources, strict=True))
         self.program = FlowProgram(

@@ -19,7 +19,7 @@ from anabranch.engine.blocks import DRIVER, NO_OPERATOR, Block, BlockKind, cut, 
 from anabranch.engine.content_order import order_by_content
 from anabranch.engine.dead_letters import bury_rows, bury_texts
 from anabranch.engine.exchange_meter import ExchangeMeter
-from anabranch.engine.reader_buffers import Lane
+from anabranch.engine.reader_buffers import TaskBuffers
 from anabranch.engine.spec import DEAD_LETTER, BatchSpec, FlowProgram
 from anabranch.engine.task_errors import failing_step
 from anabranch.engine.task_reports import MeetReport, SlotReport, TaskReport, write_report
@@ -81,7 +81,7 @@ class Pipeline:
         """Rows that each slot got from this task so far, for routes that share out a key's rows."""
         # Tasks in which parts of keys meet have numbers behind those of slots; they send everything at once.
         holds = level == 0 or origin < spec.slots[level - 1]
-        self._lane = Lane(program, spec, level, origin) if holds else None
+        self._buffers = TaskBuffers(program, spec, level, origin) if holds else None
         self._meter = ExchangeMeter(spec.batch)
         self._bad_files: dict[str, str] = {}
 
@@ -140,8 +140,8 @@ class Pipeline:
         """Send what waits, write results, and close with the report, of which the arguments are a part."""
         for edge in list(self._waiting):
             self._send_waiting(edge)
-        if self._lane is not None:
-            self._settle_lane(self._lane)
+        if self._buffers is not None:
+            self._settle_buffers(self._buffers)
         self._tell_times()
         yield from self.drain_blocks()
         report = TaskReport(
@@ -150,12 +150,12 @@ class Pipeline:
             counters=self.counters,
             seen=self._times.seen(),
             slot_latest_us=self._slot_times.latest_us(),
-            group_latest_us=NOTHING if self._lane is None else self._lane.group_latest_us,
+            group_latest_us=NOTHING if self._buffers is None else self._buffers.group_latest_us,
             staged={sink: self._stage(sink, frames) for sink, frames in sorted(self._results.items())},
             exchanged_bytes=self._exchanged_bytes,
             exchanges=self._meter.tallies,
             bad_files=self._bad_files,
-            buffers=NOTHING if self._lane is None else self._lane.reports,
+            buffers=NOTHING if self._buffers is None else self._buffers.reports,
             partition_keys=self._partition_keys(),
             operators=operators,
             met=met,
@@ -310,7 +310,7 @@ class Pipeline:
         operation = self._plan.nodes[head].operation
         assert isinstance(operation, Stateful)
         came = frame
-        waits = self._lane is not None and self._lane.keeps(head)
+        waits = self._buffers is not None and self._buffers.keeps(head)
         combined = waits or self._spec.way_of(head, self._program) != "plain"
         began = time.process_time()
         if combined:
@@ -327,26 +327,26 @@ class Pipeline:
             else:
                 self._meter.try_merge(head, frame, self._program.kernel_of_rows(head), operation.spec.keys)
         if waits:
-            assert self._lane is not None
-            self._lane.take(head, frame, came.height)
+            assert self._buffers is not None
+            self._buffers.take(head, frame, came.height)
         else:
             self._send(head, frame, combined, number=edge.input)
 
-    def _settle_lane(self, lane: Lane) -> None:
+    def _settle_buffers(self, buffers: TaskBuffers) -> None:
         """Send what is due of the rows that were held back or may be."""
-        for head in lane.heads:
+        for head in buffers.heads:
             with self._meter.holding(head):
-                sending = lane.settle(head)
-            self._meter.count(head, held_rows=lane.more_rows(head))
+                sending = buffers.settle(head)
+            self._meter.count(head, held_rows=buffers.more_rows(head))
             if self._plan.is_global(head):
-                self._merge_globally(head, sending, lane)
+                self._merge_globally(head, sending, buffers)
                 continue
             if sending.held is not None:
                 self._send(head, sending.held, combined=True, held=True)
             if sending.current is not None:
                 self._send(head, sending.current, combined=True)
 
-    def _merge_globally(self, head: int, sending: Sending, lane: Lane) -> None:
+    def _merge_globally(self, head: int, sending: Sending, buffers: TaskBuffers) -> None:
         """Stage partial results for the store in which those of all tasks meet."""
         kernel = cast("StoreKernel", self._program.kernels[head])
         now = self._spec.times[head]
@@ -363,7 +363,7 @@ class Pipeline:
             self._results[output.index].append(rows)
         window = window_of(self._plan.nodes[head].operation.spec)  # type: ignore[union-attr]
         if now.drains and window is not None:
-            lane.say_last_end(head, int(rows.get_column(WINDOW).max()) + window.size_us)  # type: ignore[arg-type]
+            buffers.say_last_end(head, int(rows.get_column(WINDOW).max()) + window.size_us)  # type: ignore[arg-type]
 
     def _send(self, head: int, frame: pl.DataFrame, combined: bool, held: bool = False, number: int = 0) -> None:
         operation = self._plan.nodes[head].operation

@@ -12,8 +12,8 @@ import polars as pl
 from anabranch.engine.spec import BatchSpec, FlowProgram
 from anabranch.engine.task_reports import BufferReport, TaskReport, earliest_us, latest_us
 from anabranch.errors import FlowError
-from anabranch.model.exchanges import HeldLane, HoldingKernel, HoldSpec, TellsGroups
-from anabranch.operators.windows.buffered_premerge import LaneTally, Sending, merge_in_lane
+from anabranch.model.exchanges import HoldingKernel, HoldSpec, ReaderBuffer, TellsGroups
+from anabranch.operators.windows.buffered_premerge import BufferTally, Sending, merge_in_buffer
 from anabranch.query.nodes import Stateful
 from anabranch.query.plan import Plan
 from anabranch.routing.phases import window_of
@@ -22,7 +22,7 @@ from anabranch.state.repair import advance_on_intact_runs
 from anabranch.state.runs import RunFiles, WriteName
 from anabranch.state.slots import RunsOfSlot
 
-HeldLanes = Mapping[int, Mapping[int, HeldLane]]
+HeldBuffers = Mapping[int, Mapping[int, ReaderBuffer]]
 """Stateful node → task of the level before it → what it holds."""
 
 _AT_WINDOW_ENDS = HoldSpec()
@@ -32,7 +32,7 @@ _AT_WINDOW_ENDS = HoldSpec()
 class HeldRows:
     """What all tasks before one operator hold of it after a batch."""
 
-    held: tuple[HeldLane, ...] = ()
+    held: tuple[ReaderBuffer, ...] = ()
     next_due_us: int | None = None
     wake_us: int | None = None
     last_end_us: int | None = None
@@ -40,7 +40,7 @@ class HeldRows:
     problems: tuple[str, ...] = ()
 
 
-class Lane:
+class TaskBuffers:
     """The rows that one task holds back, while it runs: a read task, or a slot of a level before the last."""
 
     def __init__(self, program: FlowProgram, spec: BatchSpec, level: int, origin: int) -> None:
@@ -79,8 +79,8 @@ class Lane:
         plan = self._program.plan
         held = [
             head
-            for head, lanes in self._spec.held.items()
-            if self._origin in lanes and holding_level(plan, head) == self._level
+            for head, buffers in self._spec.held.items()
+            if self._origin in buffers and holding_level(plan, head) == self._level
         ]
         return sorted({*self._arrived, *held})
 
@@ -89,24 +89,24 @@ class Lane:
         program, spec = self._program, self._spec
         operation = program.plan.nodes[head].operation
         assert isinstance(operation, Stateful)
-        before = spec.held.get(head, {}).get(self._origin) or HeldLane(self._origin, ())
+        before = spec.held.get(head, {}).get(self._origin) or ReaderBuffer(self._origin, ())
         name = WriteName(spec.epoch, spec.batch, spec.attempt, spec.job)
-        files = RunFiles(program.store, f"state/{head}/lanes/{self._origin}", name, program.hot_copies(spec.epoch))
+        files = RunFiles(program.store, f"state/{head}/buffers/{self._origin}", name, program.hot_copies(spec.epoch))
 
         def merge(state: RunsOfSlot) -> Sending:
-            return merge_in_lane(
+            return merge_in_buffer(
                 cast("HoldingKernel", program.kernels[head]),
                 self._hold_of(operation, head),
                 state,
                 self._arrived[head],
                 self._rows_read[head],
-                LaneTally(before.rows, before.since_us),
+                BufferTally(before.rows, before.since_us),
                 spec.times[head],
             )
 
         recovered = advance_on_intact_runs(before.runs, files, merge)
         sending = recovered.outcome
-        after = HeldLane(self._origin, recovered.state.runs(), sending.tally.rows, sending.tally.since_us)
+        after = ReaderBuffer(self._origin, recovered.state.runs(), sending.tally.rows, sending.tally.since_us)
         self._more_rows[head] = _count_rows(after) - _count_rows(before)
         self.reports[head] = BufferReport(
             after, sending.next_due_us, sending.wake_us, problems=tuple(recovered.problems)
@@ -137,7 +137,7 @@ def holding_level(plan: Plan, head: int) -> int:
     return 0 if plan.is_global(head) else plan.level_of(head) - 1
 
 
-def check_lanes(plan: Plan, local_merge: bool) -> None:
+def check_buffers(plan: Plan, local_merge: bool) -> None:
     """Raise ``FlowError`` if an operator is told to hold rows back, or to do without slots, where it cannot."""
     for node in (*plan.stateful, *plan.merged_globally):
         operation = node.operation
@@ -154,38 +154,43 @@ def check_lanes(plan: Plan, local_merge: bool) -> None:
             raise FlowError(msg)
 
 
-def load_lanes(plan: Plan, before: Manifest | None) -> dict[int, dict[int, HeldLane]]:
+def load_buffers(plan: Plan, before: Manifest | None) -> dict[int, dict[int, ReaderBuffer]]:
     """Return what tasks held after the batch before."""
-    if before is None or not before.lanes:
+    if before is None or not before.reader_buffers:
         return {}
     nodes = {node.operation.name: node.id for node in plan.nodes.values() if isinstance(node.operation, Stateful)}
-    return {nodes[operator]: {lane.lane: lane for lane in lanes} for operator, lanes in before.lanes.items()}
+    return {
+        nodes[operator]: {buffer.reader: buffer for buffer in buffers}
+        for operator, buffers in before.reader_buffers.items()
+    }
 
 
-def deal_lanes(held: HeldLanes, tasks_of: Callable[[int], int]) -> dict[int, dict[int, HeldLane]]:
+def deal_buffers(held: HeldBuffers, tasks_of: Callable[[int], int]) -> dict[int, dict[int, ReaderBuffer]]:
     """Return what each of the tasks before a stateful node takes over of what was held before.
 
     ``tasks_of`` is how many there are that surely run. Batches have different numbers of tasks, and those that read for
-    Spark's own sources come after all others. Were there a task for every lane, each batch would begin new lanes behind
-    the old ones, and their number would grow.
+    Spark's own sources come after all others. Were there a task for every buffer, each batch would begin new buffers
+    behind the old ones, and their number would grow.
     """
-    dealt: dict[int, dict[int, HeldLane]] = {}
-    for head, lanes in held.items():
-        for number in sorted(lanes):
-            lane, task = lanes[number], number % tasks_of(head)
+    dealt: dict[int, dict[int, ReaderBuffer]] = {}
+    for head, buffers in held.items():
+        for number in sorted(buffers):
+            buffer, task = buffers[number], number % tasks_of(head)
             known = dealt.setdefault(head, {}).get(task)
             dealt[head][task] = (
-                HeldLane(task, lane.runs, lane.rows, lane.since_us)
+                ReaderBuffer(task, buffer.runs, buffer.rows, buffer.since_us)
                 if known is None
-                else HeldLane(task, known.runs + lane.runs, known.rows + lane.rows, min(known.since_us, lane.since_us))
+                else ReaderBuffer(
+                    task, known.runs + buffer.runs, known.rows + buffer.rows, min(known.since_us, buffer.since_us)
+                )
             )
     return dealt
 
 
-def store_lanes(plan: Plan, lanes: Mapping[int, HeldRows]) -> dict[str, tuple[HeldLane, ...]]:
+def store_buffers(plan: Plan, buffers: Mapping[int, HeldRows]) -> dict[str, tuple[ReaderBuffer, ...]]:
     """Return what the manifest says of the rows that are held back, by operator."""
     stored = {}
-    for head, report in sorted(lanes.items()):
+    for head, report in sorted(buffers.items()):
         operation = plan.nodes[head].operation
         assert isinstance(operation, Stateful)
         if report.held:
@@ -193,7 +198,7 @@ def store_lanes(plan: Plan, lanes: Mapping[int, HeldRows]) -> dict[str, tuple[He
     return stored
 
 
-def merge_buffers(told: Iterable[TaskReport], held: HeldLanes) -> dict[int, HeldRows]:
+def merge_buffers(told: Iterable[TaskReport], held: HeldBuffers) -> dict[int, HeldRows]:
     """Put together what the tasks of a batch hold back; ``held`` is what was held before it.
 
     Raises ``RuntimeError`` if a task is missing that held something: committing without it would lose rows.
@@ -202,8 +207,8 @@ def merge_buffers(told: Iterable[TaskReport], held: HeldLanes) -> dict[int, Held
     for task in told:
         for head, buffer in task.buffers.items():
             found[head].append(buffer)
-    for head, lanes in held.items():
-        missing = sorted(set(lanes) - {buffer.held.lane for buffer in found[head]})
+    for head, buffers in held.items():
+        missing = sorted(set(buffers) - {buffer.held.reader for buffer in found[head]})
         if missing:
             msg = f"operator {head}: tasks {missing} did not report what they hold; the batch is not committed"
             raise RuntimeError(msg)
@@ -211,9 +216,9 @@ def merge_buffers(told: Iterable[TaskReport], held: HeldLanes) -> dict[int, Held
 
 
 def _held_rows(buffers: list[BufferReport]) -> HeldRows:
-    held = sorted((buffer.held for buffer in buffers), key=lambda lane: lane.lane)
+    held = sorted((buffer.held for buffer in buffers), key=lambda buffer: buffer.reader)
     return HeldRows(
-        held=tuple(lane for lane in held if lane.runs),
+        held=tuple(buffer for buffer in held if buffer.runs),
         next_due_us=earliest_us(buffer.next_due_us for buffer in buffers),
         wake_us=earliest_us(buffer.wake_us for buffer in buffers),
         last_end_us=latest_us(buffer.last_end_us for buffer in buffers),
@@ -221,5 +226,5 @@ def _held_rows(buffers: list[BufferReport]) -> HeldRows:
     )
 
 
-def _count_rows(lane: HeldLane) -> int:
-    return sum(run.live_rows for run in lane.runs)
+def _count_rows(buffer: ReaderBuffer) -> int:
+    return sum(run.live_rows for run in buffer.runs)

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from anabranch.control.observe.load_sampling import LoadReport
 from anabranch.control.observe.state_sizes import SizesReport
 from anabranch.engine.ahead.partition_key_audit import KeysReport
-from anabranch.engine.reader_buffers import HeldLanes, HeldRows, merge_buffers
+from anabranch.engine.reader_buffers import HeldBuffers, HeldRows, merge_buffers
 from anabranch.engine.task_reports import MeetReport, SlotReport, TaskReport, earliest_us, latest_us
 from anabranch.eventtime.medians import TimeTally
 from anabranch.eventtime.observations import merge_seen
 from anabranch.model import BEGINNING_OF_TIME, RunRef, SplitKeyClocks, StagedFile
 from anabranch.model.exchanges import ExchangeFigures, ExchangeTally
 
-NOTHING_HELD: HeldLanes = {}
+NOTHING_HELD: HeldBuffers = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class BatchReport:
     """Watermark node → partition of its sources → largest event time, where watermarks are kept per partition."""
     tallies: Mapping[int, TimeTally] = field(default_factory=dict)
     """Watermark node → how event times were spread, where the median counts."""
-    lanes: Mapping[int, HeldRows] = field(default_factory=dict)
+    buffers: Mapping[int, HeldRows] = field(default_factory=dict)
     """Stateful node → what readers hold back of it."""
     exchanges: Mapping[int, ExchangeTally] = field(default_factory=dict)
     """Stateful node → what its exchange did."""
@@ -80,22 +80,22 @@ class BatchReport:
 
     def next_due_us(self, head: int) -> int | None:
         """Return the end of the first window of an operator that waits for anything, in a slot or at a reader."""
-        operator, lane = self.operators.get(head), self.lanes.get(head)
-        return earliest_us((operator.next_due_us if operator else None, lane.next_due_us if lane else None))
+        operator, buffer = self.operators.get(head), self.buffers.get(head)
+        return earliest_us((operator.next_due_us if operator else None, buffer.next_due_us if buffer else None))
 
     def last_end_us(self, head: int) -> int | None:
         """Return the end of the last window of an operator that fired, in a slot or into a store."""
-        operator, lane = self.operators.get(head), self.lanes.get(head)
-        return latest_us((operator.last_end_us if operator else None, lane.last_end_us if lane else None))
+        operator, buffer = self.operators.get(head), self.buffers.get(head)
+        return latest_us((operator.last_end_us if operator else None, buffer.last_end_us if buffer else None))
 
     @property
     def heads(self) -> tuple[int, ...]:
         """The operators that have slots, and those that only readers work for."""
-        return tuple(sorted({*self.operators, *self.lanes}))
+        return tuple(sorted({*self.operators, *self.buffers}))
 
 
 def merge_reports(
-    payloads: Iterable[bytes], slots_of: Mapping[int, int], held: HeldLanes = NOTHING_HELD
+    payloads: Iterable[bytes], slots_of: Mapping[int, int], held: HeldBuffers = NOTHING_HELD
 ) -> BatchReport:
     """Return the report of a batch; ``slots_of`` is stateful node → number of slots, each of which must have reported.
 
@@ -117,7 +117,7 @@ def merge_reports(
         for node, keys in task.partition_keys.items():
             partition_keys[node][task.task] = keys
     seen = merge_seen(task.seen for task in tasks)
-    lanes = merge_buffers(tasks, held)
+    buffers = merge_buffers(tasks, held)
     seconds = {task.task: task.seconds for task in tasks if task.seconds is not None}
     by_slot = {node: _by_slot(node, count, tasks) for node, count in slots_of.items()}
     return BatchReport(
@@ -130,11 +130,11 @@ def merge_reports(
         operators={node: _operator(node, slots, tasks) for node, slots in by_slot.items()},
         exchanged_bytes=sum(task.exchanged_bytes for task in tasks),
         problems=tuple(problem for slots in by_slot.values() for slot in slots for problem in slot.problems)
-        + tuple(problem for lane in lanes.values() for problem in lane.problems),
+        + tuple(problem for buffer in buffers.values() for problem in buffer.problems),
         slot_seconds=tuple(seconds[slot] for slot in sorted(seconds)),
         partitions_us=seen.partitions_us,
         tallies=seen.tallies,
-        lanes=lanes,
+        buffers=buffers,
         exchanges=dict(exchanges),
         partition_keys=dict(partition_keys),
         bad_files={path: reason for task in tasks for path, reason in task.bad_files.items()},

@@ -13,7 +13,7 @@ from anabranch.control.observe.load_sampling import Watch
 from anabranch.engine.exchange_meter import TellsCosts
 from anabranch.eventtime.flow.in_batch_watermark import RisingTime
 from anabranch.model import JoinKernel, Kernel, OperatorTime, RunRef, Sink
-from anabranch.model.exchanges import ExchangeWay, HeldLane
+from anabranch.model.exchanges import ExchangeWay, ReaderBuffer
 from anabranch.operators.kernels import make_kernel
 from anabranch.query.lookups import Lookup
 from anabranch.query.nodes import Readable, Stateful
@@ -157,7 +157,7 @@ class BatchSpec:
     """Stateful nodes whose slots emit whole results, though they may share keys."""
     watches: Mapping[int, Watch] = field(default_factory=dict)
     """Stateful node → what its slots look at."""
-    held: Mapping[int, Mapping[int, HeldLane]] = field(default_factory=dict)
+    held: Mapping[int, Mapping[int, ReaderBuffer]] = field(default_factory=dict)
     """Stateful node → read task → what it takes over of what was held back after the last batch."""
     chosen: Mapping[int, ExchangeWay] = field(default_factory=dict)
     """Stateful node → how its rows leave their tasks in this batch, where that is weighed."""

@@ -57,7 +57,7 @@ def _refuse(node: Node, before: Manifest, was_ahead: bool, partitioner: Partitio
             "exchange as before, or use a new checkpoint"
         )
         raise CheckpointError(msg)
-    if before.lanes.get(name):
+    if before.reader_buffers.get(name):
         msg = f"{name}: readers hold merged rows back; run the flow with drain=True once before it changes its exchange"
         raise CheckpointError(msg)
     if node.operation.spec.clock.per == "slot":

@@ -63,7 +63,7 @@ def read_state(
 
     held = [kernel.stored([read(ref, slot) for ref in refs], passed_us) for slot, refs in list_holders(level)]
     # What tasks before it hold back was accepted as the rest was; windows that are over have nothing there.
-    waiting = [files.read(ref) for lane in manifest.lanes.get(_name(node), ()) for ref in lane.runs]
+    waiting = [files.read(ref) for buffer in manifest.reader_buffers.get(_name(node), ()) for ref in buffer.runs]
     if not held and not waiting:
         return empty_state(program, operator, raw=raw)
     stored = cast("HoldingKernel", kernel).with_held(held, waiting) if waiting else kernel.unite(held)

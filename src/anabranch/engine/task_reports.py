@@ -13,7 +13,7 @@ from anabranch.engine.ahead.partition_key_audit import KeysReport
 from anabranch.errors import EngineError
 from anabranch.eventtime.watermarks import SeenTimes
 from anabranch.model import RunRef, SplitKeyClocks, StagedFile
-from anabranch.model.exchanges import ExchangeTally, HeldLane
+from anabranch.model.exchanges import ExchangeTally, ReaderBuffer
 
 REPORT_VERSION = 1
 """Changes with whatever tasks tell each other and the driver as JSON; all of them must speak the same."""
@@ -152,7 +152,7 @@ class MeetReport:
 class BufferReport:
     """What one task holds back of the rows of one operator, after a batch."""
 
-    held: HeldLane
+    held: ReaderBuffer
     next_due_us: int | None = None
     wake_us: int | None = None
     last_end_us: int | None = None
@@ -175,7 +175,7 @@ class BufferReport:
     def from_json(cls, data: Mapping[str, Any]) -> BufferReport:
         """Read what ``to_json`` wrote."""
         return cls(
-            HeldLane.from_json(data["held"]),
+            ReaderBuffer.from_json(data["held"]),
             data.get("next_due_us"),
             data.get("wake_us"),
             data.get("last_end_us"),

@@ -136,10 +136,10 @@ class ExchangeFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldLane:
+class ReaderBuffer:
     """What one reader holds back of one operator, after a batch."""
 
-    lane: int
+    reader: int
     """The number of the read task that holds it."""
     runs: tuple[RunRef, ...]
     rows: int = 0
@@ -150,14 +150,15 @@ class HeldLane:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data."""
         return {
-            "lane": self.lane,
+            # The word that manifests of format 3 have for a reader's number.
+            "lane": self.reader,
             "runs": [ref.to_json() for ref in self.runs],
             "rows": self.rows,
             "since_us": self.since_us,
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> HeldLane:
+    def from_json(cls, data: Mapping[str, Any]) -> ReaderBuffer:
         """Read what ``to_json`` wrote."""
         runs = tuple(RunRef.from_json(ref) for ref in data["runs"])
         return cls(data["lane"], runs, data["rows"], data["since_us"])

@@ -42,16 +42,16 @@ def list_slots(manifest: Manifest) -> pl.DataFrame:
     rows += [
         {
             "operator": f"{operator} (readers)",
-            "slot": lane.lane,
+            "slot": buffer.reader,
             "buckets": 0,
-            "runs": len(lane.runs),
-            "rows": sum(ref.live_rows for ref in lane.runs),
-            "bytes": sum(ref.bytes for ref in lane.runs),
-            "oldest_batch": min((ref.batch for ref in lane.runs), default=None),
-            "newest_batch": max((ref.batch for ref in lane.runs), default=None),
+            "runs": len(buffer.runs),
+            "rows": sum(ref.live_rows for ref in buffer.runs),
+            "bytes": sum(ref.bytes for ref in buffer.runs),
+            "oldest_batch": min((ref.batch for ref in buffer.runs), default=None),
+            "newest_batch": max((ref.batch for ref in buffer.runs), default=None),
         }
-        for operator, lanes in manifest.lanes.items()
-        for lane in lanes
+        for operator, buffers in manifest.reader_buffers.items()
+        for buffer in buffers
     ]
     schema = {
         "operator": pl.String,

@@ -9,7 +9,7 @@ from typing import Any
 
 from anabranch.errors import CheckpointError, StateDamaged
 from anabranch.model import RunRef, StagedFile
-from anabranch.model.exchanges import HeldLane
+from anabranch.model.exchanges import ReaderBuffer
 from anabranch.state.checksums import checksum_of_json
 from anabranch.state.engine_state import EngineState
 
@@ -95,7 +95,7 @@ class Manifest:
     totals: Mapping[str, int | float] = field(default_factory=dict)
     """Counters since the flow's first batch."""
     problems: tuple[str, ...] = ()
-    lanes: Mapping[str, tuple[HeldLane, ...]] = field(default_factory=dict)
+    reader_buffers: Mapping[str, tuple[ReaderBuffer, ...]] = field(default_factory=dict)
     """Operator → what each reader holds back of it."""
     created_at: float = 0.0
     """Seconds since 1970, by the driver's clock; for people, never compared."""
@@ -114,10 +114,10 @@ class Manifest:
 
     def held_runs(self) -> Iterator[tuple[str, int, RunRef]]:
         """Yield (operator, reader, run) of everything that readers hold back."""
-        for operator, lanes in self.lanes.items():
-            for lane in lanes:
-                for ref in lane.runs:
-                    yield operator, lane.lane, ref
+        for operator, buffers in self.reader_buffers.items():
+            for buffer in buffers:
+                for ref in buffer.runs:
+                    yield operator, buffer.reader, ref
 
     @property
     def state_rows(self) -> int:
@@ -135,11 +135,12 @@ class Manifest:
                 replace(level, runs=tuple(tuple(_forget_sources(ref, batch) for ref in slot) for slot in level.runs))
                 for level in self.levels
             ),
-            lanes={
+            reader_buffers={
                 operator: tuple(
-                    replace(lane, runs=tuple(_forget_sources(ref, batch) for ref in lane.runs)) for lane in lanes
+                    replace(buffer, runs=tuple(_forget_sources(ref, batch) for ref in buffer.runs))
+                    for buffer in buffers
                 )
-                for operator, lanes in self.lanes.items()
+                for operator, buffers in self.reader_buffers.items()
             },
         )
 
@@ -159,7 +160,10 @@ class Manifest:
             "sinks": {str(sink): [staged.to_json() for staged in files] for sink, files in self.sinks.items()},
             "totals": dict(self.totals),
             "problems": list(self.problems),
-            "lanes": {operator: [lane.to_json() for lane in lanes] for operator, lanes in self.lanes.items()},
+            # Format 3 calls what readers hold back so, here and in each buffer.
+            "lanes": {
+                operator: [buffer.to_json() for buffer in buffers] for operator, buffers in self.reader_buffers.items()
+            },
             "created_at": self.created_at,
             "engine": self.engine.to_json(),
         }
@@ -184,9 +188,9 @@ class Manifest:
             },
             totals=data["totals"],
             problems=tuple(data["problems"]),
-            lanes={
-                operator: tuple(HeldLane.from_json(lane) for lane in lanes)
-                for operator, lanes in data.get("lanes", {}).items()
+            reader_buffers={
+                operator: tuple(ReaderBuffer.from_json(buffer) for buffer in buffers)
+                for operator, buffers in data.get("lanes", {}).items()
             },
             created_at=data["created_at"],
             engine=EngineState.from_json(data["engine"]),

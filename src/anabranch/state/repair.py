@@ -188,8 +188,8 @@ def _uses_of(checkpoint: Checkpoint, batch: int) -> Iterator[_Use]:
         for slot in range(level.slots):
             for ref in level.refs_of(slot):
                 yield _Use(ref, level.operator, slot, batch)
-    for operator, lane, ref in manifest.held_runs():
-        yield _Use(ref, f"{operator}, held back by a reader", lane, batch)
+    for operator, reader, ref in manifest.held_runs():
+        yield _Use(ref, f"{operator}, held back by a reader", reader, batch)
 
 
 def _damage_of(store: Store, ref: RunRef) -> tuple[Literal["missing", "damaged"], str] | None:

@@ -16,7 +16,7 @@ from unit.operators.key_time_oracle import KeyTimeOracle, KeyTimeSessions, as_ro
 from unit.operators.oracle import place
 from unit.operators.streams import EPOCH, SECOND_US, Batch, batches_strategy
 from unit.operators.streams_by_key import AGGREGATES, group_times, shape, time_of_group
-from unit.operators.test_lane_merge import Lanes, clocked, hold_choices, reader_counts
+from unit.operators.test_buffered_premerge import Buffers, clocked, hold_choices, reader_counts
 
 SHAPES = [(10, 10, 0), (10, 5, 0), (12, 4, 1), (9, 6, 2), (7, 7, 3)]
 
@@ -39,13 +39,13 @@ def check(
     times = clocked(batches, drawn)
     spec = AggregateSpec(("key",), AGGREGATES, window, "ts", clock=clock)
     assert why_not_held(spec) is None
-    lanes, expected = Lanes(spec, holds), oracle(window, clock, time_of_group)
+    buffers, expected = Buffers(spec, holds), oracle(window, clock, time_of_group)
     for batch, time, count in zip([*batches, Batch((), 0)], times, readers, strict=False):
         rows = place(time.batch, batch) if time.batch < len(batches) else []
         finals, late, _ = expected.advance(rows, time)
-        got = lanes.run(batch, time, count)
+        got = buffers.run(batch, time, count)
         assert (sorted(map(emitted, got.rows)), got.late_rows) == (as_rows(finals, shape), late), time.batch
-    assert not lanes.held, "a drain leaves nothing held"
+    assert not buffers.held, "a drain leaves nothing held"
 
 
 @tries(40)

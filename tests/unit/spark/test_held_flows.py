@@ -137,23 +137,23 @@ def test_flows_that_hold_rows_back_answer_as_a_plain_exchange(
     with run(operator, seed, routed, routed, set()) as plain, run(operator, seed, first, second, lost) as held:
         assert_same_rows(held.results().to_dicts(), plain.results().to_dicts(), name)
         assert held.late_count == plain.late_count
-        assert not manifest_of(held).lanes, "a drain sends everything"
+        assert not manifest_of(held).reader_buffers, "a drain sends everything"
 
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_rows_do_wait_and_are_state_that_can_be_read(name: str) -> None:
     waits = {"exchange": "local", "merge": ab.LocalMerge(at="window")}
     held, plain = (start(lambda s, o=options: OPERATORS[name](s, o, o)) for options in (waits, {}))
-    lanes: set[str] = set()
+    holding: set[str] = set()
     with held, plain:
         for readers in stream_of(11):
             for flow in (held, plain):
                 read(flow, readers)
-            lanes |= set(manifest_of(held).lanes)
+            holding |= set(manifest_of(held).reader_buffers)
         # Windows of the one fire a batch later, with what was due.
         for flow in (held, plain):
             flow.tick()
-        assert lanes == ({"first", "second"} if "hops" in name or "behind" in name else {"first"})
+        assert holding == ({"first", "second"} if "hops" in name or "behind" in name else {"first"})
         assert_same_rows(held.state("first").to_dicts(), plain.state("first").to_dicts(), "state")
 
 

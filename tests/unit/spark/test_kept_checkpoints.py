@@ -52,7 +52,7 @@ def test_sample_holds_what_it_is_kept_for(gauges: Path) -> None:
     assert latest is not None
     split = {level.operator: level.routes["table"]["slots"] for level in latest.levels}
     assert split == {"windows": [0, 1], "held": [0, 1], "totals": [0, 1], "alarms": []}
-    assert latest.lanes["held"]
+    assert latest.reader_buffers["held"]
 
 
 def read(folder: Path) -> pl.DataFrame:

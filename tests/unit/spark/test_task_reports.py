@@ -39,7 +39,7 @@ from anabranch.errors import EngineError
 from anabranch.eventtime.medians import TimeTally
 from anabranch.eventtime.watermarks import SeenTimes
 from anabranch.model import HASH, RunRef, SplitKeyClocks, StagedFile
-from anabranch.model.exchanges import ExchangeTally, HeldLane
+from anabranch.model.exchanges import ExchangeTally, ReaderBuffer
 from anabranch.routing.phases import FlowRoutes
 from kept.gauges_flow import SCHEMA, SharesAGauge, make_depots, make_gauges, run_flow, write_inputs
 
@@ -81,7 +81,12 @@ sizes_reports = st.builds(SizesReport, arrays(numbers, np.int64), arrays(hashes,
 keys_reports = st.builds(KeysReport, hashes, keys)
 meet_reports = st.builds(MeetReport, maybe_us, maybe_us, maybe_us, maybe_us, st.none() | split_key_clocks)
 buffer_reports = st.builds(
-    BufferReport, st.builds(HeldLane, numbers, some(runs), numbers, times_us), maybe_us, maybe_us, maybe_us, some(texts)
+    BufferReport,
+    st.builds(ReaderBuffer, numbers, some(runs), numbers, times_us),
+    maybe_us,
+    maybe_us,
+    maybe_us,
+    some(texts),
 )
 slot_reports = st.builds(
     SlotReport,

@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.errors import CheckpointError, StateDamaged
 from anabranch.model import RunRef, StagedFile
-from anabranch.model.exchanges import HeldLane
+from anabranch.model.exchanges import ReaderBuffer
 from anabranch.state import FORMAT_VERSION, EngineState, LevelState, Manifest
 from unit.state.builders import manifest
 
@@ -86,9 +86,9 @@ HANDED = replace(
 
 HELD = replace(
     HANDED,
-    lanes={
+    reader_buffers={
         "aggregate-1": (
-            HeldLane(
+            ReaderBuffer(
                 1,
                 (RunRef("state/0/lanes/1/l.arrow", 4, 77, "crc32:00000004", 17, 0, 10_000_000, 20_000_000),),
                 rows=40,
@@ -118,7 +118,7 @@ def test_format_3_is_still_written_the_same() -> None:
 
 
 def test_what_readers_hold_back_is_among_the_files_of_a_batch() -> None:
-    held = HELD.lanes["aggregate-1"][0].runs[0]
+    held = HELD.reader_buffers["aggregate-1"][0].runs[0]
     assert held in list(HELD.files())
     assert HELD.state_rows == HANDED.state_rows + 4
     assert HELD.state_bytes == HANDED.state_bytes + 77

@@ -86,7 +86,7 @@ def check_ahead(plan: Plan, sources: Sequence[Any], before: Manifest | None) -> 
 
 
 def _refuse_held_rows(plan: Plan, ahead: Iterable[int], before: Manifest) -> None:
-    held = [plan.nodes[head].label for head in ahead if before.lanes.get(name_of(plan, head))]
+    held = [plan.nodes[head].label for head in ahead if before.reader_buffers.get(name_of(plan, head))]
     if held:
         msg = (
             f'{", ".join(held)} is told to use exchange="ahead", and in this checkpoint its readers hold rows back '

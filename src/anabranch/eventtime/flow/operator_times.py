@@ -151,7 +151,7 @@ def next_wake_us(
 ) -> int | None:
     """Return when, by the wall clock, a batch must run even if no data comes; ``silent_us`` is that of the flow."""
     wakes = [silent_us, *(operator.wake_us for operator in report.operators.values())]
-    wakes += [lane.wake_us for lane in report.lanes.values()]
+    wakes += [buffer.wake_us for buffer in report.buffers.values()]
     for head, own in clocks.items():
         spec = _spec(plan, head)
         wakes.append(own.wake_us(spec.clock, last_end_of(spec), since_us))

@@ -76,7 +76,7 @@ class TimeReport(Protocol):
         ...
 
     @property
-    def lanes(self) -> Mapping[int, WaitsReport]:
+    def buffers(self) -> Mapping[int, WaitsReport]:
         """By stateful node of which rows are held back."""
         ...
 

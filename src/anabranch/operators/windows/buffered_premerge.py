@@ -17,7 +17,7 @@ from anabranch.operators.compaction import compact
 
 
 @dataclass(frozen=True, slots=True)
-class LaneTally:
+class BufferTally:
     """How much a reader holds, and since when."""
 
     rows: int = 0
@@ -34,20 +34,20 @@ class Sending:
     """Rows of earlier batches, of windows that have closed since: those fire with them."""
     current: pl.DataFrame | None
     """Everything else, as if it had been read now."""
-    tally: LaneTally
+    tally: BufferTally
     next_due_us: int | None
     """The end of the first window that waits for rows which are still held."""
     wake_us: int | None
     """When, by the wall clock, what is still held must be sent."""
 
 
-def merge_in_lane(
+def merge_in_buffer(
     kernel: HoldingKernel,
     hold: HoldSpec | None,
     state: SlotState,
     arrived: Sequence[pl.DataFrame],
     rows_read: int,
-    tally: LaneTally,
+    tally: BufferTally,
     time: OperatorTime,
 ) -> Sending:
     """Merge what arrived (combined rows with HASH) into what is held, and take out what is due.
@@ -57,7 +57,7 @@ def merge_in_lane(
     had_some = any(run.live_rows for run in state.runs())
     held = _take_due(kernel, state, time)
     came = [kernel.hold(frame) for frame in arrived if frame.height]
-    tally = LaneTally(tally.rows + rows_read if had_some else rows_read, tally.since_us if had_some else time.now_us)
+    tally = BufferTally(tally.rows + rows_read if had_some else rows_read, tally.since_us if had_some else time.now_us)
     if hold is None or time.drains or _is_due(hold, tally, time):
         kept = state.live()
         current = _unite(kernel, [*kept, *came])
@@ -69,7 +69,7 @@ def merge_in_lane(
         current = _keep_open(kernel, state, came, time)
     runs = state.runs()
     if not runs:
-        tally = LaneTally()
+        tally = BufferTally()
     return Sending(
         held=_release(kernel, held),
         current=_release(kernel, current),
@@ -79,7 +79,7 @@ def merge_in_lane(
     )
 
 
-def _is_due(hold: HoldSpec, tally: LaneTally, time: OperatorTime) -> bool:
+def _is_due(hold: HoldSpec, tally: BufferTally, time: OperatorTime) -> bool:
     if hold.count_rows is not None and tally.rows >= hold.count_rows:
         return True
     return hold.delay_us is not None and time.now_us - tally.since_us >= hold.delay_us

@@ -12,27 +12,27 @@ import pytest
 import anabranch as ab
 from anabranch.engine.reader_buffers import (
     HeldRows,
-    check_lanes,
-    deal_lanes,
-    load_lanes,
+    check_buffers,
+    deal_buffers,
+    load_buffers,
     merge_buffers,
-    store_lanes,
+    store_buffers,
 )
 from anabranch.engine.task_reports import BufferReport, TaskReport
 from anabranch.errors import FlowError
 from anabranch.model import RunRef
-from anabranch.model.exchanges import HeldLane
+from anabranch.model.exchanges import ReaderBuffer
 from anabranch.query.plan import make_plan
 from anabranch.query.streams import Stream
 from unit.spark.programs import SCHEMA, Build, make_program
 from unit.state.builders import manifest
 
-RUN = RunRef("state/1/lanes/3/x.arrow", 5, 100, "crc32:00000001", 7)
-HELD = HeldLane(3, (RUN,), rows=50, since_us=1_000)
+RUN = RunRef("state/1/buffers/3/x.arrow", 5, 100, "crc32:00000001", 7)
+HELD = ReaderBuffer(3, (RUN,), rows=50, since_us=1_000)
 
 
-def entry(lane: HeldLane, **more: Any) -> TaskReport:
-    return TaskReport(0, lane.lane, buffers={1: BufferReport(lane, **more)})
+def entry(buffer: ReaderBuffer, **more: Any) -> TaskReport:
+    return TaskReport(0, buffer.reader, buffers={1: BufferReport(buffer, **more)})
 
 
 def windowed(stream: Stream, **options: Any) -> Stream:
@@ -42,42 +42,42 @@ def windowed(stream: Stream, **options: Any) -> Stream:
 def test_reports_of_all_readers_come_to_one() -> None:
     told = [
         entry(HELD, next_due_us=20, wake_us=9),
-        entry(HeldLane(0, (RUN,)), next_due_us=10, problems=("damaged",)),
-        entry(HeldLane(1, ())),
+        entry(ReaderBuffer(0, (RUN,)), next_due_us=10, problems=("damaged",)),
+        entry(ReaderBuffer(1, ())),
         TaskReport(0, 2),
     ]
     report = merge_buffers(told, {})[1]
-    assert [lane.lane for lane in report.held] == [0, 3]
+    assert [buffer.reader for buffer in report.held] == [0, 3]
     assert (report.next_due_us, report.wake_us, report.problems) == (10, 9, ("damaged",))
 
 
 def test_a_batch_is_not_committed_without_a_reader_that_held_something() -> None:
     with pytest.raises(RuntimeError, match=r"tasks \[3\] did not report what they hold"):
-        merge_buffers([entry(HeldLane(0, ()))], {1: {3: HELD}})
+        merge_buffers([entry(ReaderBuffer(0, ()))], {1: {3: HELD}})
 
 
 def test_what_is_held_is_shared_out_among_the_readers_of_the_next_batch() -> None:
-    other = HeldLane(1, (replace(RUN, file="y"),), rows=7, since_us=500)
+    other = ReaderBuffer(1, (replace(RUN, file="y"),), rows=7, since_us=500)
     held = {1: {1: other, 3: HELD, 4: HELD}, 2: {0: other}}
-    assert deal_lanes({}, lambda _: 2) == {}
-    assert deal_lanes(held, lambda _: 5) == {
-        1: {1: other, 3: HELD, 4: replace(HELD, lane=4)},
-        2: {0: replace(other, lane=0)},
+    assert deal_buffers({}, lambda _: 2) == {}
+    assert deal_buffers(held, lambda _: 5) == {
+        1: {1: other, 3: HELD, 4: replace(HELD, reader=4)},
+        2: {0: replace(other, reader=0)},
     }
-    dealt = deal_lanes(held, lambda _: 2)
-    assert dealt[1][0] == replace(HELD, lane=0)
-    assert dealt[1][1] == HeldLane(1, (*other.runs, RUN), rows=57, since_us=500)
-    assert deal_lanes(held, lambda _: 1)[1][0].rows == 107
+    dealt = deal_buffers(held, lambda _: 2)
+    assert dealt[1][0] == replace(HELD, reader=0)
+    assert dealt[1][1] == ReaderBuffer(1, (*other.runs, RUN), rows=57, since_us=500)
+    assert deal_buffers(held, lambda _: 1)[1][0].rows == 107
 
 
 def test_what_is_held_is_found_again_by_the_name_of_its_operator(tmp_path: Path) -> None:
     plan = make_program(lambda s: windowed(s, merge=ab.LocalMerge(at="window")), tmp_path).plan
     head = plan.stateful[0].id
-    stored = store_lanes(plan, {head: HeldRows(held=(HELD,))})
+    stored = store_buffers(plan, {head: HeldRows(held=(HELD,))})
     assert stored == {"agg": (HELD,)}
-    assert store_lanes(plan, {head: HeldRows()}) == {}
-    assert load_lanes(plan, None) == {}
-    assert load_lanes(plan, manifest(1, lanes=stored)) == {head: {3: HELD}}
+    assert store_buffers(plan, {head: HeldRows()}) == {}
+    assert load_buffers(plan, None) == {}
+    assert load_buffers(plan, manifest(1, reader_buffers=stored)) == {head: {3: HELD}}
 
 
 @pytest.mark.parametrize(
@@ -105,4 +105,4 @@ def test_holding_back_where_it_cannot_be_is_refused_before_the_first_batch(
     flow = ab.Flow("test")
     build(flow.read(ab.memory(pl.DataFrame(schema=SCHEMA))).watermark("ts", delay="1s"))
     with pytest.raises(FlowError, match=reason):
-        check_lanes(make_plan(flow, 2, parallelism), local_merge)
+        check_buffers(make_plan(flow, 2, parallelism), local_merge)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME, HASH, AggregateSpec, OperatorTime, WindowSpec
 from anabranch.model.exchanges import HoldSpec, StoreKernel
 from anabranch.operators.kernels import make_kernel
-from anabranch.operators.windows.buffered_premerge import LaneTally, Sending, merge_in_lane
+from anabranch.operators.windows.buffered_premerge import BufferTally, Sending, merge_in_buffer
 from property_tests import tries
 from unit.operators import oracle
 from unit.operators.memory_state import MemoryState
@@ -35,7 +35,7 @@ thorough = tries(40)
 TEN_SECONDS = WindowSpec("tumbling", 10 * SECOND_US, 10 * SECOND_US)
 
 
-class Lanes:
+class Buffers:
     """Readers in front of one slot."""
 
     def __init__(self, spec: AggregateSpec, hold: HoldSpec | Sequence[HoldSpec | None] | None) -> None:
@@ -43,12 +43,12 @@ class Lanes:
         self.kernel: StoreKernel = make_kernel(spec)  # type: ignore[assignment]
         self.holds = hold if isinstance(hold, Sequence) else [hold]
         self.slot = MemoryState()
-        self.held: dict[int, tuple[MemoryState, LaneTally]] = {}
+        self.held: dict[int, tuple[MemoryState, BufferTally]] = {}
         self.sent_rows = 0
 
     def send(self, batch: Batch, time: OperatorTime, readers: int) -> tuple[list[Sending], int]:
         """Let so many readers, and those that hold something, do a batch; return what they send, and late rows."""
-        arrived: dict[int, list[pl.DataFrame]] = {lane: [] for lane in sorted({*range(readers), *self.held})}
+        arrived: dict[int, list[pl.DataFrame]] = {reader: [] for reader in sorted({*range(readers), *self.held})}
         counts = dict.fromkeys(arrived, 0)
         late_rows = 0
         placed = batch.placed_rows()
@@ -61,12 +61,12 @@ class Lanes:
             counts[ordinal % readers] += prepared.frame.height
         sendings = []
         hold = self.holds[time.batch % len(self.holds)]
-        for lane, frames in arrived.items():
-            state, tally = self.held.get(lane) or (MemoryState(), LaneTally())
-            sending = merge_in_lane(self.kernel, hold, state, frames, counts[lane], tally, time)
-            self.held[lane] = (state, sending.tally)
+        for reader, frames in arrived.items():
+            state, tally = self.held.get(reader) or (MemoryState(), BufferTally())
+            sending = merge_in_buffer(self.kernel, hold, state, frames, counts[reader], tally, time)
+            self.held[reader] = (state, sending.tally)
             if not state.runs():
-                del self.held[lane]
+                del self.held[reader]
             sendings.append(sending)
         return sendings, late_rows
 
@@ -84,10 +84,10 @@ class Lanes:
 
 
 def run_all(
-    lanes: Lanes, batches: Sequence[Batch], times: Sequence[OperatorTime], readers: Sequence[int]
+    buffers: Buffers, batches: Sequence[Batch], times: Sequence[OperatorTime], readers: Sequence[int]
 ) -> list[Outcome]:
     padded = [*batches, Batch((), 0)][: len(times)]
-    return [lanes.run(*step) for step in zip(padded, times, readers, strict=False)]
+    return [buffers.run(*step) for step in zip(padded, times, readers, strict=False)]
 
 
 def clocked(batches: list[Batch], times: list[OperatorTime]) -> list[OperatorTime]:
@@ -116,11 +116,11 @@ def test_windows_answer_batch_for_batch_as_without_holding(
     parts: int | None,
 ) -> None:
     slice_us = None if parts is None else SECOND_US // parts
-    lanes = Lanes(AggregateSpec(("key",), AGGREGATES, window, "ts", slice_us=slice_us), chosen)
+    buffers = Buffers(AggregateSpec(("key",), AGGREGATES, window, "ts", slice_us=slice_us), chosen)
     times = clocked(batches, times_of(batches, first_hop))
     expected = oracle.run_windows(oracle.WindowedOracle(window), batches, times, one)
-    oracle.assert_same(run_all(lanes, batches, times, readers), expected)
-    assert not lanes.held, "a drain leaves nothing held"
+    oracle.assert_same(run_all(buffers, batches, times, readers), expected)
+    assert not buffers.held, "a drain leaves nothing held"
 
 
 @thorough
@@ -135,11 +135,11 @@ def test_sessions_answer_batch_for_batch_as_without_holding(
     batches: list[Batch], gap_seconds: int, first_hop: bool, chosen: list[HoldSpec | None], readers: list[int]
 ) -> None:
     gap_us = gap_seconds * SECOND_US
-    lanes = Lanes(AggregateSpec(("key",), AGGREGATES, WindowSpec("session", gap_us, gap_us), "ts"), chosen)
+    buffers = Buffers(AggregateSpec(("key",), AGGREGATES, WindowSpec("session", gap_us, gap_us), "ts"), chosen)
     times = clocked(batches, times_of(batches, first_hop))
     expected = oracle.run_windows(oracle.SessionOracle(gap_us), batches, times, one)
-    oracle.assert_same(run_all(lanes, batches, times, readers), expected)
-    assert not lanes.held, "a drain leaves nothing held"
+    oracle.assert_same(run_all(buffers, batches, times, readers), expected)
+    assert not buffers.held, "a drain leaves nothing held"
 
 
 @thorough
@@ -147,10 +147,10 @@ def test_sessions_answer_batch_for_batch_as_without_holding(
 def test_running_aggregates_end_with_the_same_values(
     batches: list[Batch], hold: HoldSpec | None, readers: list[int]
 ) -> None:
-    lanes = Lanes(AggregateSpec(("key",), AGGREGATES, None, "ts"), hold)
+    buffers = Buffers(AggregateSpec(("key",), AGGREGATES, None, "ts"), hold)
     times = clocked(batches, times_of(batches, first_hop=True))
     expected = oracle.run_running(batches, times[:-1], None, True, one)
-    got = run_all(lanes, batches, times, readers)
+    got = run_all(buffers, batches, times, readers)
     oracle.assert_same([_last_values(got)], [_last_values(expected)])
 
 
@@ -159,16 +159,16 @@ def test_running_aggregates_end_with_the_same_values(
 def test_partial_rows_of_windows_come_to_the_results_wherever_they_meet(
     batches: list[Batch], window: WindowSpec, hold: HoldSpec | None, readers: list[int]
 ) -> None:
-    lanes = Lanes(AggregateSpec(("key",), AGGREGATES, window, "ts"), hold)
+    buffers = Buffers(AggregateSpec(("key",), AGGREGATES, window, "ts"), hold)
     times = clocked(batches, times_of(batches, first_hop=True))
     expected = oracle.run_windows(oracle.WindowedOracle(window), batches, times, one)
     met: list[pl.DataFrame] = []
     for batch, time, count in zip([*batches, Batch((), 0)], times, readers, strict=False):
-        for sending in lanes.send(batch, time, count)[0]:
+        for sending in buffers.send(batch, time, count)[0]:
             parts = [(sending.held, time.fired_us), (sending.current, time.closed_us)]
-            met += [lanes.kernel.by_window(rows, after_us) for rows, after_us in parts if rows is not None]
+            met += [buffers.kernel.by_window(rows, after_us) for rows, after_us in parts if rows is not None]
     some = [rows for rows in met if rows.height]
-    rows = lanes.kernel.results(lanes.kernel.unite(some)).to_dicts() if some else []
+    rows = buffers.kernel.results(buffers.kernel.unite(some)).to_dicts() if some else []
     oracle.assert_same([Outcome(rows, 0)], [Outcome([row for outcome in expected for row in outcome.rows], 0)])
 
 
@@ -190,27 +190,27 @@ def _batch(*seconds: int) -> Batch:
 
 
 def test_what_is_not_due_stays_with_its_reader() -> None:
-    lanes = Lanes(AggregateSpec(("key",), AGGREGATES, TEN_SECONDS, "ts"), HoldSpec())
+    buffers = Buffers(AggregateSpec(("key",), AGGREGATES, TEN_SECONDS, "ts"), HoldSpec())
     for number in range(5):
-        sendings, _ = lanes.send(_batch(1, 2, 3), _time(number), readers=1)
+        sendings, _ = buffers.send(_batch(1, 2, 3), _time(number), readers=1)
         assert [(one_of.held, one_of.current) for one_of in sendings] == [(None, None)]
     assert sendings[0].next_due_us == 10 * SECOND_US
 
 
 def test_rows_are_sent_in_the_batch_in_which_their_window_fires() -> None:
-    lanes = Lanes(AggregateSpec(("key",), AGGREGATES, TEN_SECONDS, "ts"), HoldSpec())
-    lanes.send(_batch(1, 2, 12), _time(0), readers=1)
-    sendings, _ = lanes.send(Batch((), 0), _time(1, 10), readers=1)
+    buffers = Buffers(AggregateSpec(("key",), AGGREGATES, TEN_SECONDS, "ts"), HoldSpec())
+    buffers.send(_batch(1, 2, 12), _time(0), readers=1)
+    sendings, _ = buffers.send(Batch((), 0), _time(1, 10), readers=1)
     assert sendings[0].held is not None
-    assert lanes.kernel.results(sendings[0].held)["rows"].to_list() == [2]
+    assert buffers.kernel.results(sendings[0].held)["rows"].to_list() == [2]
     assert sendings[0].next_due_us == 20 * SECOND_US
 
 
 def test_a_delay_counts_from_the_oldest_row_that_is_held() -> None:
-    lanes = Lanes(AggregateSpec(("key",), AGGREGATES, TEN_SECONDS, "ts"), HoldSpec(delay_us=2 * SECOND_US))
+    buffers = Buffers(AggregateSpec(("key",), AGGREGATES, TEN_SECONDS, "ts"), HoldSpec(delay_us=2 * SECOND_US))
     sent = []
     for number in range(5):
-        (sending,), _ = lanes.send(_batch(1), _time(number), readers=1)
+        (sending,), _ = buffers.send(_batch(1), _time(number), readers=1)
         sent.append(sending.current is not None)
         if not sent[-1]:
             assert sending.wake_us is not None
@@ -218,63 +218,63 @@ def test_a_delay_counts_from_the_oldest_row_that_is_held() -> None:
 
 
 def test_a_count_of_rows_is_that_of_rows_that_were_read() -> None:
-    lanes = Lanes(AggregateSpec(("key",), AGGREGATES, TEN_SECONDS, "ts"), HoldSpec(count_rows=5))
+    buffers = Buffers(AggregateSpec(("key",), AGGREGATES, TEN_SECONDS, "ts"), HoldSpec(count_rows=5))
     sent = []
     for number in range(4):
-        (sending,), _ = lanes.send(_batch(1, 2), _time(number), readers=1)
-        sent.append(0 if sending.current is None else lanes.kernel.results(sending.current)["rows"].sum())
+        (sending,), _ = buffers.send(_batch(1, 2), _time(number), readers=1)
+        sent.append(0 if sending.current is None else buffers.kernel.results(sending.current)["rows"].sum())
     assert sent == [0, 0, 6, 0]
 
 
 def test_an_expression_chooses_merged_rows_by_their_values() -> None:
-    lanes = Lanes(AggregateSpec(("key",), AGGREGATES, TEN_SECONDS, "ts"), HoldSpec(predicate=pl.col("rows") >= 3))
-    (sending,), _ = lanes.send(_batch(1, 2, 3, 12), _time(0), readers=1)
+    buffers = Buffers(AggregateSpec(("key",), AGGREGATES, TEN_SECONDS, "ts"), HoldSpec(predicate=pl.col("rows") >= 3))
+    (sending,), _ = buffers.send(_batch(1, 2, 3, 12), _time(0), readers=1)
     assert sending.current is not None
-    assert lanes.kernel.results(sending.current)["window_start"].dt.second().to_list() == [0]
+    assert buffers.kernel.results(sending.current)["window_start"].dt.second().to_list() == [0]
 
 
 def test_state_that_is_read_has_every_row_that_waits_of_running_aggregates() -> None:
-    lanes = Lanes(AggregateSpec(("key",), AGGREGATES, None, "ts"), HoldSpec())
+    buffers = Buffers(AggregateSpec(("key",), AGGREGATES, None, "ts"), HoldSpec())
     for number in range(3):
-        lanes.send(_batch(1, 2), _time(number), readers=1)
-    state, _ = lanes.held[0]
+        buffers.send(_batch(1, 2), _time(number), readers=1)
+    state, _ = buffers.held[0]
     assert len(state.runs()) == 3
-    assert lanes.kernel.values(lanes.kernel.with_held([], state.live()))["rows"].to_list() == [6]
+    assert buffers.kernel.values(buffers.kernel.with_held([], state.live()))["rows"].to_list() == [6]
 
 
 def test_everything_is_sent_when_the_flow_drains() -> None:
-    lanes = Lanes(AggregateSpec(("key",), AGGREGATES, TEN_SECONDS, "ts"), HoldSpec())
-    lanes.send(_batch(1, 12), _time(0), readers=1)
+    buffers = Buffers(AggregateSpec(("key",), AGGREGATES, TEN_SECONDS, "ts"), HoldSpec())
+    buffers.send(_batch(1, 12), _time(0), readers=1)
     drain = OperatorTime(1, BEGINNING_OF_TIME, END_OF_TIME, 0, BEGINNING_OF_TIME)
-    (sending,), _ = lanes.send(Batch((), 0), drain, readers=1)
+    (sending,), _ = buffers.send(Batch((), 0), drain, readers=1)
     assert sending.current is not None and sending.current.height == 2
-    assert not lanes.held
+    assert not buffers.held
 
 
 @pytest.mark.parametrize("hold", [HoldSpec(), HoldSpec(predicate=pl.lit(value=False))])
 def test_a_row_of_which_some_windows_have_closed_is_sent_at_once(hold: HoldSpec) -> None:
     sliding = WindowSpec("sliding", 10 * SECOND_US, 5 * SECOND_US)
-    lanes = Lanes(AggregateSpec(("key",), AGGREGATES, sliding, "ts"), hold)
-    (sending,), late_rows = lanes.send(_batch(7), _time(0, 10), readers=1)
+    buffers = Buffers(AggregateSpec(("key",), AGGREGATES, sliding, "ts"), hold)
+    (sending,), late_rows = buffers.send(_batch(7), _time(0, 10), readers=1)
     assert late_rows == 0
     assert sending.held is None and sending.current is not None
 
 
 def test_fragments_of_sessions_wait_until_the_watermark_reaches_their_start() -> None:
     gap = WindowSpec("session", 5 * SECOND_US, 5 * SECOND_US)
-    lanes = Lanes(AggregateSpec(("key",), AGGREGATES, gap, "ts"), HoldSpec())
+    buffers = Buffers(AggregateSpec(("key",), AGGREGATES, gap, "ts"), HoldSpec())
     sent = []
     for number, watermark in enumerate([0, 10, 19, 20, 21]):
-        (sending,), _ = lanes.send(_batch(20 + number) if number < 3 else Batch((), 0), _time(number, watermark), 1)
+        (sending,), _ = buffers.send(_batch(20 + number) if number < 3 else Batch((), 0), _time(number, watermark), 1)
         sent.append(sending.held is not None)
         assert sending.current is None
     assert sent == [False, False, False, True, False]
 
 
 def test_held_rows_of_many_batches_are_merged_into_few_runs() -> None:
-    lanes = Lanes(AggregateSpec(("key",), AGGREGATES, TEN_SECONDS, "ts"), HoldSpec())
+    buffers = Buffers(AggregateSpec(("key",), AGGREGATES, TEN_SECONDS, "ts"), HoldSpec())
     for number in range(50):
-        lanes.send(_batch(1, 2, 3), _time(number), readers=1)
-    state, tally = lanes.held[0]
+        buffers.send(_batch(1, 2, 3), _time(number), readers=1)
+    state, tally = buffers.held[0]
     assert len(state.runs()) <= 11
     assert tally.rows == 150
