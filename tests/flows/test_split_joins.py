@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import anabranch as ab
-from anabranch.control.decisions import Decision, RouteChange
+from anabranch.control.decisions import Decision, ReconfigurationProtocol, RouteChange
 from anabranch.control.observe.load_sampling import Watch
 from anabranch.control.reported import BatchReport
 from anabranch.engine.spec import FlowProgram
@@ -34,9 +34,14 @@ Placement = tuple[tuple[int, ...], bool]
 class Script:
     """Places the hot key, batch by batch, as it is told."""
 
-    def __init__(self, placements: Sequence[Placement]) -> None:
+    def __init__(
+        self, placements: Sequence[Placement], protocol: ReconfigurationProtocol = "state", slots: int | None = None
+    ) -> None:
         self._placements = placements
+        self._protocol = protocol
+        self._slots = slots
         self.handed_bytes: list[int] = []
+        self.waiting_batches = 0
 
     def __call__(self, program: FlowProgram) -> Script:
         return self
@@ -47,21 +52,27 @@ class Script:
     def decide(self, batch: int, routes: FlowRoutes) -> Decision:
         changes = {}
         for head, phases in routes.items():
+            if phases.earlier is not None:
+                self.waiting_batches += 1
+                continue
             slots, swapped = self._placements[batch % len(self._placements)]
             table = RoutingTable.of({HOT: dict.fromkeys(slots, 1 / len(slots))})
-            following = replace(phases.routes, table=table, swapped=(HOT,) if swapped else ())
+            base = phases.routes.base
+            if self._slots is not None and batch:
+                base = base.resized(self._slots)
+            following = replace(phases.routes, base=base, table=table, swapped=(HOT,) if swapped else ())
             if following != phases.routes:
-                changes[head] = RouteChange(following, "state")
+                changes[head] = RouteChange(following, self._protocol)
         return Decision(batch, changes)
 
     def observe(self, manifest: Manifest, report: BatchReport, routes: FlowRoutes) -> None:
         self.handed_bytes.append(sum(operator.handed_bytes for operator in report.operators.values()))
 
 
-def make_side(chance: random.Random, column: str, rows: int) -> list[pl.DataFrame]:
+def make_side(chance: random.Random, column: str, rows: int, batches: int = BATCHES) -> list[pl.DataFrame]:
     """Return batches of rows of a hot key and two others."""
     frames = []
-    for batch in range(BATCHES):
+    for batch in range(batches):
         keys = [chance.choice((1, 1, 1, 2, 3)) for _ in range(rows)]
         times = [START + timedelta(seconds=10 * batch + chance.randrange(10)) for _ in range(rows)]
         # Some rows are equal in everything.
@@ -76,9 +87,11 @@ def join_at_once(left: Sequence[pl.DataFrame], right: Sequence[pl.DataFrame]) ->
     return sorted(near.select("key", "ts", "a", "ts_right", "b").rows())
 
 
-def run_join(bench: FlowBench, sides: Sequence[Sequence[pl.DataFrame]], steer: Any, **settings: Any) -> list[Any]:
+def run_join(
+    bench: FlowBench, sides: Sequence[Sequence[pl.DataFrame]], steer: Any, delay: str = "1h", **settings: Any
+) -> list[Any]:
     flow, sink = ab.Flow("joins"), ab.to_memory()
-    left, right = (flow.read(ab.memory(*frames)).watermark("ts", delay="1h") for frames in sides)
+    left, right = (flow.read(ab.memory(*frames)).watermark("ts", delay=delay) for frames in sides)
     left.join(right, on="key", within="25s").write(sink)
     bench.run_steered(flow, [sink], steer, slots=SLOTS, buckets=16, **settings)
     return sorted(sink.frame().select("key", "ts", "a", "ts_right", "b").rows())
@@ -100,6 +113,19 @@ def test_pairs_are_found_once_whichever_side_of_a_key_is_copied(bench: FlowBench
     script = Script(WAYS[way])
     assert run_join(bench, sides, script) == join_at_once(*sides)
     assert sum(size > 0 for size in script.handed_bytes) > 3
+
+
+@pytest.mark.parametrize("slots", [None, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_key_of_an_interval_join_moves_without_its_state_when_its_rows_have_met_all_they_can(
+    bench: FlowBench, seed: int, slots: int | None
+) -> None:
+    chance = random.Random(seed)
+    sides = [make_side(chance, column, 12, 20) for column in ("a", "b")]
+    script = Script([((0,), False), ((1,), False), ((0,), False), ((1,), False)], "window", slots)
+    assert run_join(bench, sides, script, delay="10s") == join_at_once(*sides)
+    assert script.waiting_batches > 5
+    assert not any(script.handed_bytes)
 
 
 def make_skewed(column: str, rows: int, hot_share: float, batches: int = 5) -> list[pl.DataFrame]:

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch.control.decisions import Decision, Proposal, ReconfigurationProtocol, RouteChange
+from anabranch.control.facts import find_end
 from anabranch.control.reported import BatchReport
 from anabranch.eventtime.watermarks import FlowTime
-from anabranch.model import BEGINNING_OF_TIME, OperatorTime, WindowSpec
+from anabranch.model import BEGINNING_OF_TIME, OperatorTime
 from anabranch.model.balance import ProtocolChoice
 from anabranch.query.nodes import Stateful
 from anabranch.query.plan import Plan
-from anabranch.routing.phases import Earlier, FlowRoutes, PhasedRoutes, settle, switch_after, window_of
+from anabranch.routing.phases import Earlier, End, FlowRoutes, JoinEnd, PhasedRoutes, can_wait, settle, switch_after
 from anabranch.routing.routes import Routes
 from anabranch.state.manifest import LevelState
 
@@ -28,29 +29,17 @@ def choose_protocol(
     wanted: ProtocolChoice,
     old: Routes,
     proposal: Proposal,
-    window: WindowSpec | None,
+    end: End | None,
     event_us_a_batch: float | None,
 ) -> ReconfigurationProtocol:
-    """Return how a proposal is carried out, unless it is said: much state waits, if its windows end soon."""
+    """Return how a proposal is carried out, unless it is said: much state waits, if what it is for ends soon."""
     if wanted != "auto":
         return wanted
-    if proposal.moved_bytes <= MOVED_AT_ONCE_BYTES or not can_wait(window, old, proposal.routes):
+    if proposal.moved_bytes <= MOVED_AT_ONCE_BYTES or not can_wait(end, old, proposal.routes):
         return "state"
-    assert window is not None
-    wait_us = _BATCHES_TO_WAIT * (event_us_a_batch or 0.0)
-    return "window" if window.size_us <= wait_us else "state"
-
-
-def can_wait(window: WindowSpec | None, old: Routes, new: Routes) -> bool:
-    """Say whether the window protocol can do a change, or its state must move.
-
-    Sessions and running aggregates have no end to wait for. What a slot fires is looked at by the hash alone. And
-    where windows overlap, a row goes to its old and to its new slot: if a key had several of each, one slot could
-    get the row twice.
-    """
-    if window is None or window.kind == "session" or old.needs_values or new.needs_values:
-        return False
-    return window.kind == "tumbling" or not (PhasedRoutes(old).splits or PhasedRoutes(new).splits)
+    assert end is not None
+    most_us = _BATCHES_TO_WAIT * (event_us_a_batch or 0.0)
+    return "window" if (end.wait_us if isinstance(end, JoinEnd) else end.size_us) <= most_us else "state"
 
 
 def check_decision(plan: Plan, routes: FlowRoutes, decision: Decision) -> Decision:
@@ -63,7 +52,7 @@ def check_decision(plan: Plan, routes: FlowRoutes, decision: Decision) -> Decisi
         operation = plan.nodes[head].operation
         if routes[head].earlier is not None or not isinstance(operation, Stateful):
             continue
-        waits = can_wait(window_of(operation.spec), routes[head].routes, change.routes)
+        waits = can_wait(find_end(plan, head), routes[head].routes, change.routes)
         checked[head] = change if waits else replace(change, protocol="state")
     return replace(decision, routes=checked)
 
@@ -90,25 +79,26 @@ def store_levels(
     for head, operator in report.operators.items():
         operation = plan.nodes[head].operation
         assert isinstance(operation, Stateful)
-        window = window_of(operation.spec)
+        end = find_end(plan, head)
         if head in decision.routes:
             seen = [time_after.latest.get(node, BEGINNING_OF_TIME) for node in plan.watermarks[head]]
             latest_us = max(seen, default=BEGINNING_OF_TIME)
-            following = _begin(decision.routes[head], routes[head].routes, window, latest_us)
+            following = _begin(decision.routes[head], routes[head].routes, end, latest_us)
         else:
             time = times[head]
-            following = settle(routes[head], window, max(time.fired_us, time.closed_us, time.fire_us))
+            following = settle(routes[head], end, max(time.fired_us, time.closed_us, time.fire_us))
         runs = operator.runs
         if following.slots < len(runs):
-            # Slots that are no more have handed everything on.
-            assert not any(runs[following.slots :]), "a slot that goes still has state"
+            # Slots that are no more have handed everything on; of a join that waited, what they have can meet nobody.
+            waited = routes[head].earlier is not None and isinstance(end, JoinEnd)
+            assert waited or not any(runs[following.slots :]), "a slot that goes still has state"
             runs = runs[: following.slots]
         levels.append(LevelState(operation.name, following.to_json(), runs, operator.handoffs))
     return tuple(levels)
 
 
-def _begin(change: RouteChange, old: Routes, window: WindowSpec | None, latest_us: int) -> PhasedRoutes:
-    """Return the routes of the batch after a change; under the window protocol, open windows keep the old ones."""
-    if change.protocol == "state" or window is None or latest_us == BEGINNING_OF_TIME:
+def _begin(change: RouteChange, old: Routes, end: End | None, latest_us: int) -> PhasedRoutes:
+    """Return the routes of the batch after a change; under the window protocol, what is open keeps the old ones."""
+    if change.protocol == "state" or end is None or latest_us == BEGINNING_OF_TIME:
         return PhasedRoutes(change.routes)
-    return PhasedRoutes(change.routes, Earlier(old, switch_after(latest_us, window)))
+    return PhasedRoutes(change.routes, Earlier(old, switch_after(latest_us, end)))

@@ -8,11 +8,11 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.model import JoinSpec, KeepsState, WindowSpec, splits_keys, spreads_any_key
+from anabranch.model import JoinSpec, KeepsState, splits_keys, spreads_any_key
 from anabranch.model.balance import AUTO, Routing
 from anabranch.query.nodes import Stateful
 from anabranch.query.plan import Plan
-from anabranch.routing.phases import window_of
+from anabranch.routing.phases import End, JoinEnd, end_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,8 @@ class OperatorFacts:
     routing: Routing
     slots: int
     """As planned; an operator whose routes have others can be brought to them."""
-    window: WindowSpec | None
+    end: End | None
+    """What ends by itself, so that a change of routes may wait for it."""
     splittable: bool
     """Whether slots may share a key."""
     spreadable: bool
@@ -34,6 +35,17 @@ class OperatorFacts:
     """Whether a source's partitions are its slots: then whoever wrote them has said where keys go."""
     join: JoinSpec | None = None
     """What it joins, if it does."""
+
+
+def find_end(plan: Plan, head: int) -> End | None:
+    """Return what a change of an operator's routes may wait for.
+
+    Results of other operators may be ahead of all times that were seen, and only windows can tell.
+    """
+    operation = plan.nodes[head].operation
+    assert isinstance(operation, Stateful)
+    end = end_of(operation.spec)
+    return None if isinstance(end, JoinEnd) and plan.level_of(head) > 1 else end
 
 
 def find_operators(plan: Plan, kernels: Mapping[int, KeepsState]) -> tuple[OperatorFacts, ...]:
@@ -51,7 +63,7 @@ def find_operators(plan: Plan, kernels: Mapping[int, KeepsState]) -> tuple[Opera
                 name=operation.name,
                 routing=replace(operation.routing, **untold) if is_ahead else operation.routing,
                 slots=plan.slots[plan.level_of(node.id) - 1],
-                window=window_of(operation.spec),
+                end=find_end(plan, node.id),
                 splittable=splits_keys(kernels[node.id]),
                 spreadable=spreads_any_key(kernels[node.id]),
                 key_types={key: schema[key] for key in operation.spec.keys},

@@ -94,7 +94,7 @@ class ControlLoop:
                     balance.protocol if balance is not None else "auto",
                     now,
                     proposal,
-                    operator.facts.window,
+                    operator.facts.end,
                     operator.event_us_a_batch,
                 )
                 changes[head] = RouteChange(proposal.routes, protocol, proposal.reason, proposal.costs)

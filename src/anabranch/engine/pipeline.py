@@ -39,7 +39,7 @@ from anabranch.query.nodes import LateRows, Node, Output, Spring, Stateful, Wate
 from anabranch.query.plan import Edge
 from anabranch.routing import hash_keys
 from anabranch.routing.join_slots import send_joined
-from anabranch.routing.phases import divide_by_phase, keys_of, window_of
+from anabranch.routing.phases import divide_by_phase, end_of, keys_of, window_of
 from anabranch.routing.routes import Routes
 from anabranch.state.runs import WriteName
 
@@ -371,7 +371,7 @@ class Pipeline:
         phases = self._spec.routes[head]
         before, sent_rows = self._exchanged_bytes, 0
         with self._meter.sending(head):
-            for routes, rows in divide_by_phase(frame, phases, window_of(operation.spec)):
+            for routes, rows in divide_by_phase(frame, phases, end_of(operation.spec)):
                 find_storage = partial(self._slots_of, head, routes, operation.spec.keys)
                 if isinstance(operation.spec, JoinSpec):
                     sent, slots = send_joined(rows, routes, operation.spec, number, find_storage)

@@ -58,7 +58,7 @@ def read_state(
     def read(ref: RunRef, slot: int) -> pl.DataFrame:
         rows = files.read(ref)
         if isinstance(spec, JoinSpec):
-            return drop_joined_copies(rows, phases.routes, spec, slot)
+            return drop_joined_copies(rows, phases, spec, slot)
         return drop_copies(rows, phases, window, slot)
 
     held = [kernel.stored([read(ref, slot) for ref in refs], passed_us) for slot, refs in list_holders(level)]

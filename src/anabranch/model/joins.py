@@ -23,6 +23,9 @@ ClosedEnds = Literal["both", "left", "right", "none"]
 LEFT, RIGHT = 0, 1
 """The inputs of a join by number."""
 
+AT = "__at"
+"""Int64 microseconds: the event time of a row, or the start of its window: what must fit for rows to meet."""
+
 JOINED_AT = "joined_at"
 """Datetime: the event time of a result of a join."""
 
@@ -71,6 +74,19 @@ class JoinSpec:
         join cannot be split.
         """
         return {"full": None, "right": LEFT}.get(self.how, RIGHT)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether a row meets only those of some time."""
+        return self.within is not None or self.window is not None
+
+    def hold_us(self, number: int) -> int | None:
+        """Return how long beyond its AT a row of an input is needed, in watermarks; None: for ever."""
+        if self.window is not None:
+            return self.window.size_us
+        if self.within is None:
+            return None
+        return (self.within.most_us if number == LEFT else -self.within.least_us) + 1
 
     @property
     def swaps_sides(self) -> bool:

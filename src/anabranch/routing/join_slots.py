@@ -12,12 +12,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.model import HASH
-from anabranch.model.joins import LEFT, RIGHT, JoinSpec, is_of_input
+from anabranch.model.joins import AT, LEFT, RIGHT, JoinSpec, is_of_input
 from anabranch.model.runs import Leaving
 from anabranch.routing.hashing import mix, unit_interval
 from anabranch.routing.keys import KeyBatch
 from anabranch.routing.lookup import find_keys
-from anabranch.routing.phases import find_new_slots, keys_of
+from anabranch.routing.phases import PhasedRoutes, find_new_slots, first_slots, keys_of
 from anabranch.routing.routes import Routes
 
 FindStorage = Callable[[pl.DataFrame], NDArray[np.int32]]
@@ -88,19 +88,13 @@ def leaving_join(
     return leave
 
 
-def first_slots(routes: Routes, keys: KeyBatch) -> NDArray[np.int32]:
-    """Return the first slot of each row's key."""
-    rows, slots = routes.operation_slots(keys)
-    firsts = np.empty(len(keys), np.int32)
-    # Written backwards, so that the first slot of each row is written last.
-    firsts[rows[::-1]] = slots[::-1]
-    return firsts
-
-
-def drop_joined_copies(rows: pl.DataFrame, routes: Routes, spec: JoinSpec, slot: int) -> pl.DataFrame:
-    """Return the rows of a slot without those of which the first slot of their key has a copy, too."""
-    counts = first_slots(routes, keys_of(routes, rows, spec.keys)) == slot
-    return rows.filter(pl.Series(counts | ~_find_copied_state(routes, spec, rows)))
+def drop_joined_copies(rows: pl.DataFrame, phases: PhasedRoutes, spec: JoinSpec, slot: int) -> pl.DataFrame:
+    """Return the rows of a slot without those that another slot has, too, and that count there."""
+    counts = _count_here(rows, phases.routes, spec, slot)
+    if phases.earlier is not None:
+        before = rows.get_column(AT).to_numpy() < phases.earlier.switch_us
+        counts = np.where(before, _count_here(rows, phases.earlier.routes, spec, slot), counts)
+    return rows.filter(pl.Series(counts))
 
 
 def place_joined(rows: pl.DataFrame, routes: Routes, spec: JoinSpec) -> tuple[pl.DataFrame, NDArray[np.int32]]:
@@ -147,6 +141,18 @@ class _Change:
         stays = np.zeros(len(self.keys), np.bool_)
         stays[self.rows[self.slots == self.slot]] = True
         return stays
+
+
+def _count_here(rows: pl.DataFrame, routes: Routes, spec: JoinSpec, slot: int) -> NDArray[np.bool_]:
+    """Say of each row whether it counts on this slot: a copy on the first slot of its key, any other where it is."""
+    if slot >= routes.slots:
+        return np.zeros(rows.height, np.bool_)
+    keys = keys_of(routes, rows, spec.keys)
+    is_copied = _find_copied_state(routes, spec, rows)
+    counts: NDArray[np.bool_] = (
+        np.where(is_copied, first_slots(routes, keys), find_new_slots(routes, keys, slot)) == slot
+    )
+    return counts
 
 
 def _find_copied_state(routes: Routes, spec: JoinSpec, rows: pl.DataFrame) -> NDArray[np.bool_]:

@@ -11,7 +11,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.eventtime import drop_limit_us, first_window_us, last_window_us
-from anabranch.model import HASH, WINDOW, AggregateSpec, OperatorSpec, TopKSpec, WindowSpec
+from anabranch.model import HASH, WINDOW, AggregateSpec, JoinSpec, OperatorSpec, TopKSpec, WindowSpec
+from anabranch.model.joins import AT, LEFT, RIGHT
 from anabranch.model.runs import Leaving
 from anabranch.routing.keys import KeyBatch
 from anabranch.routing.routes import Routes
@@ -73,14 +74,21 @@ FlowRoutes = Mapping[int, PhasedRoutes]
 """Stateful node → its routes."""
 
 
+def first_slots(routes: Routes, keys: KeyBatch) -> NDArray[np.int32]:
+    """Return the first slot of each row's key."""
+    rows, slots = routes.operation_slots(keys)
+    firsts = np.empty(len(keys), np.int32)
+    # Written backwards, so that the first slot of each row is written last.
+    firsts[rows[::-1]] = slots[::-1]
+    return firsts
+
+
 def find_new_slots(routes: Routes, keys: KeyBatch, slot: int) -> NDArray[np.int32]:
     """Return where state that lies on a slot belongs: there, if the slot is one of its key's, else on the first."""
     if routes.splitter is None and not len(routes.table.keys):
         return routes.home_slots(keys)
     rows, slots = routes.operation_slots(keys)
-    targets = np.empty(len(keys), np.int32)
-    # Written backwards, so that the first slot of each row is written last.
-    targets[rows[::-1]] = slots[::-1]
+    targets = first_slots(routes, keys)
     targets[rows[slots == slot]] = slot
     return targets
 
@@ -134,18 +142,80 @@ def window_of(spec: OperatorSpec) -> WindowSpec | None:
     return spec.window
 
 
+@dataclass(frozen=True, slots=True)
+class JoinEnd:
+    """When rows of a join that are older than some moment have met all that they can meet."""
+
+    reach_us: int
+    """How much later than a row its partners may be."""
+    hold_us: int
+    """How long beyond its AT a row is kept."""
+    window: WindowSpec | None
+    """What both rows of a pair must be in, if that is said."""
+
+    @property
+    def wait_us(self) -> int:
+        """How long after the switch rows that both owners got are gone."""
+        return self.reach_us + self.hold_us
+
+
+End = WindowSpec | JoinEnd
+"""What a change of routes has to wait for if no state is to move."""
+
+
+def end_of(spec: OperatorSpec) -> End | None:
+    """Return what ends by itself in an operator, so that a change may wait for it."""
+    if not isinstance(spec, JoinSpec):
+        return window_of(spec)
+    # A row of another kind of join must know whether it met somebody, and would on one of two slots only.
+    if spec.how != "inner" or not spec.is_bounded:
+        return None
+    reach_us = 0 if spec.within is None else max(spec.within.most_us, -spec.within.least_us, 0)
+    return JoinEnd(reach_us, max(spec.hold_us(number) or 0 for number in (LEFT, RIGHT)), spec.window)
+
+
+def can_wait(end: End | None, old: Routes, new: Routes) -> bool:
+    """Say whether the window protocol can do a change, or its state must move.
+
+    Sessions and running aggregates have no end to wait for. What a slot fires is looked at by the hash alone. And
+    where a row goes to its old and to its new slot, one of them could get it twice if a key had several of each.
+    """
+    if end is None or old.needs_values or new.needs_values:
+        return False
+    if isinstance(end, JoinEnd):
+        return _splits_alike(old, new)
+    if end.kind == "session":
+        return False
+    return end.kind == "tumbling" or not (old.may_split or new.may_split)
+
+
+def _splits_alike(old: Routes, new: Routes) -> bool:
+    """Say whether the same keys are split in the same way."""
+    if old.splitter is not None or new.splitter is not None or old.swapped != new.swapped:
+        return False
+    return all(
+        old.table.owners(key) == new.table.owners(key)
+        for key in np.union1d(old.table.split_keys(), new.table.split_keys()).tolist()
+    )
+
+
 def divide_by_phase(
-    frame: pl.DataFrame, phases: PhasedRoutes, window: WindowSpec | None
+    frame: pl.DataFrame, phases: PhasedRoutes, end: End | None
 ) -> Iterator[tuple[Routes, pl.DataFrame]]:
     """Yield the rows of each phase with its routes.
 
-    A row whose windows lie on both sides of the switch is in both phases, unless they put it on the same slot.
+    A row whose windows lie on both sides of the switch, or that may meet rows of both sides, is in both phases, unless
+    they put it on the same slot.
     """
     earlier = phases.earlier
     if earlier is None:
         yield phases.routes, frame
         return
-    assert window is not None, "only windows have an end to wait for"
+    assert end is not None, "there is an end to wait for"
+    if isinstance(end, JoinEnd):
+        yield from _divide_joined(frame, phases.routes, earlier, end)
+        return
+    window = end
     in_earlier = first_window_us(pl.col(WINDOW), window) < earlier.switch_us
     before = frame.filter(in_earlier)
     if before.height:
@@ -159,15 +229,34 @@ def divide_by_phase(
         yield phases.routes, after
 
 
-def drop_copies(rows: pl.DataFrame, phases: PhasedRoutes, window: WindowSpec | None, slot: int) -> pl.DataFrame:
+def _divide_joined(
+    frame: pl.DataFrame, routes: Routes, earlier: Earlier, end: JoinEnd
+) -> Iterator[tuple[Routes, pl.DataFrame]]:
+    keys = KeyBatch(frame.get_column(HASH).to_numpy())
+    # Split keys are not changed by what waits, so their first slots say enough.
+    moves = pl.Series(first_slots(earlier.routes, keys) != first_slots(routes, keys))
+    before = frame.filter((pl.col(AT) < earlier.switch_us) | ((pl.col(AT) < earlier.switch_us + end.reach_us) & moves))
+    if before.height:
+        yield earlier.routes, before
+    after = frame.filter(pl.col(AT) >= earlier.switch_us)
+    if after.height:
+        yield routes, after
+
+
+def drop_copies(rows: pl.DataFrame, phases: PhasedRoutes, end: End | None, slot: int) -> pl.DataFrame:
     """Return a slot's state without the rows that the next owner of their keys has got, too.
 
-    Only where windows overlap: what was seen before the change is in no window of the next owner.
+    Only where rows go to both: what was seen before the change is in no window of the next owner.
     """
-    if phases.earlier is None or window is None or window.kind != "sliding":
+    if phases.earlier is None or end is None:
         return rows
     keys = KeyBatch(rows.get_column(HASH).to_numpy())
     owned = pl.Series(find_new_slots(phases.routes, keys, slot) == slot)
+    if isinstance(end, JoinEnd):
+        return rows.filter(owned | (pl.col(AT) < phases.earlier.switch_us))
+    window = end
+    if window.kind != "sliding":
+        return rows
     return rows.filter(owned | (last_window_us(pl.col(WINDOW), window) < phases.earlier.switch_us))
 
 
@@ -185,17 +274,23 @@ def moving_to(routes: Routes, keys: tuple[str, ...], slot: int) -> Callable[[pl.
     return lambda rows: Leaving.to(find_new_slots(routes, keys_of(routes, rows, keys), slot), slot)
 
 
-def switch_after(latest_us: int, window: WindowSpec) -> int:
-    """Return the start of the first window that no event so far is in."""
+def switch_after(latest_us: int, end: End) -> int:
+    """Return the start of the first window that no event so far is in, or the first moment that none is at."""
+    window = end.window if isinstance(end, JoinEnd) else end
+    if window is None:
+        return latest_us + 1
     return (latest_us - window.offset_us) // window.slide_us * window.slide_us + window.offset_us + window.slide_us
 
 
-def settle(phases: PhasedRoutes, window: WindowSpec | None, fired_us: int) -> PhasedRoutes:
+def settle(phases: PhasedRoutes, end: End | None, fired_us: int) -> PhasedRoutes:
     """Return the routes without the earlier ones, once nothing is left of what they were for.
 
-    Where windows overlap, the old owner also has panes that belong to windows of the new one: they must be gone, too.
+    Where rows go to both owners, the old one also has some that are the new one's: they must be gone, too.
     """
-    if phases.earlier is None or window is None:
+    if phases.earlier is None or end is None:
         return phases
+    if isinstance(end, JoinEnd):
+        return phases if fired_us < phases.earlier.switch_us + end.wait_us else PhasedRoutes(phases.routes)
+    window = end
     last_needed_us = phases.earlier.switch_us + window.size_us - window.slide_us
     return phases if drop_limit_us(window, fired_us) < last_needed_us else PhasedRoutes(phases.routes)

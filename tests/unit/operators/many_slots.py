@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from anabranch.control.apply import can_wait
 from anabranch.control.decisions import RouteChange
 from anabranch.eventtime.flow.operator_times import lateness_of
 from anabranch.eventtime.operator_clocks import OperatorClocks, follow_parts
@@ -33,6 +32,7 @@ from anabranch.routing.phases import (
     Earlier,
     PhasedRoutes,
     SlotStanding,
+    can_wait,
     divide_by_phase,
     drop_copies,
     keys_of,

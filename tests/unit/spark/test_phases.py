@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.control.apply import can_wait
 from anabranch.eventtime import pane_us
 from anabranch.model import HASH, WINDOW, AggregateSpec, BucketMap, DistinctSpec, RoutingTable, WindowSpec
 from anabranch.operators.aggregates import functions as ab
@@ -18,6 +17,7 @@ from anabranch.routing import BucketRoute, ChoiceSplitter, KeyBatch, ModuloRoute
 from anabranch.routing.phases import (
     Earlier,
     PhasedRoutes,
+    can_wait,
     divide_by_phase,
     keys_of,
     moving_to,

@@ -326,7 +326,7 @@ def test_much_state_waits_for_windows_that_end_soon(flow: Flow) -> None:
 
     def protocol(moved: float, event_seconds: float | None) -> str:
         event_us = None if event_seconds is None else event_seconds * SECOND_US
-        return choose_protocol("auto", old, Proposal(new, "", moved), facts.window, event_us)
+        return choose_protocol("auto", old, Proposal(new, "", moved), facts.end, event_us)
 
     assert protocol(MOVED_AT_ONCE_BYTES, 5) == "state"
     assert protocol(MOVED_AT_ONCE_BYTES + 1, 5) == "window"

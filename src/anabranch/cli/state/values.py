@@ -44,7 +44,7 @@ def read_values(store: Store, manifest: Manifest, level: LevelState, key: Mappin
     def rows_of(slot: int, refs: Sequence[RunRef]) -> list[pl.DataFrame]:
         found = [find_key(files.read(ref), key) for ref in refs]
         if isinstance(kernel, JoinKernel):
-            return [drop_joined_copies(rows, phases.routes, kernel.spec, slot) for rows in found if rows.height]
+            return [drop_joined_copies(rows, phases, kernel.spec, slot) for rows in found if rows.height]
         return [rows for some in found if (rows := drop_copies(some, phases, window, slot)).height]
 
     held = [kernel.stored(rows, passed_us) for slot, refs in list_holders(level) if (rows := rows_of(slot, refs))]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import polars as pl
 
-from anabranch.compiled.partners import find_partners
+from anabranch.compiled.partners import Places, find_partners
 from anabranch.eventtime import drop_limit_us, pane_start
 from anabranch.eventtime.windows import first_window_us, last_window_us
 from anabranch.model import (
@@ -21,9 +22,9 @@ from anabranch.model import (
     Standing,
     WindowSpec,
 )
-from anabranch.model.joins import LEFT, RIGHT, Interval, JoinSpec
+from anabranch.model.joins import AT, LEFT, RIGHT, Interval, JoinSpec
 from anabranch.operators.joins.results import Results
-from anabranch.operators.joins.rows import AT, InputState, Layout, Piece, gather_rows, leave_strangers
+from anabranch.operators.joins.rows import InputState, Layout, Piece, gather_rows, leave_strangers
 from anabranch.operators.joins.sections import Sections, describe_join
 
 _ALL_TIMES = Interval(BEGINNING_OF_TIME, END_OF_TIME)
@@ -49,7 +50,7 @@ class EquiJoin:
         self._preserved = _PRESERVED[spec.how]
         remembered = (LEFT,) if spec.how == "semi" else self._preserved
         self._layouts = [
-            Layout(source, self._keys, number, self._hold_us(number), number in remembered)
+            Layout(source, self._keys, number, spec.hold_us(number), number in remembered)
             for number, source in enumerate(spec.inputs)
         ]
         self._sections = Sections(self._layouts)
@@ -107,10 +108,10 @@ class EquiJoin:
                 at_us = seeking.at_us
                 old[other] = states[other].pieces(int(at_us.min()) + bounds.least_us, int(at_us.max()) + bounds.most_us)
                 for piece in old[other]:
-                    results += self._match(seeker, seeking, piece)
+                    results += self._match(seeker, seeking, piece, standing)
         left, right = new
         if left is not None and right is not None:
-            results += self._match(RIGHT, right, left)
+            results += self._match(RIGHT, right, left, standing)
         for number, pieces in enumerate(old):
             first_met = states[number].remember(pieces) if self._layouts[number].remembers else None
             if self.spec.how == "semi" and number == LEFT:
@@ -150,20 +151,13 @@ class EquiJoin:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _hold_us(self, number: int) -> int | None:
-        if self.spec.window is not None:
-            return self.spec.window.size_us
-        if self.spec.within is None:
-            return None
-        return (self.spec.within.most_us if number == LEFT else -self.spec.within.least_us) + 1
-
     def _bounds(self, seeker: int) -> Interval:
         """Return how far the AT of a partner may be from that of a row of this input."""
         if seeker == LEFT:
             return self._interval
         return Interval(-self._interval.most_us, -self._interval.least_us)
 
-    def _match(self, seeker: int, seeking: Piece, others: Piece) -> Iterator[pl.DataFrame]:
+    def _match(self, seeker: int, seeking: Piece, others: Piece, standing: Standing | None) -> Iterator[pl.DataFrame]:
         """Yield the results of pairs, and note who met somebody."""
         bounds = self._bounds(seeker)
         partners = find_partners(
@@ -171,6 +165,8 @@ class EquiJoin:
         )
         for found in partners.pairs():
             other_places, places = leave_strangers(*found, others, seeking, self._keys)
+            if standing is not None:
+                other_places, places = _leave_to_others(standing, others, other_places, seeking, places)
             if self._layouts[seeker].remembers:
                 seeking.meet(places, others.at_us[other_places])
             if self._layouts[1 - seeker].remembers:
@@ -198,6 +194,18 @@ class EquiJoin:
         hold_us = self._layouts[number].hold_us
         assert hold_us is not None
         return self._results.alone(rows, hold_us)
+
+
+def _leave_to_others(
+    standing: Standing, others: Piece, other_places: Places, seeking: Piece, places: Places
+) -> tuple[Places, Places]:
+    """Return pairs without those that another slot finds: while a change of routes waits, rows may be on two."""
+    earlier_us = np.minimum(others.at_us[other_places], seeking.at_us[places])
+    lacks = standing.lacks(pl.Series(seeking.hashes[places]), pl.Series(earlier_us))
+    if lacks is None:
+        return other_places, places
+    found = ~lacks.to_numpy()
+    return other_places[found], places[found]
 
 
 def _lay_windows(rows: pl.DataFrame, window: WindowSpec, closed_us: int) -> pl.DataFrame:

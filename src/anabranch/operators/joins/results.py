@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from anabranch.compiled.partners import Places
 from anabranch.model import WINDOW_END, WINDOW_START
-from anabranch.model.joins import JOINED_AT, LEFT, RIGHT, JoinSpec
-from anabranch.operators.joins.rows import AT, EARLIEST, Piece
+from anabranch.model.joins import AT, JOINED_AT, LEFT, RIGHT, JoinSpec
+from anabranch.operators.joins.rows import EARLIEST, Piece
 
 
 class Results:

@@ -13,12 +13,10 @@ from anabranch.compiled.hash_order import Hashes, hashes_of, sort_by_hash
 from anabranch.compiled.partners import Places
 from anabranch.model import BATCH, END_OF_TIME, HASH, ORDER, WINDOW, SlotState
 from anabranch.model.columns import SECTION
-from anabranch.model.joins import JoinInput, fates_section, rows_section
+from anabranch.model.joins import AT, JoinInput, fates_section, rows_section
 from anabranch.operators.aggregates.partials import concatenate, sort_as_run
 from anabranch.operators.compaction import compact
 
-AT = "__at"
-"""Int64 microseconds: the event time of a row, or the start of its window: what must fit for rows to meet."""
 MET = "__met"
 """Boolean: whether a row had a partner when it was written."""
 

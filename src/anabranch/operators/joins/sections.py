@@ -8,8 +8,8 @@ import polars as pl
 
 from anabranch.model import HASH, WINDOW, SlotState
 from anabranch.model.columns import SECTION
-from anabranch.model.joins import LEFT, JoinSpec
-from anabranch.operators.joins.rows import AT, InputState, Layout, sort_fates
+from anabranch.model.joins import AT, LEFT, JoinSpec
+from anabranch.operators.joins.rows import InputState, Layout, sort_fates
 
 
 class Sections:
