@@ -40,3 +40,5 @@ ONCE_ONLY_KEYS = min(10_000_000, _scaled(10_000_000))
 # Of streams whose strategy must stay, each for ten thousand batches, and of streams that change.
 STEADY_STREAMS = _scaled(2)
 CHANGING_STREAMS = _scaled(2)
+# Of event time, of two streams that are a factor of ten apart in speed.
+ALIGNED_SECONDS = max(600, _scaled(3_000))

@@ -8,6 +8,7 @@ Each is a test of ``tests/flows``; here the fixture ``bench`` runs its flows on 
 from __future__ import annotations
 
 from flows.test_ahead import test_restarts_and_new_partitions_do_not_change_the_answers
+from flows.test_alignment import test_whoever_is_ahead_waits_and_reads_on_when_the_other_is_near_or_at_its_end
 from flows.test_bad_input import (
     test_a_file_that_vanishes_before_it_is_read_stops_the_flow_and_nothing_is_lost,
     test_a_task_that_fails_once_is_run_again_and_nothing_counts_twice,

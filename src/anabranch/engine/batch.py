@@ -32,6 +32,7 @@ from anabranch.engine.state_repartition import rehome_state
 from anabranch.engine.states import write_initial_state
 from anabranch.engine.task_errors import TaskFailure, TaskTrace, first_failure
 from anabranch.errors import AnabranchError, EngineError, FlowError, SinkError, StateDamaged
+from anabranch.eventtime.flow.alignment import Alignment
 from anabranch.eventtime.flow.flow_time import (
     advance_time,
     describe_watermarks,
@@ -88,6 +89,7 @@ class BatchRunner:
         jobs: JobRunner,
         *,
         ahead: AheadLevel,
+        alignment: Alignment,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._program = program
@@ -104,6 +106,7 @@ class BatchRunner:
         self._retention = Retention(checkpoint)
         self._exchanges = ExchangeWatch(program, checkpoint.latest())
         self._ahead = ahead
+        self._alignment = alignment
         self._fires_at_once = fires_at_once(program.plan)
         self._look = FirstLook(program, settings.buckets)
         self._jobs = jobs
@@ -117,6 +120,7 @@ class BatchRunner:
         if committed is not None:
             self._jobs.read_again(given)
             self.publish(committed)
+            self._alignment.end_batch(load_time(self._plan, committed), self._read_clock())
             seconds = time.perf_counter() - began
             return committed, describe_batch(self._plan, committed, None, seconds, {}, drained=given.drain)
         given = self._passed_over.leave_out(given)
@@ -126,10 +130,7 @@ class BatchRunner:
             before = rehome_state(self._program, before, self._settings.buckets, writer)
         now_us, since_us = int(self._clock() * 1e6), self._listening_since_us
         routes = self._routes(given, before, now_us)
-        rising = RisingTime(load_time(self._plan, before), now_us, since_us)
-        times = operator_times(
-            self._plan, before, given.batch, routes, draining=given.drain, now_us=now_us, since_us=since_us
-        )
+        rising, times = self._begin_time(given, before, routes, now_us)
         decision = check_decision(self._plan, routes, self._steering.decide(given.batch, routes))
         reach("before-job", given.batch)
         report = self._run_job(given, before, times, routes, decision, rising)
@@ -173,6 +174,7 @@ class BatchRunner:
         commit_seconds = time.perf_counter() - began - job_seconds
         self.publish(standing)
         reach("after-publish", given.batch)
+        self._alignment.end_batch(time_after, self._read_clock())
         self._sweep(standing)
         self._steering.observe(standing, report, routes)
         total = time.perf_counter() - began
@@ -185,6 +187,24 @@ class BatchRunner:
         progress = describe_batch(self._plan, standing, report, total, phases, drained=given.drain)
         moved = sum(operator.handed_bytes for operator in report.operators.values())
         return standing, replace(progress, moved_bytes=moved, **self._describe_changes(decision, report))
+
+    def _begin_time(
+        self, given: BatchInput, before: Manifest | None, routes: FlowRoutes, now_us: int
+    ) -> tuple[RisingTime, dict[int, OperatorTime]]:
+        """Return the time that a batch begins with; nobody counts as silent whose source was held back."""
+        since_us = self._listening_since_us
+        flow_time = self._alignment.begin_batch(load_time(self._plan, before), now_us)
+        times = operator_times(
+            self._plan, before, given.batch, routes, draining=given.drain, now_us=now_us, since_us=since_us
+        )
+        listening = {
+            head: replace(time, since_us=self._alignment.listened_since_us(self._plan.watermarks[head], time.since_us))
+            for head, time in times.items()
+        }
+        return RisingTime(flow_time, now_us, since_us), listening
+
+    def _read_clock(self) -> int:
+        return int(self._clock() * 1e6)
 
     def _describe_changes(self, decision: Decision, report: BatchReport) -> dict[str, Any]:
         """Return what the progress of a batch says of the changes at its end, and of how strategies do."""

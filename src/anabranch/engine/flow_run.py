@@ -22,18 +22,20 @@ from anabranch.engine.batch import BatchRunner, FlowIdentity
 from anabranch.engine.dead_letters import DEAD_LETTER_SCHEMA
 from anabranch.engine.endpoints import find_endpoints
 from anabranch.engine.jobs import BatchInput, JobRunner, Packs, TellsWaits
-from anabranch.engine.outer_rows import OuterRows
+from anabranch.engine.outer_rows import OuterRows, refuse_to_hold
 from anabranch.engine.progress import RunProgress
 from anabranch.engine.publishing import Publisher
 from anabranch.engine.reader_buffers import check_buffers
 from anabranch.engine.set_aside import tell_sources
-from anabranch.engine.settings import RunSettings
+from anabranch.engine.settings import AVAILABLE_NOW, ONCE, RunSettings
 from anabranch.engine.spec import DEAD_LETTER, FlowProgram
 from anabranch.engine.split_steps import pack
 from anabranch.engine.structure import describe_flow, refuse_changed_flow
 from anabranch.errors import CheckpointError
+from anabranch.eventtime.flow.alignment import Alignment, held_sources
+from anabranch.eventtime.flow.flow_time import load_time
 from anabranch.eventtime.flow.operator_times import is_due
-from anabranch.model import BatchProgress, Sink
+from anabranch.model import BatchProgress, Hold, Sink
 from anabranch.model.waits import PastWait
 from anabranch.query.graph import FlowGraph
 from anabranch.query.nodes import Readable
@@ -135,6 +137,8 @@ class FlowRun:
             else make_steering(self.program)
         )
         ahead = AheadLevel(self.program)
+        self._alignment = Alignment(self.plan, ends=self.settings.trigger in (AVAILABLE_NOW, ONCE))
+        self._alignment.end_batch(load_time(self.plan, self.checkpoint.latest()), int(self.clock() * 1e6))
         self._runner = BatchRunner(
             self.program,
             self.settings,
@@ -150,6 +154,7 @@ class FlowRun:
             self.steering,
             make_jobs(self.program, ahead),
             ahead=ahead,
+            alignment=self._alignment,
             clock=self.clock,
         )
 
@@ -194,11 +199,16 @@ class FlowRun:
         # A batch takes at most one entry, so this one is older than every batch that can be gone back to.
         self._log.forget(end["entry"] - self.settings.kept_batches - SPARE_ENTRIES)
         waited = tuple(str(past) for past in self.waits.take_past())
-        progress = replace(progress, problems=progress.problems + waited)
+        progress = replace(progress, problems=progress.problems + waited, held_back=self._name_held())
         self.progress.add(progress)
         if self._on_progress is not None:
             self._on_progress(progress)
         return manifest
+
+    @property
+    def holds(self) -> tuple[Hold, ...]:
+        """The sources that are to bring nothing more for now."""
+        return self._alignment.holds
 
     def is_due(self, manifest: Manifest) -> bool:
         """Say whether windows are due that only another batch, with or without data, can fire."""
@@ -230,6 +240,10 @@ class FlowRun:
         except CheckpointError as error:
             raise explain_damage(self.checkpoint, str(error)) from error
 
+    def _name_held(self) -> dict[str, float]:
+        names = {source.number: source.name for source in self.endpoints.known.sources}
+        return {names[hold.source]: hold.ahead_us / 1e6 for hold in self.holds}
+
     def _pack(self, entries: list[LogEntry]) -> Packs:
         if heads_ahead(self.plan):
             labels = {number: source.label for number, source in self.program.sources.items()}
@@ -247,6 +261,7 @@ class FlowRun:
         check_buffers(self.plan, self.settings.local_merge)
         check_ahead(self.plan, self.graph.sources, latest)
         sources: dict[int, Readable] = dict(zip(self.endpoints.sources, self._told_sources, strict=True))
+        refuse_to_hold(sources, held_sources(self.plan))
         self.program = FlowProgram(
             plan=self.plan,
             sources=sources,

@@ -119,15 +119,23 @@ class LocalRun:
         latest = self.run.checkpoint.latest()
         tick = tick or (not self._drains_at_end and self._wants_batch(latest))
         # A batch that drains fires whatever is due.
-        asked = StepRequest(entry if tick and not drain else None, drain)
+        asked = StepRequest(entry if tick and not drain else None, drain, self.run.holds)
         found = self._steps.next_after(entry, asked, self._clock())
         return None if found == entry else found
 
     @property
     def wake_us(self) -> int | None:
-        """When the flow wants a batch though no rows come, by the wall clock; None if it does not."""
+        """When the flow wants a batch though no rows come, or may read on, by the wall clock; None if never."""
+        if self._ends:
+            # A flow that ends by itself does not wait for anybody's silence.
+            return None
+        now_us = self._clock() * 1e6
+        wakes = [hold.until_us for hold in self.run.holds if hold.until_us > now_us]
+        return min((wake for wake in (self._asked_us, *wakes) if wake is not None), default=None)
+
+    @property
+    def _asked_us(self) -> int | None:
         latest = self.run.checkpoint.latest()
-        # A flow that ends by itself does not wait for anybody's silence.
         return None if self._ends or latest is None else latest.engine.wake_us
 
     def close(self) -> None:
@@ -141,5 +149,5 @@ class LocalRun:
     def _wants_batch(self, latest: Manifest | None) -> bool:
         if latest is not None and self.run.is_due(latest):
             return True
-        wake_us = self.wake_us
+        wake_us = self._asked_us
         return wake_us is not None and wake_us <= self._clock() * 1e6

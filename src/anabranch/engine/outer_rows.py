@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol, runtime_checkable
 
 import polars as pl
+
+from anabranch.errors import FlowError
+from anabranch.query.nodes import Readable
 
 OUTER_STREAM = "Spark stream"
 """The kind of source that brings such rows in every batch, as checkpoints name it."""
@@ -26,6 +29,17 @@ class OuterRows(Protocol):
     def take_blocks(self, count: int) -> list[tuple[int, bytes]]:
         """Return some blocks, as (source, block): the first few, for a look at them."""
         ...
+
+
+def refuse_to_hold(sources: Mapping[int, Readable], held: Collection[int]) -> None:
+    """Raise ``FlowError`` if one of the sources that may have to be held back is read by somebody else."""
+    for number, source in sources.items():
+        if number in held and isinstance(source, OuterSource):
+            msg = (
+                f"{source.label}: align holds a source back that runs ahead, and what Spark reads itself cannot be "
+                "held back; read it by ab.kafka, ab.files or another source of Anabranch's own, or leave align out"
+            )
+            raise FlowError(msg)
 
 
 def decode_rows(block: bytes, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from anabranch.model import Split, SplitPlanner
+from anabranch.model import Hold, PlannedSplits, Split, SplitPlanner
 from anabranch.state.split_log import BEFORE_FIRST, LogEntry, SplitLog
 
 
 @dataclass(frozen=True, slots=True)
 class StepRequest:
-    """What the driver asks of the source besides data: an empty batch after an entry, a drain, a stop."""
+    """What the driver asks of the source besides data: an empty batch after an entry, a drain, sources that wait."""
 
     tick_after: int | None = None
     drain: bool = False
+    holds: tuple[Hold, ...] = ()
+    """The slowest first."""
 
 
 class SplitSteps:
@@ -52,8 +55,7 @@ class SplitSteps:
         may_plan = self._most_entries is None or self._planned_entries < self._most_entries
         splits: list[tuple[int, Split]] = []
         problems: list[str] = []
-        for source, planner in self._planners.items() if may_plan else ():
-            planned = planner.plan(positions.get(str(source)), now_seconds)
+        for source, planned in self._plan_sources(positions, request, now_seconds) if may_plan else ():
             problems += planned.problems
             if planned.splits or planned.problems:
                 positions[str(source)] = planned.position
@@ -69,6 +71,36 @@ class SplitSteps:
         else:
             return number
         return self._log.append(entry).number
+
+    def _plan_sources(
+        self, positions: Mapping[str, dict[str, Any]], request: StepRequest, now_seconds: float
+    ) -> list[tuple[int, PlannedSplits]]:
+        """Return what each source has next, by their numbers, without those that wait for others to catch up."""
+        holds = {hold.source: hold for hold in request.holds if hold.source in self._planners}
+        # Before a drain, as before the end, everything is read that there is: nothing may come too late for it.
+        ends = self._bounded or request.drain
+        found: dict[int, PlannedSplits] = {}
+        coming: set[int] = set()
+        for source in (*(source for source in self._planners if source not in holds), *holds):
+            hold = holds.get(source)
+            if hold is not None and _waits(hold, coming, now_seconds, ends=ends):
+                coming.add(source)
+                continue
+            found[source] = self._planners[source].plan(positions.get(str(source)), now_seconds)
+            if found[source].splits:
+                coming.add(source)
+        return sorted(found.items())
+
+
+def _waits(hold: Hold, coming: Collection[int], now_seconds: float, *, ends: bool) -> bool:
+    """Say whether a source waits on.
+
+    Where everything has an end, it waits for whoever has something to read now, or waits itself for somebody who has:
+    so somebody always reads, or all are done.
+    """
+    if ends:
+        return any(other in coming for other in hold.waits_for)
+    return now_seconds * 1e6 < hold.until_us
 
 
 def pack(entries: Sequence[LogEntry], tasks: int) -> list[list[tuple[int, int, Split]]]:

@@ -187,6 +187,17 @@ class FlowTime:
             rename(self.remembered),
         )
 
+    def with_heard(self, heard_us: Mapping[int, int]) -> FlowTime:
+        """Return the same as if all partitions had been heard at these moments; later ones stay."""
+        partitions = {
+            node: {
+                name: PartitionTime(time.latest_us, max(time.heard_us, heard_us.get(node, time.heard_us)))
+                for name, time in times.items()
+            }
+            for node, times in self.partitions.items()
+        }
+        return replace(self, partitions=partitions)
+
     def without_partitions(self, is_gone: Callable[[str], bool]) -> FlowTime:
         """Return the same without partitions that nobody waits for any more."""
         partitions = {

@@ -38,7 +38,17 @@ from anabranch.model.operations import (
 from anabranch.model.progress import BatchProgress, BatchRecord, RunTotals
 from anabranch.model.routes import BucketMap, RouteError, RoutingTable, Share
 from anabranch.model.runs import RunReader, RunRef, RunWriter, SlotState
-from anabranch.model.splits import Admission, PlannedSplits, ReadOutcome, Sink, Source, Split, SplitPlanner, StagedFile
+from anabranch.model.splits import (
+    Admission,
+    Hold,
+    PlannedSplits,
+    ReadOutcome,
+    Sink,
+    Source,
+    Split,
+    SplitPlanner,
+    StagedFile,
+)
 from anabranch.model.times import (
     BEGINNING_OF_TIME,
     CLOCK_LEVELS,
@@ -83,6 +93,7 @@ __all__ = [
     "DistinctSpec",
     "Fired",
     "ForgottenClocks",
+    "Hold",
     "JoinInput",
     "JoinKernel",
     "JoinKind",

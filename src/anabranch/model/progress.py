@@ -54,6 +54,8 @@ class BatchProgress:
     phase_seconds: dict[str, float] = field(default_factory=dict)
     exchanges: tuple[ExchangeFigures, ...] = ()
     """How rows came to each stateful operator's slots, what that took, and how they will come in the next batch."""
+    held_back: dict[str, float] = field(default_factory=dict)
+    """Source → by how many seconds it is ahead of another that it waits for, from the next batch on."""
     problems: tuple[str, ...] = ()
     replayed: bool = False
     drained: bool = False

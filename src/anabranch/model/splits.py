@@ -41,6 +41,28 @@ class PlannedSplits:
     """Things a user should hear of: a file that grew after it was read, one that was skipped."""
 
 
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A source that is to bring nothing more for now, because it is ahead of others in event time."""
+
+    source: int
+    waits_for: tuple[int, ...]
+    """The sources that are to catch up."""
+    ahead_us: int
+    until_us: int
+    """By the wall clock: if nothing has changed by then, nobody waits any longer."""
+
+    def to_json(self) -> list[Any]:
+        """Return plain JSON data."""
+        return [self.source, list(self.waits_for), self.ahead_us, self.until_us]
+
+    @classmethod
+    def from_json(cls, data: list[Any]) -> Hold:
+        """Read what ``to_json`` wrote."""
+        source, waits_for, ahead_us, until_us = data
+        return cls(source, tuple(waits_for), ahead_us, until_us)
+
+
 class SplitPlanner(Protocol):
     """The driver side of a source. It runs in a process of its own and sees no driver memory.
 

@@ -26,6 +26,7 @@ from anabranch.model.joins import (
     JoinSpec,
 )
 from anabranch.operators.kernels import make_kernel
+from anabranch.query.alignment import read_align
 from anabranch.query.column_checks import check_key_columns
 from anabranch.query.event_times import Duration
 from anabranch.query.labels import describe_window
@@ -55,6 +56,7 @@ class JoinTerms:
     every: Duration | None
     ttl: Duration | None
     suffix: str
+    align: Duration | None
 
 
 def join_streams(left: Stream, right: Stream, keys: JoinKeys, terms: JoinTerms, routing: Routing, name: str) -> Stream:
@@ -81,7 +83,7 @@ def join_streams(left: Stream, right: Stream, keys: JoinKeys, terms: JoinTerms, 
     if spec.time_column is not None:
         time = EventTime(JOINED_AT) if window is None else EventTime(WINDOW_END, from_windows=True)
     label = f"{how} join by {_describe_keys(keys)}{_describe_bounds(spec)}"
-    operation = Stateful(spec, left.graph.unused_name(name), routing)
+    operation = Stateful(spec, left.graph.unused_name(name), routing, read_align("join", terms.align, left, right))
     node = left.graph.add(operation, (left.node.id, right.node.id), schema, label, time)
     return type(left)(left.graph, node)
 

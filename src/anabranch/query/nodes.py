@@ -146,6 +146,9 @@ class Stateful:
     name: str
     routing: Routing = field(default_factory=Routing)
     """Where its keys go; a checkpoint does not depend on it."""
+    align_us: int | None = None
+    """How far ahead of its other inputs one may be before its sources are held back; a checkpoint does not depend on
+    it. None: as far as they like."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,19 @@ class Plan:
             found += [Subquery(level, (head,), self._members((head,))) for head in heads]
         return tuple(found)
 
+    @property
+    def sources_behind(self) -> dict[int, frozenset[int]]:
+        """Node → the sources whose rows may get there, by number."""
+        found: dict[int, frozenset[int]] = {}
+        for node in self.nodes.values():  # ids rise along the edges
+            own = frozenset({node.operation.index}) if isinstance(node.operation, Spring) else frozenset[int]()
+            found[node.id] = own.union(*(found[before] for before in node.inputs))
+        return found
+
+    def watermarks_behind(self, node: int) -> tuple[int, ...]:
+        """Return the nearest watermarks that the rows of a node have passed, or itself if it is one."""
+        return tuple(sorted(_followed(self.nodes, (node,))[0]))
+
     def level_of(self, head: int) -> int:
         """Return the level (1 …) whose exchange feeds this head, or 0 if the node is no head."""
         for number, heads in enumerate(self.levels, start=1):
@@ -213,7 +226,7 @@ def _plan(flow: str, nodes: Mapping[int, Node], slots: int, parallelism: Paralle
         )
         for node in nodes
     }
-    followed = {node.id: _followed(nodes, node) for node in nodes.values() if node.stateful}
+    followed = {node.id: _followed(nodes, node.inputs) for node in nodes.values() if node.stateful}
     # Subqueries of one level share its slots, so the total grows with the levels, not with the stateful operators.
     total = slots * (len(_levels(nodes, _heads(nodes, exchanges, "operator-set"))) + 1)
     return Plan(
@@ -278,11 +291,11 @@ def _level_slots(slots: int, total: int, parallelism: Parallelism, levels: int) 
     return total if parallelism == "query" else slots
 
 
-def _followed(nodes: Mapping[int, Node], node: Node) -> tuple[set[int], bool]:
-    """Return the nearest watermarks above a stateful node, and whether windows lie between."""
+def _followed(nodes: Mapping[int, Node], inputs: tuple[int, ...]) -> tuple[set[int], bool]:
+    """Return the nearest watermarks from these inputs on upwards, and whether windows lie between."""
     found: set[int] = set()
     lagging = False
-    pending = [(source, False) for source in node.inputs]
+    pending = [(source, False) for source in inputs]
     while pending:
         current, behind_window = pending.pop()
         operation = nodes[current].operation

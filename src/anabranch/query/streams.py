@@ -224,6 +224,7 @@ class Stream:
         every: Duration | None = None,
         ttl: Duration | None = None,
         suffix: str = "_right",
+        align: Duration | None = None,
         routing: str | NamedStrategy = AUTO,
         balance: Balance | None = _BALANCED,
         name: str | None = None,
@@ -239,6 +240,9 @@ class Stream:
         name on the left. The event time of a pair is the later of the two, in the column ``joined_at``; that of a row
         without a partner is the last moment at which one could have come.
 
+        A side whose watermark is further than ``align`` ahead of the other's is held back at its source until the other
+        catches up: then state is bounded by time, however different the two are in speed.
+
         Examples:
             >>> low = readings.watermark("ts").filter("volts < 207")
             >>> high = readings.watermark("ts").filter("volts > 230")
@@ -247,7 +251,7 @@ class Stream:
             [(1, 206.25, 231.0)]
         """
         _check_stream("join", other)
-        terms = JoinTerms(how, within, closed, window, every, ttl, suffix)
+        terms = JoinTerms(how, within, closed, window, every, ttl, suffix, align)
         placing = make_routing(routing, balance, "auto", None)
         return join_streams(self, other, read_keys(on, left_on, right_on), terms, placing, name or "join")
 

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from anabranch.connectors.waits import WaitBoard, noted_on
 from anabranch.engine.split_steps import SplitSteps, StepRequest
-from anabranch.model import PlannedSplits, Source
+from anabranch.model import Hold, PlannedSplits, Source
 from anabranch.model.waits import Wait
 from anabranch.spark.split_format import SplitDataSource
 from anabranch.state.durable_files import write_whole
@@ -47,15 +47,18 @@ class ControlFolder:
 
     def ask(self, request: StepRequest) -> None:
         """Ask the source for a step."""
-        self._replace("request.json", json.dumps([request.tick_after, request.drain]).encode())
+        self._replace(
+            "request.json",
+            json.dumps([request.tick_after, request.drain, [hold.to_json() for hold in request.holds]]).encode(),
+        )
 
     def request(self) -> StepRequest:
         """Return what the driver asks for at the moment."""
         try:
-            tick_after, drain = json.loads((self._path / "request.json").read_bytes())
+            tick_after, drain, holds = json.loads((self._path / "request.json").read_bytes())
         except FileNotFoundError:
             return StepRequest()
-        return StepRequest(tick_after, drain)
+        return StepRequest(tick_after, drain, tuple(map(Hold.from_json, holds)))
 
     def show_waits(self, who: str, waits: Sequence[Wait]) -> None:
         """Leave what a process waits for now; it goes nowhere if the folder is on another host, or gone."""

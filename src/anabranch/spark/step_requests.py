@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 
 from anabranch.engine.split_steps import StepRequest
+from anabranch.model import Hold
 from anabranch.spark.split_source import ControlFolder
 
 
@@ -24,8 +26,17 @@ class StepRequests:
         with self._lock:
             # Entries only rise: a request that was overtaken must not undo a later one.
             asked = [entry for entry in (self._request.tick_after, tick_after) if entry is not None]
-            self._request = StepRequest(max(asked, default=None), drain or self._request.drain)
+            self._request = replace(
+                self._request, tick_after=max(asked, default=None), drain=drain or self._request.drain
+            )
             self._control.ask(self._request)
+
+    def hold(self, holds: tuple[Hold, ...]) -> None:
+        """Name the sources that are to bring nothing more for now, in place of those before."""
+        with self._lock:
+            if holds != self._request.holds:
+                self._request = replace(self._request, holds=holds)
+                self._control.ask(self._request)
 
     def want_boundary(self, last_entry: int) -> None:
         """See to it that a batch comes, also if no data does: what was accepted takes effect between batches."""

@@ -197,6 +197,11 @@ class FlowTester:
             msg = (
                 "there is nothing to run: no rows were added, and the flow asks for no batch; tick() runs an empty one"
             )
+            if self._run.run.holds:
+                msg = (
+                    "there is nothing to run: a source waits for another to catch up (align=…); add rows to that one, "
+                    "advance() the clock, or drain()"
+                )
             raise FlowError(msg)
         return batch
 
@@ -222,8 +227,10 @@ class FlowTester:
     def drain(self) -> list[Batch]:
         """Run what was added, then end event time, so that what is open fires; return the batches."""
         found = self.run_all()
-        last = self._step(drain=True)
-        return found if last is None else [*found, last]
+        # Rows of a source that waits for another one come before the drain.
+        while (batch := self._step(drain=True)) is not None:
+            found.append(batch)
+        return found
 
     # -- what comes out --------------------------------------------------------------------------------------------
 

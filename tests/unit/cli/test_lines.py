@@ -49,6 +49,12 @@ def test_how_rows_came_to_their_slots_is_told_operator_by_operator() -> None:
     assert pairs["exchanged_bytes"] == "456789"
 
 
+def test_sources_that_wait_for_others_are_told() -> None:
+    pairs = pairs_of(describe_batch(batch(held_back={"clicks": 95.25, "ads": 12.0}), 0.0))
+    assert pairs["held_back"] == "clicks:95.2,ads:12.0"
+    assert "held_back" not in pairs_of(describe_batch(batch(), 0.0))
+
+
 def test_the_closing_line_adds_the_batches_up() -> None:
     history = history_of(batch(7, late_rows=2, slot_late_rows=2), batch(8, dead_rows=5))
     line = describe_run(history, ended_seconds=83.0)

@@ -56,6 +56,12 @@ def test_the_panel_shows_how_rows_come_to_their_slots() -> None:
     assert not any(line.startswith("│ exchange") for line in draw(history_of(batch())).splitlines())
 
 
+def test_sources_that_wait_for_others_are_shown_with_how_far_ahead_they_are() -> None:
+    drawing = draw(history_of(batch(held_back={"clicks": 135.0, "ads": 12.0})))
+    assert "clicks, 2 m 15 s ahead; ads, 12.0 s ahead" in line_of(drawing, "held back")
+    assert "held back" not in draw(history_of(batch()))
+
+
 def test_many_slots_become_one_column_each() -> None:
     drawing = draw(history_of(batch(slot_rows=tuple(range(1, 41)))))
     assert "40 slots, max/mean 1.95, the fullest is 39 with 40 rows" in drawing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,9 @@ def test_keys_may_have_different_names() -> None:
         ({"on": "sensor", "within": "0s", "closed": "none"}, "within is empty"),
         ({"on": "sensor", "every": "1m"}, "give their length, too"),
         ({"on": "sensor", "ttl": "0s"}, "ttl must be longer than nothing"),
+        ({"on": "sensor", "within": "1s", "align": "0s"}, "align must be longer than nothing, got '0s'"),
+        ({"on": "sensor", "within": "1s", "align": timedelta(seconds=-1)}, "join's align must not be negative"),
+        ({"on": "sensor", "within": "1s", "align": 30}, "join's align is a int, 30; give"),
         ({"on": "sensor", "within": "1s", "suffix": ""}, "the result would have ts, volts twice"),
     ],
 )
@@ -77,6 +81,22 @@ def test_a_bound_needs_event_time_on_both_sides() -> None:
     left, right = streams()
     with pytest.raises(FlowError, match="the right stream has none: select sensor leaves no 'ts' to follow"):
         left.join(right.select("sensor"), on="sensor", within="1s")
+
+
+def test_align_needs_event_time_on_both_sides() -> None:
+    left, right = streams()
+    with pytest.raises(FlowError, match="align compares event times, and select sensor has none: select sensor leaves"):
+        left.join(right.select("sensor"), on="sensor", align="30s")
+
+
+def test_explain_says_which_sources_are_held_back() -> None:
+    left, right = streams(place=pl.String)
+    left.union(right.select("sensor", "ts", "volts")).join(right, on="sensor", within="1s", align="90s").write(
+        ab.console()
+    )
+    text = left.graph.explain()
+    assert "align 1m30s: of memory (sensor, ts, volts), what is further ahead is held back" in text
+    assert "memory (sensor, ts, volts, place) feeds both, and never waits" in text
 
 
 def test_streams_of_other_flows_and_other_things_are_refused() -> None:
@@ -108,7 +128,7 @@ streams:
     from: ads
     steps:
       - watermark: {column: shown, delay: 5s}
-      - join: {with: clicked, on: ad, within: [0s, 10s], how: left}
+      - join: {with: clicked, on: ad, within: [0s, 10s], how: left, align: 30s}
         name: clicks-of-ads
     to: [{console: {}}]
   clicked:
@@ -117,9 +137,9 @@ streams:
       - watermark: {column: clicked, delay: 5s}
 """
     )
-    assert (
-        "left join by ad within 0s before and 10s after" in load_flow(file, constructors=CONSTRUCTORS).graph.explain()
-    )
+    text = load_flow(file, constructors=CONSTRUCTORS).graph.explain()
+    assert "left join by ad within 0s before and 10s after" in text
+    assert "align 30s" in text
     file.write_text(file.read_text().replace("with: clicked", "with: clickd"))
     with pytest.raises(FlowError, match="steps: join with: unknown 'clickd'; did you mean 'clicked'"):
         load_flow(file, constructors=CONSTRUCTORS)

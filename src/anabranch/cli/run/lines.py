@@ -34,6 +34,8 @@ def describe_batch(progress: BatchProgress, now_seconds: float) -> str:
     if progress.exchanges:
         pairs["exchanged_bytes"] = progress.exchanged_bytes
         pairs["exchange"] = ",".join(f"{shown.operator}:{shown.way}" for shown in progress.exchanges)
+    if progress.held_back:
+        pairs["held_back"] = ",".join(f"{source}:{seconds:.1f}" for source, seconds in progress.held_back.items())
     if progress.moved_bytes:
         pairs["moved_bytes"] = progress.moved_bytes
     if progress.changes:

@@ -80,6 +80,8 @@ class ProgressPanel:
         grid.add_row("rows/s", self._rates(now, room))
         grid.add_row("batch", self._batch(latest, room))
         grid.add_row("watermark", self._watermark(latest))
+        if latest.held_back:
+            grid.add_row("held back", self._held_back(latest))
         grid.add_row("rows", self._rows())
         grid.add_row("state", self._state(latest))
         shown = history.latest_with_rows or latest
@@ -126,6 +128,10 @@ class ProgressPanel:
         behind = self._wall_clock() - latest.watermark_us / 1e6
         lag = f"{format_seconds(behind)} behind the clock" if behind >= 0 else f"{format_seconds(-behind)} ahead"
         return Text.assemble(format_moment(latest.watermark_us), (f"  {lag}", "dim"))
+
+    def _held_back(self, latest: BatchProgress) -> Text:
+        ahead = [f"{source}, {format_seconds(seconds)} ahead" for source, seconds in latest.held_back.items()]
+        return Text("; ".join(ahead), style="yellow")
 
     def _rows(self) -> Text:
         history = self._history

@@ -42,10 +42,7 @@ def store_time(plan: Plan, time: FlowTime) -> dict[str, Any]:
 
 def describe_watermarks(plan: Plan) -> dict[int, FollowedTimes]:
     """Return what each watermark node follows."""
-    sources: dict[int, frozenset[int]] = {}
-    for node in plan.nodes.values():  # ids rise along the edges
-        own = frozenset({node.operation.index}) if isinstance(node.operation, Spring) else frozenset[int]()
-        sources[node.id] = own.union(*(sources[before] for before in node.inputs))
+    sources = plan.sources_behind
     return {id: FollowedTimes(operation.column, sources[id]) for id, operation in _watermarks(plan).items()}
 
 

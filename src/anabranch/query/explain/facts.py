@@ -10,6 +10,7 @@ from anabranch.errors import FlowError
 from anabranch.eventtime.durations import describe_duration
 from anabranch.model import AggregateSpec, JoinSpec, TopKSpec
 from anabranch.operators import make_kernel
+from anabranch.query.alignment import AlignedOperator, find_aligned
 from anabranch.query.merging import describe_hold, why_not_held
 from anabranch.query.nodes import Node, Output, Spring, Stateful, Watermark
 from anabranch.query.plan import Parallelism, Plan, Subquery
@@ -101,6 +102,13 @@ class Facts:
             return ""
         sides = [("left", "right")[edge.input] for edge in self.plan.edges[node] if edge.node == head]
         return f"as the {' and the '.join(sides)} of the join"
+
+    def remarks_on(self, node: int) -> list[str]:
+        """Say what else is worth to be known of a node."""
+        labels = {
+            spring.operation.index: spring.label for spring in self.plan.springs if isinstance(spring.operation, Spring)
+        }
+        return [_describe_alignment(operator, labels) for operator in find_aligned(self.plan) if operator.head == node]
 
     @property
     def headline(self) -> str:
@@ -206,6 +214,17 @@ def _describe_time(plan: Plan, head: Node) -> str | None:
     windowed = isinstance(spec, AggregateSpec | TopKSpec) and spec.window is not None
     behind = ", behind windows that fire in the same batch" if head.id in plan.lagging else ""
     return f"{'fires at' if windowed else 'follows'} the watermark: {text}{behind}"
+
+
+def _describe_alignment(operator: AlignedOperator, labels: Mapping[int, str]) -> str:
+    length = describe_duration(operator.align_us)
+    sides = [", ".join(labels[source] for source in sorted(one.own_sources)) for one in operator.inputs]
+    if not any(sides):
+        return f"align {length}: both inputs come from the same source, so nothing is held back"
+    shared = frozenset[int].intersection(*(one.sources for one in operator.inputs))
+    free = f"; {', '.join(labels[source] for source in sorted(shared))} feeds both, and never waits" if shared else ""
+    who = " and ".join(side for side in sides if side)
+    return f"align {length}: of {who}, what is further ahead is held back{free}"
 
 
 def _count(number: int, word: str, plural: str | None = None) -> str:

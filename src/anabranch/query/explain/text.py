@@ -36,6 +36,7 @@ def _draw_from(facts: Facts, subquery: Subquery, node: int, drawn: set[int]) -> 
     lines = [f"{_MARKS[kind_of(here)]} {here.label}"]
     if node in facts.exchanges and (event_time := facts.exchanges[node].event_time):
         lines.append(f"    {event_time}")
+    lines += [f"    {remark}" for remark in facts.remarks_on(node)]
     if facts.plan.is_global(node):
         lines.append(f"    global merge, no exchange ({facts.plan.exchanges[node].reason})")
     ways = [[_arrow(facts, node, way.head)] for way in facts.exchanges_behind(node)]

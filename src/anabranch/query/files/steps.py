@@ -164,6 +164,7 @@ class JoinArguments(Section):
     every: Duration | None = None
     ttl: Duration | None = None
     suffix: str | None = None
+    align: Duration | None = None
 
     @model_validator(mode="before")
     @classmethod

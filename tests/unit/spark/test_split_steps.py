@@ -1,0 +1,126 @@
+"""Which sources bring splits into the next entry of the split log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.engine.split_steps import SplitSteps, StepRequest
+from anabranch.model import Hold, PlannedSplits
+from anabranch.spark.split_source import ControlFolder
+from anabranch.state import open_store
+from anabranch.state.split_log import LogEntry, SplitLog
+
+
+@dataclass
+class Numbers:
+    """Has one split a step, so many times."""
+
+    count: int
+
+    def plan(self, position: dict[str, Any] | None, now_seconds: float) -> PlannedSplits:
+        done = (position or {}).get("done", 0)
+        if done == self.count:
+            return PlannedSplits((), position or {})
+        return PlannedSplits(({"n": done},), {"done": done + 1})
+
+    def bound(self) -> None:
+        pass
+
+    def more(self, position: dict[str, Any] | None) -> bool:
+        return (position or {}).get("done", 0) < self.count
+
+
+class Planned:
+    """Steps of sources with so many splits each."""
+
+    def __init__(self, folder: Path, *counts: int, drain: bool = False) -> None:
+        self.log = SplitLog(open_store(folder))
+        self.steps = SplitSteps(
+            self.log, {number: Numbers(count) for number, count in enumerate(counts)}, drain_at_end=drain
+        )
+        self.last = -1
+
+    def step(self, *holds: Hold, now: float = 0.0, **request: Any) -> list[int] | None:
+        """Return the sources of the next entry; None if there is none."""
+        number = self.steps.next_after(self.last, StepRequest(holds=holds, **request), now)
+        if number == self.last:
+            return None
+        self.last = number
+        return [source for source, _ in self.entry.splits]
+
+    @property
+    def entry(self) -> LogEntry:
+        return self.log.load(self.last)
+
+
+def hold(source: int, *waits_for: int, until: float = 10.0) -> Hold:
+    return Hold(source, waits_for, 1, int(until * 1e6))
+
+
+def test_a_source_that_is_held_back_brings_nothing_until_its_time_is_over(tmp_path: Path) -> None:
+    planned = Planned(tmp_path, 9, 2)
+    assert planned.step() == [0, 1]
+    assert planned.step(hold(0, 1)) == [1]
+    assert planned.entry.positions == {"0": {"done": 1}, "1": {"done": 2}}
+    assert planned.step(hold(0, 1), now=9.9) is None
+    assert planned.step(hold(0, 1), now=10.0) == [0]
+    assert planned.step() == [0]
+
+
+def test_before_the_end_it_waits_only_as_long_as_the_other_has_something(tmp_path: Path) -> None:
+    planned = Planned(tmp_path, 2, 2, drain=True)
+    planned.steps.bound()
+    assert [planned.step(hold(0, 1), now=99.0) for _ in range(4)] == [[1], [1], [0], [0]]
+    assert planned.step(hold(0, 1)) == []
+    assert planned.entry.drain
+
+
+def test_before_a_drain_everything_is_read(tmp_path: Path) -> None:
+    planned = Planned(tmp_path, 1, 0)
+    assert planned.step(hold(0, 1)) is None
+    assert planned.step(hold(0, 1), drain=True) == [0]
+    assert planned.step(hold(0, 1), drain=True) == []
+    assert planned.entry.drain
+
+
+def test_a_tick_comes_also_while_all_wait(tmp_path: Path) -> None:
+    planned = Planned(tmp_path, 1, 0)
+    assert planned.step(hold(0, 1), tick_after=-1) == []
+
+
+def test_sources_that_wait_for_each_other_do_not_stand_still(tmp_path: Path) -> None:
+    planned = Planned(tmp_path, 2, 2)
+    planned.steps.bound()
+    circle = (hold(1, 0), hold(0, 1))
+    assert [planned.step(*circle) for _ in range(5)] == [[1], [1], [0], [0], None]
+
+
+def test_of_sources_in_a_row_the_slowest_is_let_go_first(tmp_path: Path) -> None:
+    planned = Planned(tmp_path, 1, 1, 1)
+    planned.steps.bound()
+    # The first waits for the second, and that for the third.
+    row = (hold(1, 2), hold(0, 1))
+    assert [planned.step(*row) for _ in range(4)] == [[2], [1], [0], None]
+
+
+def test_an_entry_that_was_planned_stands_whoever_waits_now(tmp_path: Path) -> None:
+    planned = Planned(tmp_path, 2, 2)
+    assert planned.step() == [0, 1]
+    planned.last = -1
+    assert planned.step(hold(0, 1)) == [0, 1]
+
+
+def test_splits_are_in_the_order_of_their_sources_whoever_waited(tmp_path: Path) -> None:
+    planned = Planned(tmp_path, 1, 1)
+    assert planned.step(hold(0, 1), now=10.0) == [0, 1]
+
+
+@pytest.mark.parametrize("holds", [(), (hold(0, 1, 2), hold(3, 1))])
+def test_the_process_that_plans_is_told_who_waits(tmp_path: Path, holds: tuple[Hold, ...]) -> None:
+    request = StepRequest(3, drain=True, holds=holds)
+    ControlFolder(str(tmp_path)).ask(request)
+    assert ControlFolder(str(tmp_path)).request() == request
