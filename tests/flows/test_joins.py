@@ -135,6 +135,21 @@ def test_a_join_answers_as_duckdb_while_keys_move_and_are_split(bench: FlowBench
     check(bench, seed, moving=True)
 
 
+@pytest.mark.parametrize(("bounds", "times"), [({}, 1), ({"ttl": "1h"}, 0)])
+def test_a_join_that_grows_for_ever_says_so_once_at_every_start(
+    bench: FlowBench, caplog: pytest.LogCaptureFixture, bounds: dict[str, Any], times: int
+) -> None:
+    sides = [make_rows(random.Random(1), column, 3, 2) for column in ("a", "b")]
+    flow, sink, checkpoint = ab.Flow("joins"), ab.to_memory(), bench.new_checkpoint()
+    left, right = (flow.read(ab.memory(*frames)).watermark("ts") for frames in sides)
+    left.join(right, on="key", **bounds).write(sink)
+    for start in (1, 2):
+        bench.run_flow(flow, [sink], checkpoint=checkpoint)
+        said = [record.getMessage() for record in caplog.records if "grows for ever" in record.getMessage()]
+        assert len(said) == start * times
+        assert all(text.startswith("inner join by key, over all that ever came: state grows") for text in said)
+
+
 def run_pairs(bench: FlowBench, build: Any, *sides: list[pl.DataFrame], **settings: Any) -> pl.DataFrame:
     """Run a flow over streams that follow their time, and return what came out."""
     flow, sink = ab.Flow("joins"), ab.to_memory()

@@ -39,7 +39,7 @@ from anabranch.model import BatchProgress, Hold, Sink
 from anabranch.model.waits import PastWait
 from anabranch.query.graph import FlowGraph
 from anabranch.query.nodes import Readable
-from anabranch.query.plan import DEFAULT_SLOTS, Plan, check_powers, make_plan, told_slots
+from anabranch.query.plan import DEFAULT_SLOTS, Plan, check_powers, find_growth, make_plan, told_slots
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.epochs import Lease, Owner, take_epoch
 from anabranch.state.manifest import INITIAL_BATCH, Manifest
@@ -159,7 +159,9 @@ class FlowRun:
         )
 
     def begin(self, initial_state: Mapping[str, pl.DataFrame] | None) -> None:
-        """Let state that is given count, where the checkpoint has none."""
+        """Let state that is given count, where the checkpoint has none, and say what is to be feared of the flow."""
+        for head, growth in find_growth(self.plan).items():
+            logger.warning("%s: %s; give it a ttl if old rows need no partner", self.plan.nodes[head].label, growth)
         if initial_state and self.checkpoint.latest() is None:
             self._runner.commit_initial_state(initial_state)
 

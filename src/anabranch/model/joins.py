@@ -94,6 +94,11 @@ class JoinSpec:
         return self.how == "inner"
 
     @property
+    def grows_for_ever(self) -> bool:
+        """Whether nothing says when a row may go."""
+        return self.within is None and self.window is None
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """What results call the keys."""
         return self.inputs[LEFT].keys

@@ -203,6 +203,17 @@ def check_powers(plan: Plan) -> None:
             raise FlowError(msg) from error
 
 
+def find_growth(plan: Plan) -> dict[int, str]:
+    """Return what is to be said of operators whose state grows for ever, by node."""
+    return {
+        node.id: "state grows for ever, as no within, window or ttl says when a row may go"
+        for node in plan.stateful
+        if isinstance(node.operation, Stateful)
+        and isinstance(node.operation.spec, JoinSpec)
+        and node.operation.spec.grows_for_ever
+    }
+
+
 def is_operator(node: Node) -> bool:
     """Say whether a node counts as an operator of the flow.
 

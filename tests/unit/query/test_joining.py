@@ -99,6 +99,15 @@ def test_explain_says_which_sources_are_held_back() -> None:
     assert "memory (sensor, ts, volts, place) feeds both, and never waits" in text
 
 
+def test_explain_says_of_a_join_without_bounds_that_its_state_grows_for_ever() -> None:
+    left, right = streams()
+    for bounds in ({"within": "1s"}, {"window": "1m"}, {"ttl": "1h"}):
+        left.join(right, on="sensor", **bounds).write(ab.console())
+    assert "grows for ever" not in left.graph.explain()
+    left.join(right, on="sensor").write(ab.console())
+    assert left.graph.explain().count("state grows for ever, as no within, window or ttl says when a row may go") == 1
+
+
 def test_streams_of_other_flows_and_other_things_are_refused() -> None:
     left, _ = streams()
     with pytest.raises(FlowError, match="join takes streams of one flow"):

@@ -13,7 +13,7 @@ from anabranch.operators import make_kernel
 from anabranch.query.alignment import AlignedOperator, find_aligned
 from anabranch.query.merging import describe_hold, why_not_held
 from anabranch.query.nodes import Node, Output, Spring, Stateful, Watermark
-from anabranch.query.plan import Parallelism, Plan, Subquery
+from anabranch.query.plan import Parallelism, Plan, Subquery, find_growth
 
 Kind = Literal["source", "stateless", "stateful", "sink"]
 
@@ -108,7 +108,10 @@ class Facts:
         labels = {
             spring.operation.index: spring.label for spring in self.plan.springs if isinstance(spring.operation, Spring)
         }
-        return [_describe_alignment(operator, labels) for operator in find_aligned(self.plan) if operator.head == node]
+        aligned = [
+            _describe_alignment(operator, labels) for operator in find_aligned(self.plan) if operator.head == node
+        ]
+        return [*(growth for head, growth in find_growth(self.plan).items() if head == node), *aligned]
 
     @property
     def headline(self) -> str:
