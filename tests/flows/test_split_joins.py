@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import duckdb
 import polars as pl
 import pytest
 
@@ -113,6 +114,26 @@ def test_pairs_are_found_once_whichever_side_of_a_key_is_copied(bench: FlowBench
     script = Script(WAYS[way])
     assert run_join(bench, sides, script) == join_at_once(*sides)
     assert sum(size > 0 for size in script.handed_bytes) > 3
+
+
+@pytest.mark.parametrize("how", ["left", "right", "full", "semi", "anti"])
+@pytest.mark.parametrize("seed", [1])
+def test_rows_of_split_keys_that_met_nobody_come_out_once(bench: FlowBench, how: str, seed: int) -> None:
+    chance = random.Random(seed)
+    sides = [make_side(chance, column, 5, 20) for column in ("a", "b")]
+    script = Script([((0, 1), False), ((0, 2, 3), False), ((1,), False), ((2, 3), False), ((1, 2), False)])
+    flow, sink = ab.Flow("joins"), ab.to_memory()
+    left, right = (flow.read(ab.memory(*frames)).watermark("ts", delay="10s") for frames in sides)
+    left.join(right, on="key", within="3s", how=how).write(sink)
+    bench.run_steered(flow, [sink], script, slots=SLOTS, buckets=16)
+    rows = duckdb.connect()
+    for name, frames in zip("lr", sides, strict=True):
+        rows.register(name, pl.concat(frames).with_columns(pl.int_range(pl.len()).alias("id")))
+    columns = "l.key, l.ts, l.a" if how in ("semi", "anti") else "coalesce(l.key, r.key), l.ts, l.a, r.ts, r.b"
+    near = "l.key = r.key AND abs(epoch(l.ts) - epoch(r.ts)) <= 3"
+    expected = rows.execute(f"SELECT {columns} FROM l {how} JOIN r ON {near}").fetchall()
+    assert sorted(map(repr, sink.frame().drop("joined_at").rows())) == sorted(map(repr, expected))
+    assert sum(size > 0 for size in script.handed_bytes) > 5
 
 
 @pytest.mark.parametrize("slots", [None, 2])

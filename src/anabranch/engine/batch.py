@@ -305,7 +305,7 @@ class BatchRunner:
                 slots=slots,
                 routes=routes,
                 runs={head: state.runs if state is not None else () for head, state in states.items()},
-                joins=self._program.joins,
+                without_meeting=self._program.without_meeting,
                 handoffs={head: state.handoffs for head, state in states.items() if state is not None},
                 watches=self._steering.watches(routes),
                 next_routes=decision.moved_routes,

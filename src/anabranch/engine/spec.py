@@ -59,9 +59,9 @@ class FlowProgram:
         return kernel
 
     @cached_property
-    def joins(self) -> frozenset[int]:
-        """The stateful nodes that are joins."""
-        return frozenset(head for head, kernel in self.kernels.items() if isinstance(kernel, JoinKernel))
+    def without_meeting(self) -> frozenset[int]:
+        """The stateful nodes whose slots emit whole results, though they may share keys."""
+        return frozenset(head for head, kernel in self.kernels.items() if kernel.meeting is None)
 
     @cached_property
     def lookups(self) -> dict[int, TableCache]:
@@ -118,7 +118,7 @@ class FlowProgram:
 
     def __getstate__(self) -> dict[str, object]:
         # What can be derived is derived again where it is used.
-        derived = ("kernels", "joins", "lookups", "store", "_hot")
+        derived = ("kernels", "without_meeting", "lookups", "store", "_hot")
         return {key: value for key, value in self.__dict__.items() if key not in derived}
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -153,7 +153,7 @@ class BatchSpec:
     next_routes: Mapping[int, Routes] = field(default_factory=dict)
     """Stateful node → its routes from the next batch on, for nodes whose state moves at the end of this one."""
 
-    joins: frozenset[int] = frozenset()
+    without_meeting: frozenset[int] = frozenset()
     """Stateful nodes whose slots emit whole results, though they may share keys."""
     watches: Mapping[int, Watch] = field(default_factory=dict)
     """Stateful node → what its slots look at."""
@@ -174,7 +174,8 @@ class BatchSpec:
 
     def meets(self, heads: tuple[int, ...]) -> bool:
         """Say whether slots of a level share keys, so that what they fire must meet."""
-        return any(head in self.routes and self.routes[head].splits and head not in self.joins for head in heads)
+        meeting = (head for head in heads if head in self.routes and head not in self.without_meeting)
+        return any(self.routes[head].splits for head in meeting)
 
     def receivers_behind(self, level: int, heads: tuple[int, ...] = ()) -> int:
         """Return how many tasks get what a level sends on: where keys of its heads meet, the next level, the driver."""

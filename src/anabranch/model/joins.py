@@ -67,13 +67,13 @@ class JoinSpec:
     clock: Clock = FLOW_CLOCK
 
     @property
-    def copied(self) -> int | None:
+    def copied(self) -> int:
         """The input of which every slot of a split key has all rows; of the other, each row is on one of the slots.
 
-        Where it matters whether a row met somebody, its slot must know: such rows are never copied. None: keys of the
-        join cannot be split.
+        Where it matters whether a row met somebody, its slot must know: such rows are not copied, if that can be
+        helped. In a full join it matters of all: slots that have copies of one tell each other.
         """
-        return {"full": None, "right": LEFT}.get(self.how, RIGHT)
+        return LEFT if self.how == "right" else RIGHT
 
     @property
     def is_bounded(self) -> bool:
@@ -114,9 +114,13 @@ def fates_section(number: int) -> int:
     return 2 + 2 * number
 
 
-def is_of_input(rows: pl.DataFrame, number: int | None) -> NDArray[np.bool_]:
+def is_of_input(rows: pl.DataFrame, number: int) -> NDArray[np.bool_]:
     """Say of each row of a join's state whether it is of an input."""
-    if number is None:
-        return np.zeros(rows.height, np.bool_)
     sections = [rows_section(number), fates_section(number)]
     return np.isin(rows.get_column(SECTION).to_numpy(), sections)
+
+
+def is_row_of_input(rows: pl.DataFrame, number: int) -> NDArray[np.bool_]:
+    """Say of each row of a join's state whether it is a row of an input, and not what became of one."""
+    found: NDArray[np.bool_] = rows.get_column(SECTION).to_numpy() == rows_section(number)
+    return found

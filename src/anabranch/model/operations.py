@@ -249,6 +249,10 @@ class Standing(Protocol):
         """Say of each row whether its window is another slot's; None if none is."""
         ...
 
+    def count_slots(self, hashes: pl.Series) -> pl.Series:
+        """Return how many slots share the key of each row."""
+        ...
+
 
 class KeepsState(Protocol):
     """What all kernels have in common. Every method is a pure function of its arguments and the state it is given."""
@@ -382,7 +386,7 @@ class MeetingInTime(Protocol):
 
 def splits_keys(kernel: KeepsState) -> bool:
     """Say whether several slots may share a key of an operator."""
-    return kernel.meeting is not None or (isinstance(kernel, JoinKernel) and kernel.spec.copied is not None)
+    return kernel.meeting is not None or isinstance(kernel, JoinKernel)
 
 
 def spreads_any_key(kernel: KeepsState) -> bool:

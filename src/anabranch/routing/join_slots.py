@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.model import HASH
-from anabranch.model.joins import AT, LEFT, RIGHT, JoinSpec, is_of_input
+from anabranch.model.joins import AT, LEFT, RIGHT, JoinSpec, is_row_of_input
 from anabranch.model.runs import Leaving
 from anabranch.routing.hashing import mix, unit_interval
 from anabranch.routing.keys import KeyBatch
@@ -102,7 +102,8 @@ def place_joined(rows: pl.DataFrame, routes: Routes, spec: JoinSpec) -> tuple[pl
     keys = keys_of(routes, rows, spec.keys)
     places, slots = routes.operation_slots(keys)
     is_copied = _find_copied_state(routes, spec, rows)[places]
-    chosen = is_copied | (slots == routes.storage_slots(keys)[places])
+    # All on the first slot: what became of a row must be where it is.
+    chosen = is_copied | (slots == first_slots(routes, keys)[places])
     return rows[places[chosen]], slots[chosen]
 
 
@@ -158,8 +159,9 @@ def _count_here(rows: pl.DataFrame, routes: Routes, spec: JoinSpec, slot: int) -
 def _find_copied_state(routes: Routes, spec: JoinSpec, rows: pl.DataFrame) -> NDArray[np.bool_]:
     """Say of each row of the state whether all slots of its key have it."""
     hashes = rows.get_column(HASH).to_numpy()
-    left, right = (find_copied(routes, spec, number, hashes) for number in (LEFT, RIGHT))
-    return np.where(is_of_input(rows, LEFT), left, right)
+    # What became of a row is known to the slot where it was seen, copied or not.
+    copied = [find_copied(routes, spec, number, hashes) & is_row_of_input(rows, number) for number in (LEFT, RIGHT)]
+    return copied[LEFT] | copied[RIGHT]
 
 
 def _leave_shared(change: _Change) -> Leaving:

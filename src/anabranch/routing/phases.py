@@ -127,6 +127,10 @@ class SlotStanding:
             np.where(before, ~_holds(earlier.routes, keys, self.slot), ~_holds(self.phases.routes, keys, self.slot))
         )
 
+    def count_slots(self, hashes: pl.Series) -> pl.Series:
+        """Return how many slots share the key of each row."""
+        return pl.Series(self.phases.routes.count_slots(hashes.to_numpy()))
+
 
 def _holds(routes: Routes, keys: KeyBatch, slot: int) -> NDArray[np.bool_]:
     if slot >= routes.slots:

@@ -158,6 +158,17 @@ class Routes:
         split[rows] = True
         return split
 
+    def count_slots(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return how many slots may store rows of each key."""
+        counts = np.ones(len(keys), np.int64)
+        if self.splitter is not None:
+            chosen, _ = self.splitter.choices_of(keys, self.base.slots_of(KeyBatch(keys)))
+            counts = np.bincount(chosen, minlength=len(keys))
+        firsts = self.table.first_rows()
+        rows, positions = find_keys(keys, self.table.keys[firsts])
+        counts[rows] = self.table.parts_a_key()[positions]
+        return counts
+
     def loads(self, sample: KeySample) -> NDArray[np.float64]:
         """Return the load that each slot gets from the keys of a sample."""
         homes = self.base.slots_of(sample.batch)

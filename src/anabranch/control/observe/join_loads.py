@@ -39,13 +39,11 @@ class JoinLoads:
 
 def find_copied_input(spec: JoinSpec, routes: Routes, key: int) -> int:
     """Return the input of which all slots of a key get all rows."""
-    assert spec.copied is not None
     return 1 - spec.copied if spec.swaps_sides and key in routes.swapped else spec.copied
 
 
 def count_rows_once(sighting: Sighting, routes: Routes, spec: JoinSpec) -> tuple[Sighting, JoinLoads]:
     """Return what slots saw, and what each input had part in it, with every row counted once."""
-    assert spec.copied is not None
     rows: dict[int, tuple[float, float]] = {}
     bucket_rows = sighting.bucket_rows.copy()
     for key, seen in sighting.hot_rows.items():

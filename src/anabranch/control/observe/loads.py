@@ -69,7 +69,7 @@ class OperatorSeen:
     def merge_sizes(self, facts: OperatorFacts) -> StateSizes | None:
         """Return how much state there is; None unless all slots measured it."""
         sizes = merge_sizes(self.sizes, self.measuring_slots, self.buckets)
-        if sizes is None or facts.join is None or not facts.splittable:
+        if sizes is None or facts.join is None:
             return sizes
         return count_bytes_once(sizes, self.routes.routes, facts.join)
 
@@ -140,7 +140,7 @@ class OperatorLoads:
         """Return the loads with what slots saw of their keys under some routes."""
         sample = _gather_sample(sighting.sample, tuple(facts.key_types)) if sighting.complete else None
         join = None
-        if facts.join is not None and facts.splittable:
+        if facts.join is not None:
             seen = sighting.hot_rows
             sighting, join = count_rows_once(sighting, routes, facts.join)
             sample = None if sample is None else scale_sample(sample, seen, sighting.hot_rows)

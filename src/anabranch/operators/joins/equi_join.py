@@ -13,6 +13,7 @@ from anabranch.eventtime.windows import first_window_us, last_window_us
 from anabranch.model import (
     BEGINNING_OF_TIME,
     END_OF_TIME,
+    HASH,
     TIME,
     Fired,
     OperatorTime,
@@ -23,6 +24,7 @@ from anabranch.model import (
     WindowSpec,
 )
 from anabranch.model.joins import AT, LEFT, RIGHT, Interval, JoinSpec
+from anabranch.operators.joins.alone import AloneEverywhere, mark_copies
 from anabranch.operators.joins.results import Results
 from anabranch.operators.joins.rows import InputState, Layout, Piece, gather_rows, leave_strangers
 from anabranch.operators.joins.sections import Sections, describe_join
@@ -41,16 +43,23 @@ class EquiJoin:
     """
 
     mergeable = False
-    meeting = None
 
     def __init__(self, spec: JoinSpec) -> None:
         self.spec = spec
+        self.meeting = AloneEverywhere() if spec.copied in _PRESERVED[spec.how] else None
         self._keys = spec.keys
         self._interval = _AT_ONCE if spec.window is not None else spec.within or _ALL_TIMES
         self._preserved = _PRESERVED[spec.how]
         remembered = (LEFT,) if spec.how == "semi" else self._preserved
         self._layouts = [
-            Layout(source, self._keys, number, spec.hold_us(number), number in remembered)
+            Layout(
+                source,
+                self._keys,
+                number,
+                spec.hold_us(number),
+                number in remembered,
+                may_be_copied=number == spec.copied,
+            )
             for number, source in enumerate(spec.inputs)
         ]
         self._sections = Sections(self._layouts)
@@ -100,6 +109,7 @@ class EquiJoin:
         states = self._sections.open(state)
         new = [gather_rows(frames) for frames in received]
         results: list[pl.DataFrame] = []
+        alone = _Alone(self, standing)
         old: list[list[Piece]] = [[], []]
         for seeker, other in ((LEFT, RIGHT), (RIGHT, LEFT)):
             seeking = new[seeker]
@@ -119,10 +129,11 @@ class EquiJoin:
                 results += [self._results.once(rows) for rows in met if rows is not None]
         passed_us = time.passed_us
         for number, came in enumerate(new):
-            alone = None if came is None else states[number].keep(came, time.batch, passed_us)
-            if alone is not None and number in self._preserved:
-                results.append(self._alone(number, alone))
-        reached_us = self._emit_alone(states, time, results)
+            strangers = None if came is None else states[number].keep(came, time.batch, passed_us)
+            if strangers is not None and number in self._preserved:
+                alone.add(number, strangers)
+        reached_us = self._find_alone(states, time, alone)
+        results += alone.results
         for one in states:
             one.forget(passed_us)
         due = [states[number].next_due_us(passed_us) for number in self._preserved]
@@ -131,6 +142,7 @@ class EquiJoin:
             pl.concat(frames) if frames else pl.DataFrame(),
             next_due_us=min((one for one in due if one is not None), default=None),
             reached_us=reached_us,
+            shared=alone.shared,
         )
 
     def absorb(self, handed: Sequence[RunRef], state: SlotState) -> None:
@@ -176,24 +188,52 @@ class EquiJoin:
                 (left, left_places), (right, right_places) = pair if seeker == LEFT else pair[::-1]
                 yield self._results.pair(left, left_places, right, right_places)
 
-    def _emit_alone(self, states: Sequence[InputState], time: OperatorTime, results: list[pl.DataFrame]) -> int | None:
-        """Emit rows that met nobody and will not; return the time that a drain reached by that."""
+    def _find_alone(self, states: Sequence[InputState], time: OperatorTime, alone: _Alone) -> int | None:
+        """Find rows that met nobody and will not; return the time that a drain reached by that."""
         reached_us = None
         for number in self._preserved:
             rows = states[number].take_unmet(time.fired_us, END_OF_TIME if time.drains else time.passed_us)
             if rows is None:
                 continue
-            results.append(self._alone(number, rows))
+            alone.add(number, rows)
             if time.drains:
                 states[number].keep_met_only()
                 done_us = int(rows.get_column(AT).max()) + (self._layouts[number].hold_us or 0)  # type: ignore[arg-type]
                 reached_us = max(done_us, reached_us or done_us)
         return reached_us
 
-    def _alone(self, number: int, rows: pl.DataFrame) -> pl.DataFrame:
+    def alone(self, number: int, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the results of rows of an input that met nobody."""
         hold_us = self._layouts[number].hold_us
         assert hold_us is not None
         return self._results.alone(rows, hold_us)
+
+
+class _Alone:
+    """Rows that met nobody in one batch: those that are sure, and those of which other slots have a copy."""
+
+    def __init__(self, kernel: EquiJoin, standing: Standing | None) -> None:
+        self._kernel = kernel
+        self._standing = standing
+        self.results: list[pl.DataFrame] = []
+        self._to_meet: list[pl.DataFrame] = []
+
+    @property
+    def shared(self) -> pl.DataFrame | None:
+        """What must meet what other slots say."""
+        return pl.concat(self._to_meet) if self._to_meet else None
+
+    def add(self, number: int, rows: pl.DataFrame) -> None:
+        """Take rows of an input that met nobody here."""
+        if self._standing is None or self._kernel.meeting is None or number != self._kernel.spec.copied:
+            self.results.append(self._kernel.alone(number, rows))
+            return
+        slots = self._standing.count_slots(rows.get_column(HASH))
+        if (slots == 1).any():
+            self.results.append(self._kernel.alone(number, rows.filter(slots == 1)))
+        copies = rows.filter(slots > 1)
+        if copies.height:
+            self._to_meet.append(mark_copies(self._kernel.alone(number, copies), copies, slots.filter(slots > 1)))
 
 
 def _leave_to_others(

@@ -41,6 +41,8 @@ class Layout:
     """A row is needed until the watermark reaches its AT and so much more; None: for ever."""
     remembers: bool
     """Whether it matters if a row ever met a partner."""
+    may_be_copied: bool = False
+    """Whether other slots may have a copy of such a row, each of which met others."""
 
     @property
     def rows_section(self) -> int:
@@ -81,11 +83,15 @@ class Layout:
 
     def as_run(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return rows, sorted by hash and time, as a run."""
-        if self.hold_us is not None:
-            segment = (pl.col(AT) + self.hold_us) // self.segment_us * self.segment_us
-            rows = rows.with_columns(segment.alias(WINDOW))
-        rows = rows.with_columns(pl.lit(self.rows_section, pl.Int8).alias(SECTION)).select(self.columns)
+        rows = self.in_segments(rows, self.rows_section).select(self.columns)
         return rows.sort(WINDOW, maintain_order=True) if self.hold_us is not None else rows
+
+    def in_segments(self, rows: pl.DataFrame, section: int) -> pl.DataFrame:
+        """Return rows that say their section and, if they end, their segment of time."""
+        rows = rows.with_columns(pl.lit(section, pl.Int8).alias(SECTION))
+        if self.hold_us is None:
+            return rows
+        return rows.with_columns(((pl.col(AT) + self.hold_us) // self.segment_us * self.segment_us).alias(WINDOW))
 
     def unite(self, runs: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Return the rows of several runs as one."""
@@ -158,6 +164,10 @@ class InputState:
             if is_done.any():
                 alone = rows.filter(is_done & ~pl.col(MET)) if layout.remembers else None
                 rows = rows.filter(~is_done)
+        if layout.remembers and layout.may_be_copied:
+            # What this copy met is this slot's to know: one that goes to another slot must not take it along.
+            self._write_fates(rows.filter(MET))
+            rows = rows.with_columns(pl.lit(value=False).alias(MET))
         self._rows.append(layout.as_run(rows))
         compact(self._rows, layout.unite)
         return alone
@@ -170,9 +180,7 @@ class InputState:
         first = self._unmet(met)
         if not first.height:
             return None
-        fates = first.with_columns(pl.lit(self._layout.fates_section, pl.Int8).alias(SECTION))
-        self._fates.append(sort_fates([fates.select(self._layout.fate_columns)]))
-        compact(self._fates, sort_fates)
+        self._write_fates(first)
         return first
 
     def take_unmet(self, after_us: int, until_us: int) -> pl.DataFrame | None:
@@ -208,6 +216,13 @@ class InputState:
             if waiting.height:
                 return int(waiting.get_column(AT).min()) + hold_us  # type: ignore[arg-type]
         return None
+
+    def _write_fates(self, met: pl.DataFrame) -> None:
+        if not met.height:
+            return
+        fates = self._layout.in_segments(met, self._layout.fates_section)
+        self._fates.append(sort_fates([fates.select(self._layout.fate_columns)]))
+        compact(self._fates, sort_fates)
 
     def _unmet(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
         some = [rows.filter(~pl.col(MET)) for rows in frames]
