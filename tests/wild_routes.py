@@ -6,7 +6,17 @@ import random
 from collections.abc import Sequence
 
 from anabranch.model import BucketMap, RoutingTable
-from anabranch.routing import BaseRoute, BucketRoute, ModuloRoute, RangeRoute, RingRoute, Routes, WeightRoute
+from anabranch.routing import (
+    BaseRoute,
+    BipartiteRoute,
+    BucketRoute,
+    GridRoute,
+    ModuloRoute,
+    RangeRoute,
+    RingRoute,
+    Routes,
+    WeightRoute,
+)
 from anabranch.routing.strategies.splitters import ChoiceSplitter
 
 BUCKETS = 32
@@ -37,6 +47,15 @@ def make_wild_routes(
     base = _make_base(chance, slots, by_value)
     splitter = ChoiceSplitter(slots) if splittable and spreadable and chance.random() < 0.3 else None
     return Routes(base, RoutingTable.of(placements), splitter)
+
+
+def make_wild_deal(chance: random.Random, most_slots: int = MOST_SLOTS) -> BaseRoute:
+    """Return routes for rows of joins, whatever their keys, that chance made."""
+    slots = chance.randint(1, most_slots)
+    if chance.random() < 0.5:
+        return BipartiteRoute(slots, chance.randint(1, 3))
+    rows = chance.randint(1, slots)
+    return GridRoute(slots, rows, chance.randint(1, slots // rows))
 
 
 def _make_base(chance: random.Random, slots: int, by_value: bool) -> BaseRoute:

@@ -78,12 +78,13 @@ def run(bench: FlowBench, chance: random.Random, flow: ab.Flow, sink: Any, batch
     assert steer is None or steer.changes or batches < 3
 
 
-def check(bench: FlowBench, seed: int, *, moving: bool = False) -> None:
+def check(bench: FlowBench, seed: int, *, moving: bool = False, routing: str = "auto", how: str = "") -> None:
+    """Compare a random join with DuckDB's; of any kind unless ``how`` is given."""
     chance = random.Random(seed)
     bounds = KINDS_OF_BOUNDS[seed % len(KINDS_OF_BOUNDS)]
-    how = JOIN_KINDS[seed // len(KINDS_OF_BOUNDS) % len(JOIN_KINDS)]
-    if bounds == "never":
-        how = chance.choice(("inner", "semi"))
+    if not how:
+        how = JOIN_KINDS[seed // len(KINDS_OF_BOUNDS) % len(JOIN_KINDS)]
+        how = chance.choice(("inner", "semi")) if bounds == "never" else how
     batches = chance.randrange(1, 7)
     sides = [make_rows(chance, column, batches, chance.choice((2, 40))) for column in ("a", "b")]
     delay = timedelta(seconds=chance.choice((0, 4, 60)))
@@ -98,7 +99,7 @@ def check(bench: FlowBench, seed: int, *, moving: bool = False) -> None:
     }[bounds]
     flow, sink = ab.Flow("joins"), ab.to_memory()
     left, right = (flow.read(ab.memory(*frames)).watermark("ts", delay=delay) for frames in sides)
-    left.join(right, on="key", how=how, **options).write(sink)
+    left.join(right, on="key", how=how, routing=routing, **options).write(sink)
     run(bench, chance, flow, sink, batches, moving=moving)
     condition = {
         "within": f"epoch(r.ts) - epoch(l.ts) BETWEEN {before} AND {after}",

@@ -13,12 +13,12 @@ from anabranch.control.decisions import Decision, RouteChange
 from anabranch.control.observe.load_sampling import Watch
 from anabranch.control.reported import BatchReport
 from anabranch.engine.spec import FlowProgram
-from anabranch.model import splits_keys, spreads_any_key
+from anabranch.model import JoinSpec, splits_keys, spreads_any_key
 from anabranch.query.nodes import Stateful
-from anabranch.routing import hash_keys
+from anabranch.routing import Routes, hash_keys
 from anabranch.routing.phases import FlowRoutes
 from anabranch.state.manifest import Manifest
-from wild_routes import MOST_SLOTS, make_wild_routes
+from wild_routes import MOST_SLOTS, make_wild_deal, make_wild_routes
 
 
 class WildSteering:
@@ -62,6 +62,10 @@ class WildSteering:
                 by_value=self._goes_by_value(head),
                 most_slots=self._most_slots,
             )
+            if _draws(self._program, head) and chance.random() < 0.8:
+                changes[head] = RouteChange(Routes(make_wild_deal(chance, self._most_slots)), "state")
+                self.changes += 1
+                continue
             swapped = tuple(key for key in following.table.split_keys().tolist() if chance.random() < 0.5)
             following = replace(following, swapped=swapped)
             changes[head] = RouteChange(following, chance.choice(["state", "window"]))
@@ -77,6 +81,12 @@ class WildSteering:
         schema = self._program.plan.nodes[node.inputs[0]].schema
         keys = node.operation.spec.keys
         return len(keys) == 1 and schema[keys[0]].is_integer()
+
+
+def _draws(program: FlowProgram, head: int) -> bool:
+    """Say whether rows of an operator may be dealt to slots whatever their keys."""
+    operation = program.plan.nodes[head].operation
+    return isinstance(operation, Stateful) and isinstance(operation.spec, JoinSpec) and operation.spec.draws
 
 
 def _hash_all(operation: Stateful, rows: Sequence[Mapping[str, Any]]) -> list[int]:

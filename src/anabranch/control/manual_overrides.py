@@ -22,9 +22,10 @@ from anabranch.model import RoutingTable
 from anabranch.model.balance import AUTO, CONDITIONS, Balance, BalanceTrigger, NamedStrategy, Routing
 from anabranch.model.routes import MOST_SLOTS
 from anabranch.routing import hash_keys
+from anabranch.routing.bases.drawn import DrawnRoute
 from anabranch.routing.keys import KeyBatch
 from anabranch.routing.routes import Routes
-from anabranch.routing.strategies.by_name import check_named, make_strategy
+from anabranch.routing.strategies.by_name import check_named, make_strategy, places_rows
 from anabranch.state.inspect import read_text
 
 _TEXTS = ("planner", "protocol", "oversized")
@@ -95,6 +96,9 @@ def _propose(operator: ControlledOperator, command: Command, routes: Routes, see
         return operator.balancer.resize(operator.loads, routes, count)
     if command.action == "strategy":
         return _propose_strategy(operator, given, routes, seed)
+    if isinstance(routes.base, DrawnRoute):
+        msg = f"{facts.name} deals its rows to a {routes.base.label}, whatever their keys; there is no key to move"
+        raise WishRefused(msg)
     key = _read_key(str(given.get("key", "")), facts.key_types)
     if command.action == "move":
         wanted: list[int] = [_count(given.get("slot"), least=0)]
@@ -112,6 +116,16 @@ def _propose_strategy(operator: ControlledOperator, given: Mapping[str, Any], ro
     facts = operator.facts
     named = NamedStrategy(str(given.get("name")), **given.get("options", {}))
     check_named(named)
+    if named.name != AUTO and places_rows(make_strategy(named.name, **named.options)):
+        if facts.join is None or not facts.join.draws:
+            msg = (
+                f"{facts.name} has no numbers drawn for its rows, by which {named.name} places them; "
+                f'only a join whose flow says routing="{named.name}" or the like from its first batch on has them'
+            )
+            raise WishRefused(msg)
+    elif not facts.key_types:
+        msg = f"{facts.name} joins by no key, so rows are dealt to slots; {named.name} goes by keys"
+        raise WishRefused(msg)
     # Powers that the flow has already follow the slots; those that are given now must fit them.
     Routing().going_by(named).check_slots(routes.slots)
     if named.name != AUTO and make_strategy(named.name, **named.options).splits_keys and not facts.spreadable:

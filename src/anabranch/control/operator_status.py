@@ -14,6 +14,7 @@ from anabranch.control.observe.loads import OperatorLoads
 from anabranch.control.operators import ControlledOperator
 from anabranch.model import HASH
 from anabranch.model.frame_texts import key_as_text
+from anabranch.routing.bases.drawn import DrawnRoute
 from anabranch.routing.routes import Routes
 from anabranch.routing.strategies.scores import score_loads
 
@@ -38,6 +39,8 @@ def describe_operator(operator: ControlledOperator) -> dict[str, Any]:
             "moved_keys": len(table.whole_keys()),
             "split_keys": len(table.split_keys()),
         }
+        if isinstance(phases.routes.base, DrawnRoute):
+            described["shape"] = phases.routes.base.label
     if loads is not None and phases is not None:
         powers = balancer.routing.powers_over(len(loads.slot_rows))
         score = score_loads(loads.slot_rows, powers)

@@ -38,7 +38,7 @@ from anabranch.query.lookups import Lookup
 from anabranch.query.nodes import LateRows, Node, Output, Spring, Stateful, Watermark
 from anabranch.query.plan import Edge
 from anabranch.routing import hash_keys
-from anabranch.routing.join_slots import send_joined
+from anabranch.routing.join_slots import draw_for_joins, send_joined
 from anabranch.routing.phases import divide_by_phase, end_of, keys_of, window_of
 from anabranch.routing.routes import Routes
 from anabranch.state.runs import WriteName
@@ -79,6 +79,8 @@ class Pipeline:
         self._exchanged_bytes = 0
         self._sent = {head: np.zeros(phases.slots, np.int64) for head, phases in spec.routes.items()}
         """Rows that each slot got from this task so far, for routes that share out a key's rows."""
+        self._drawn: dict[tuple[int, int], int] = defaultdict(int)
+        """Rows of each input of a join that a number was drawn for."""
         # Tasks in which parts of keys meet have numbers behind those of slots; they send everything at once.
         holds = level == 0 or origin < spec.slots[level - 1]
         self._buffers = TaskBuffers(program, spec, level, origin) if holds else None
@@ -371,6 +373,10 @@ class Pipeline:
         phases = self._spec.routes[head]
         before, sent_rows = self._exchanged_bytes, 0
         with self._meter.sending(head):
+            if isinstance(operation.spec, JoinSpec) and operation.spec.draws:
+                first = self._drawn[head, number]
+                self._drawn[head, number] += frame.height
+                frame = draw_for_joins(frame, first, self._seed)
             for routes, rows in divide_by_phase(frame, phases, end_of(operation.spec)):
                 find_storage = partial(self._slots_of, head, routes, operation.spec.keys)
                 if isinstance(operation.spec, JoinSpec):
@@ -388,12 +394,17 @@ class Pipeline:
         slots = routes.storage_slots(
             keys_of(routes, rows, keys),
             first_ordinal=int(sent.sum()),
-            seed=(self._spec.batch << 32) + (self._level << 24) + self._origin,
+            seed=self._seed,
             slot_rows=sent[: routes.slots],
         )
         if routes.splitter is not None or len(routes.table.keys):
             sent += np.bincount(slots, minlength=len(sent))
         return slots
+
+    @property
+    def _seed(self) -> int:
+        """What is drawn by chance in this task depends on, besides its rows."""
+        return (self._spec.batch << 32) + (self._level << 24) + self._origin
 
     def _tell_times(self) -> None:
         """Tell all slots of the next level what was seen of event time: they fire by it in this batch."""

@@ -26,6 +26,12 @@ SECTION = "__section"
 """Int8: the section of the state that a row of a join is of: rows of the left input, which of them met somebody, the
 same of the right input."""
 
+DRAW = "__draw"
+"""UInt32: a number drawn for a row of a join, where routes place rows by it."""
+
+USE = "__use"
+"""UInt8: what a row of a join is for in the slot that got it, where that is not both: to be stored, or to probe."""
+
 WINDOW_START = "window_start"
 WINDOW_END = "window_end"
 

@@ -23,6 +23,9 @@ ClosedEnds = Literal["both", "left", "right", "none"]
 LEFT, RIGHT = 0, 1
 """The inputs of a join by number."""
 
+STORE, PROBE = 1, 2
+"""What a slot does with a row of a join: keeps it for partners that will come, looks for those that came, or both."""
+
 AT = "__at"
 """Int64 microseconds: the event time of a row, or the start of its window: what must fit for rows to meet."""
 
@@ -65,6 +68,8 @@ class JoinSpec:
     time_column: str | None = None
     """None: the inputs have no event time."""
     clock: Clock = FLOW_CLOCK
+    draws: bool = False
+    """Whether a number is drawn for each row, by which routes that place rows, not keys, go."""
 
     @property
     def copied(self) -> int:

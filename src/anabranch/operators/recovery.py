@@ -122,7 +122,8 @@ def _recover_join(structure: Mapping[str, Any], keys: tuple[str, ...]) -> JoinSp
     # Rows in state have the names that results have; nobody who reads them asks for types.
     left, right = (JoinInput(keys, {name: name for name in columns}, {}) for columns in structure["inputs"])
     interval = None if within is None else Interval(*within)
-    return JoinSpec((left, right), structure["how"], interval, recover_window(structure))
+    draws = bool(structure.get("draws"))
+    return JoinSpec((left, right), structure["how"], interval, recover_window(structure), draws=draws)
 
 
 def recover_window(structure: Mapping[str, Any]) -> WindowSpec | None:

@@ -13,7 +13,7 @@ from anabranch.errors import FlowError, name_alternatives
 from anabranch.eventtime import parse_duration
 from anabranch.eventtime.durations import describe_duration
 from anabranch.model import TIME, WINDOW_END, WINDOW_START, WindowSpec
-from anabranch.model.balance import Routing
+from anabranch.model.balance import AUTO, Routing
 from anabranch.model.joins import (
     JOIN_KINDS,
     JOINED_AT,
@@ -32,6 +32,7 @@ from anabranch.query.event_times import Duration
 from anabranch.query.labels import describe_window
 from anabranch.query.nodes import EventTime, Stateful
 from anabranch.query.windowing import find_lost_time, make_window
+from anabranch.routing.strategies.by_name import Strategy, make_strategy, places_rows
 
 if TYPE_CHECKING:
     from anabranch.query.streams import Stream
@@ -71,12 +72,16 @@ def join_streams(left: Stream, right: Stream, keys: JoinKeys, terms: JoinTerms, 
     window = _read_window(terms.window, terms.every)
     interval = _read_bounds(terms, window)
     _check_times(left, right, how, bounded=interval is not None or window is not None)
+    strategy = None if routing.strategy == AUTO else make_strategy(routing.strategy, **routing.options)
+    if strategy is not None:
+        _check_strategy(strategy, routing.strategy, how)
     spec = JoinSpec(
         inputs=_lay_out(left, right, keys, terms, window),
         how=how,
         within=interval,
         window=window,
         time_column=TIME if left.node.time is not None and right.node.time is not None else None,
+        draws=strategy is not None and places_rows(strategy),
     )
     schema = make_kernel(spec).output_schema({})
     time = None
@@ -169,6 +174,18 @@ def _check_times(left: Stream, right: Stream, how: JoinKind, *, bounded: bool) -
             per = stream.node.time.clock.per
             msg = f'join: the {side} stream keeps time per {per}, and a join follows that of the flow; say per="flow"'
             raise FlowError(msg)
+
+
+def _check_strategy(strategy: Strategy, name: str, how: JoinKind) -> None:
+    if places_rows(strategy) and how != "inner":
+        msg = (
+            f"join: {name} sends a row to several slots, and each of them sees some of its partners only, so none can "
+            f'tell whom a row of a {how} join met first, or that it met nobody; say how="inner", or another routing'
+        )
+        raise FlowError(msg)
+    if strategy.splits_keys and how == "full":
+        msg = f"join: {name} spreads a key over slots, and a full join needs each key whole; say another routing"
+        raise FlowError(msg)
 
 
 def _lay_out(

@@ -63,22 +63,28 @@ class PartialSink(Sink, Protocol):
         ...
 
 
-def make_routing(routing: object, balance: object, exchange: ExchangeChoice, merge: LocalMerge | None) -> Routing:
-    """Return what ``key_by`` was told about where keys go, or raise ``FlowError`` that names the alternatives."""
+def make_routing(
+    routing: object, balance: object, exchange: ExchangeChoice, merge: LocalMerge | None, step: str = "key_by"
+) -> Routing:
+    """Return what a step was told about where keys go, or raise ``FlowError`` that names the alternatives."""
     if not isinstance(routing, str | NamedStrategy):
-        msg = f"key_by: routing is {routing!r}; give a name, or ab.NamedStrategy(name, …)"
+        msg = f"{step}: routing is {routing!r}; give a name, or ab.NamedStrategy(name, …)"
         raise FlowError(msg)
     named = NamedStrategy(routing) if isinstance(routing, str) else routing
     if not (balance is None or isinstance(balance, Balance)):
-        msg = f"key_by: balance is {balance!r}; give ab.Balance(…), or None to leave keys where they are"
+        msg = f"{step}: balance is {balance!r}; give ab.Balance(…), or None to leave keys where they are"
         raise FlowError(msg)
-    if named.name != AUTO and named.name not in strategy_names():
-        msg = f"key_by: unknown routing {named.name!r}; there are {AUTO}, {', '.join(strategy_names())}"
+    names = strategy_names(for_joins=step != "key_by")
+    if named.name != AUTO and named.name not in names:
+        wrong = f"unknown routing {named.name!r}"
+        if named.name in strategy_names():
+            wrong = f"routing {named.name!r} places rows, not keys, which is for joins only"
+        msg = f"{step}: {wrong}; there are {AUTO}, {', '.join(names)}"
         raise FlowError(msg)
     try:
         check_named(named)
     except RouteError as error:
-        msg = f"key_by: {error}"
+        msg = f"{step}: {error}"
         raise FlowError(msg) from error
     return Routing(named.name, balance, _make_exchange(exchange, merge), named.options, named.powers)
 

@@ -252,7 +252,7 @@ class Stream:
         """
         _check_stream("join", other)
         terms = JoinTerms(how, within, closed, window, every, ttl, suffix, align)
-        placing = make_routing(routing, balance, "auto", None)
+        placing = make_routing(routing, balance, "auto", None, "join")
         return join_streams(self, other, read_keys(on, left_on, right_on), terms, placing, name or "join")
 
     def lookup(

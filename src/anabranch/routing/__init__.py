@@ -10,6 +10,7 @@ from anabranch.routing.bases.base_routes import (
     base_route,
     base_to_json,
 )
+from anabranch.routing.bases.drawn import BipartiteRoute, GridRoute
 from anabranch.routing.bases.partitions import PartitionRoute
 from anabranch.routing.bases.ranges import RangeRoute
 from anabranch.routing.bases.ring import resize_map, ring_map
@@ -29,20 +30,27 @@ from anabranch.routing.strategies.by_name import (
 )
 from anabranch.routing.strategies.choices import DChoices, PartialKeyGrouping, WChoices
 from anabranch.routing.strategies.coordinated import LeastCount, LeastKey, WeightRandom
+from anabranch.routing.strategies.joined import Bipartite, BipartiteInSix, Grid, Matrix
 from anabranch.routing.strategies.scores import Score, Scores, StrategyScore, score_all, score_loads
 from anabranch.routing.strategies.splitters import ChoiceSplitter, RowSplitter, row_splitter
 
 __all__ = [
     "BaseRoute",
+    "Bipartite",
+    "BipartiteInSix",
+    "BipartiteRoute",
     "BucketRoute",
     "ChoiceSplitter",
     "ConsistentHash",
     "DChoices",
+    "Grid",
+    "GridRoute",
     "Hash",
     "KeyBatch",
     "KeySample",
     "LeastCount",
     "LeastKey",
+    "Matrix",
     "Modulo",
     "ModuloRoute",
     "PartialKeyGrouping",

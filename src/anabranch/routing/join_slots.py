@@ -1,6 +1,7 @@
 """Where rows of a join go: those of one input to one slot of their key, those of the other to all of them.
 
-So a pair is found once, however many slots share its key: where the first of the two is.
+So a pair is found once, however many slots share its key: where the first of the two is. Routes that place rows by a
+draw say themselves where each goes, and what for.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.model import HASH
-from anabranch.model.joins import AT, LEFT, RIGHT, JoinSpec, is_row_of_input
+from anabranch.model.columns import DRAW, USE
+from anabranch.model.joins import AT, LEFT, RIGHT, JoinSpec, is_of_input, is_row_of_input
 from anabranch.model.runs import Leaving
+from anabranch.routing.bases.drawn import DrawnRoute, draw_rows
 from anabranch.routing.hashing import mix, unit_interval
 from anabranch.routing.keys import KeyBatch
 from anabranch.routing.lookup import find_keys
-from anabranch.routing.phases import PhasedRoutes, find_new_slots, first_slots, keys_of
-from anabranch.routing.routes import Routes
+from anabranch.routing.phases import PhasedRoutes, find_new_slots, keys_of, pick_first_slots
+from anabranch.routing.routes import Routes, RowSlots
 
 FindStorage = Callable[[pl.DataFrame], NDArray[np.int32]]
 """Rows → the one slot that stores each, by the shares of its key."""
@@ -32,6 +35,10 @@ def send_joined(
     rows: pl.DataFrame, routes: Routes, spec: JoinSpec, number: int, find_storage: FindStorage
 ) -> tuple[pl.DataFrame, NDArray[np.int32]]:
     """Return rows of an input, once for each slot that gets them, and those slots."""
+    if isinstance(routes.base, DrawnRoute):
+        places = routes.base.places_of(number, *_hashes_and_draws(rows))
+        sent = rows[places.rows]
+        return sent if places.uses is None else sent.with_columns(pl.Series(USE, places.uses)), places.slots
     is_copied = find_copied(routes, spec, number, rows.get_column(HASH).to_numpy())
     if not routes.may_split or not is_copied.any():
         return rows, find_storage(rows)
@@ -72,7 +79,7 @@ def leaving_join(
             places = np.flatnonzero(chosen)
             if len(places):
                 some = rows if len(places) == rows.height else rows[places]
-                change = _Change(old, new, keys.take(places), slot, some, find_content)
+                change = _Change(old, new, spec, keys.take(places), slot, some, find_content)
                 parts.append((places, leave_kind(change)))
         if len(parts) == 1:
             return parts[0][1]
@@ -88,6 +95,11 @@ def leaving_join(
     return leave
 
 
+def draw_for_joins(rows: pl.DataFrame, first: int, seed: int) -> pl.DataFrame:
+    """Return rows with a number drawn for each; ``first`` is how many rows of the seed were drawn for before."""
+    return rows.with_columns(pl.Series(DRAW, draw_rows(rows.height, first, seed)))
+
+
 def drop_joined_copies(rows: pl.DataFrame, phases: PhasedRoutes, spec: JoinSpec, slot: int) -> pl.DataFrame:
     """Return the rows of a slot without those that another slot has, too, and that count there."""
     counts = _count_here(rows, phases.routes, spec, slot)
@@ -100,10 +112,14 @@ def drop_joined_copies(rows: pl.DataFrame, phases: PhasedRoutes, spec: JoinSpec,
 def place_joined(rows: pl.DataFrame, routes: Routes, spec: JoinSpec) -> tuple[pl.DataFrame, NDArray[np.int32]]:
     """Return state rows, once for each slot that has them, and those slots."""
     keys = keys_of(routes, rows, spec.keys)
-    places, slots = routes.operation_slots(keys)
+    if spec.draws and DRAW not in rows.columns:
+        rows = draw_for_joins(rows, 0, 0)
+    places, slots = _find_storage(routes, spec, rows, keys)
+    if isinstance(routes.base, DrawnRoute):
+        return rows[places], slots
     is_copied = _find_copied_state(routes, spec, rows)[places]
     # All on the first slot: what became of a row must be where it is.
-    chosen = is_copied | (slots == first_slots(routes, keys)[places])
+    chosen = is_copied | (slots == pick_first_slots((places, slots), rows.height)[places])
     return rows[places[chosen]], slots[chosen]
 
 
@@ -114,23 +130,30 @@ class _Change:
     """Rows of one kind that a slot has, and the routes before and after."""
 
     def __init__(
-        self, old: Routes, new: Routes, keys: KeyBatch, slot: int, rows: pl.DataFrame, find_content: FindContent
+        self,
+        old: Routes,
+        new: Routes,
+        spec: JoinSpec,
+        keys: KeyBatch,
+        slot: int,
+        rows: pl.DataFrame,
+        find_content: FindContent,
     ) -> None:
         self.new = new
         self.keys = keys
         self.slot = slot
-        self.rows, self.slots = new.operation_slots(keys)
-        """Where the keys will be: (row, slot)."""
-        self.old_rows, self.old_slots = old.operation_slots(keys)
+        self.rows, self.slots = _find_storage(new, spec, rows, keys)
+        """Where the rows will or may be: (row, slot)."""
+        self.old_rows, self.old_slots = _find_storage(old, spec, rows, keys)
         self.most_slots = max(old.slots, new.slots)
-        self.is_first = first_slots(old, keys) == slot
-        """Whether this is the first slot of the row's key so far."""
+        self.is_first = pick_first_slots((self.old_rows, self.old_slots), len(keys)) == slot
+        """Whether this is the first slot so far of those where the row may be."""
         self.state = rows
         self.find_content = find_content
 
     @property
     def lacks(self) -> NDArray[np.bool_]:
-        """Whether a place where a key will be is none where it was."""
+        """Whether a place where a row will be is none where it was."""
         pairs, old_pairs = (
             rows * self.most_slots + slots for rows, slots in ((self.rows, self.slots), (self.old_rows, self.old_slots))
         )
@@ -138,7 +161,7 @@ class _Change:
 
     @property
     def stays(self) -> NDArray[np.bool_]:
-        """Whether this slot will be one of the key's."""
+        """Whether this slot will be one of the row's."""
         stays = np.zeros(len(self.keys), np.bool_)
         stays[self.rows[self.slots == self.slot]] = True
         return stays
@@ -149,19 +172,40 @@ def _count_here(rows: pl.DataFrame, routes: Routes, spec: JoinSpec, slot: int) -
     if slot >= routes.slots:
         return np.zeros(rows.height, np.bool_)
     keys = keys_of(routes, rows, spec.keys)
+    is_first: NDArray[np.bool_] = pick_first_slots(_find_storage(routes, spec, rows, keys), rows.height) == slot
+    if isinstance(routes.base, DrawnRoute):
+        return is_first
     is_copied = _find_copied_state(routes, spec, rows)
-    counts: NDArray[np.bool_] = (
-        np.where(is_copied, first_slots(routes, keys), find_new_slots(routes, keys, slot)) == slot
-    )
-    return counts
+    return np.where(is_copied, is_first, find_new_slots(routes, keys, slot) == slot)
 
 
 def _find_copied_state(routes: Routes, spec: JoinSpec, rows: pl.DataFrame) -> NDArray[np.bool_]:
-    """Say of each row of the state whether all slots of its key have it."""
+    """Say of each row of the state whether all slots where it may be have it."""
+    if isinstance(routes.base, DrawnRoute):
+        return np.ones(rows.height, np.bool_)
     hashes = rows.get_column(HASH).to_numpy()
     # What became of a row is known to the slot where it was seen, copied or not.
     copied = [find_copied(routes, spec, number, hashes) & is_row_of_input(rows, number) for number in (LEFT, RIGHT)]
     return copied[LEFT] | copied[RIGHT]
+
+
+def _find_storage(routes: Routes, spec: JoinSpec, rows: pl.DataFrame, keys: KeyBatch) -> RowSlots:
+    """Return (row, slot) for every slot that has a row of the state, or that may have it where slots share its key."""
+    if not isinstance(routes.base, DrawnRoute):
+        return routes.operation_slots(keys)
+    found = []
+    for number in (LEFT, RIGHT):
+        chosen = np.flatnonzero(is_of_input(rows, number))
+        places, slots = routes.base.places_of(number, *_hashes_and_draws(rows[chosen])).stored
+        found.append((chosen[places], slots))
+    all_rows, all_slots = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    # Each half is sorted by (row, slot), and no row is in both, so the order of slots survives a stable sort.
+    order = np.argsort(all_rows, kind="stable")
+    return all_rows[order], all_slots[order]
+
+
+def _hashes_and_draws(rows: pl.DataFrame) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+    return rows.get_column(HASH).to_numpy(), rows.get_column(DRAW).to_numpy()
 
 
 def _leave_shared(change: _Change) -> Leaving:

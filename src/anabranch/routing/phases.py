@@ -14,8 +14,9 @@ from anabranch.eventtime import drop_limit_us, first_window_us, last_window_us
 from anabranch.model import HASH, WINDOW, AggregateSpec, JoinSpec, OperatorSpec, TopKSpec, WindowSpec
 from anabranch.model.joins import AT, LEFT, RIGHT
 from anabranch.model.runs import Leaving
+from anabranch.routing.bases.drawn import DrawnRoute
 from anabranch.routing.keys import KeyBatch
-from anabranch.routing.routes import Routes
+from anabranch.routing.routes import Routes, RowSlots
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +77,13 @@ FlowRoutes = Mapping[int, PhasedRoutes]
 
 def first_slots(routes: Routes, keys: KeyBatch) -> NDArray[np.int32]:
     """Return the first slot of each row's key."""
-    rows, slots = routes.operation_slots(keys)
-    firsts = np.empty(len(keys), np.int32)
+    return pick_first_slots(routes.operation_slots(keys), len(keys))
+
+
+def pick_first_slots(places: RowSlots, count: int) -> NDArray[np.int32]:
+    """Return the first slot of each of so many rows, which all have one."""
+    rows, slots = places
+    firsts = np.empty(count, np.int32)
     # Written backwards, so that the first slot of each row is written last.
     firsts[rows[::-1]] = slots[::-1]
     return firsts
@@ -195,6 +201,8 @@ def can_wait(end: End | None, old: Routes, new: Routes) -> bool:
 
 def _splits_alike(old: Routes, new: Routes) -> bool:
     """Say whether the same keys are split in the same way."""
+    if isinstance(old.base, DrawnRoute) or isinstance(new.base, DrawnRoute):
+        return False
     if old.splitter is not None or new.splitter is not None or old.swapped != new.swapped:
         return False
     return all(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from anabranch.model import RouteError, RoutingTable
 from anabranch.model.routes import DEFAULT_BUCKETS
 from anabranch.routing.bases.base_routes import BaseRoute, BucketRoute, base_from_json, base_to_json
+from anabranch.routing.bases.drawn import DrawnRoute
 from anabranch.routing.hashing import GOLDEN_RATIO_64, mix, unit_interval
 from anabranch.routing.keys import KeyBatch, KeySample
 from anabranch.routing.lookup import find_keys, take_turns
@@ -50,6 +51,9 @@ class Routes:
         if self.splitter is not None and self.splitter.slots != self.slots:
             msg = f"the row splitter has {self.splitter.slots} slots, the base route {self.slots}; make both alike"
             raise RouteError(msg)
+        if isinstance(self.base, DrawnRoute) and (len(self.table) or self.splitter is not None):
+            msg = f"in a {self.base.label} rows have places, and no key is moved or split; leave table and splitter out"
+            raise RouteError(msg)
 
     @classmethod
     def even(cls, slots: int, buckets: int = DEFAULT_BUCKETS) -> Self:
@@ -63,7 +67,7 @@ class Routes:
     @property
     def may_split(self) -> bool:
         """Whether some key may be in several slots."""
-        return self.splitter is not None or len(self.table.split_keys()) > 0
+        return self.splitter is not None or isinstance(self.base, DrawnRoute) or len(self.table.split_keys()) > 0
 
     @property
     def needs_values(self) -> bool:
@@ -106,6 +110,10 @@ class Routes:
 
     def operation_slots(self, keys: KeyBatch) -> RowSlots:
         """Return (row, slot) for every slot that may store rows of the row's key: where an equi-join probes."""
+        if isinstance(self.base, DrawnRoute):
+            return np.repeat(np.arange(len(keys)), self.slots), np.tile(
+                np.arange(self.slots, dtype=np.int32), len(keys)
+            )
         homes = self.base.slots_of(keys)
         if self.splitter is None and not len(self.table.keys):
             return np.arange(len(keys)), homes
@@ -151,6 +159,8 @@ class Routes:
 
     def split_keys(self, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Return which of the keys may be in more than one slot."""
+        if isinstance(self.base, DrawnRoute):
+            return np.ones(len(keys), np.bool_)
         split = np.zeros(len(keys), np.bool_) if self.splitter is None else self.splitter.can_split(keys)
         rows, _ = find_keys(keys, self.table.whole_keys())
         split[rows] = False
@@ -170,7 +180,10 @@ class Routes:
         return counts
 
     def loads(self, sample: KeySample) -> NDArray[np.float64]:
-        """Return the load that each slot gets from the keys of a sample."""
+        """Return the load that each slot gets from the keys of a sample; of a join, half of it from each input."""
+        if isinstance(self.base, DrawnRoute):
+            half = float(sample.counts.sum()) / 2
+            return self.base.slot_rows((half, half))
         homes = self.base.slots_of(sample.batch)
         firsts = self.table.first_rows()
         rows, positions = find_keys(sample.keys, self.table.keys[firsts])

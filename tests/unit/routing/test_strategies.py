@@ -32,6 +32,10 @@ NAMES = (
     "least-count",
     "least-count-history",
     "weight-random",
+    "grid",
+    "matrix",
+    "bi",
+    "bi6",
 )
 
 

@@ -177,6 +177,7 @@ def _draw_words(described: Mapping[str, Any]) -> Iterator[RenderableType]:
     settings = described.get("settings", {})
     away = {"moved": described.get("moved_keys", 0), "split": described.get("split_keys", 0)}
     lines = {
+        "slots": described.get("shape"),
         "keys": ", ".join(f"{format_count(count)} {how}" for how, count in away.items() if count),
         "settings": "  ".join(f"{name}={value}" for name, value in settings.items()),
         "looked at": f"{format_count(described['sampled_rows'])} rows of the batch"

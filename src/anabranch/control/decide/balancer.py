@@ -29,6 +29,7 @@ from anabranch.model import RouteError
 from anabranch.model.balance import AUTO, Balance, NamedStrategy, Routing
 from anabranch.model.moves import PlanCosts
 from anabranch.routing.bases.base_routes import BucketRoute
+from anabranch.routing.bases.drawn import DrawnRoute
 from anabranch.routing.keys import KeySample
 from anabranch.routing.routes import Routes
 from anabranch.routing.strategies.by_name import (
@@ -49,6 +50,8 @@ _BYTES_A_ROW = 100.0
 """State that moves in the time of a row: 42 MB took as long as 0.3 million rows in the migration bench."""
 _SHARING = 0.1
 """What it costs, as a part of a batch, that any key may be in several slots: an exchange more, in which parts meet."""
+_WORTH_A_NEW_SHAPE = 0.1
+"""How many of its rows a slot must be spared before all state of a grid moves for it."""
 _BATCHES_A_SAMPLE = 8
 """Slots that are even, and stay so, send a sample as often as that: people want to see scores and hot keys."""
 
@@ -81,6 +84,8 @@ class Balancer:
     _batches_without_sample: int = _BATCHES_A_SAMPLE
     _batches_unmeasured: int = _BATCHES_A_SAMPLE
     _imbalance: float = 1.0
+    _sides: tuple[float, float] = (0.0, 0.0)
+    """Of a join whose rows have places of their own, the rows of both inputs; earlier ones count less."""
 
     @property
     def balance(self) -> Balance | None:
@@ -92,7 +97,7 @@ class Balancer:
 
         A plan for slots that were even so far can do without: it moves hot keys, which are always named, and buckets.
         """
-        if self.routing.balance is None:
+        if self.routing.balance is None or (self._known is not None and isinstance(self._known.base, DrawnRoute)):
             return False
         trigger = self.routing.balance.planning
         by_loads_alone = trigger.every_rows is None and trigger.every_seconds is None
@@ -134,6 +139,8 @@ class Balancer:
             return None
         self._batches_without_sample = 0 if loads.sample is not None else self._batches_without_sample + 1
         self._follow(routes)
+        if isinstance(routes.base, DrawnRoute):
+            return self._fit_shape(loads, routes.base, routes, balance)
         self._planned = None
         goal = Goal(
             routes.slots,
@@ -233,6 +240,27 @@ class Balancer:
             return None
         self.last_reason = f"{by} decides, now that keys are known"
         return Proposal(chosen, self.last_reason, estimate_moved_bytes(loads, routes, chosen))
+
+    def _fit_shape(self, loads: OperatorLoads, base: DrawnRoute, routes: Routes, balance: Balance) -> Proposal | None:
+        """Return the routes of slots that rows are dealt to, if another shape suits what both inputs bring."""
+        assert loads.join is not None and self._state is not None
+        left, right = (FADE * past + now for past, now in zip(self._sides, loads.join.sides, strict=True))
+        self._sides = left, right
+        fitted = base.fitted(self._sides)
+        busiest, busiest_then = (float(one.slot_rows(self._sides).max()) for one in (base, fitted))
+        saved = 1 - busiest_then / max(busiest, 1.0)
+        came = f"of a join that gets {left:,.0f} left and {right:,.0f} right rows"
+        if fitted == base or saved < max(balance.planning.smallest_improvement, _WORTH_A_NEW_SHAPE):
+            self.last_reason = f"{came}, the {base.label} is the best or nearly"
+            return None
+        settled = self._state.settled_batch
+        if settled is not None and loads.batch - settled <= balance.planning.cool_down_batches:
+            self.last_reason = f"the shape of the slots has changed after batch {settled}, and may again later"
+            return None
+        self._state = self._state.settle(loads.batch, loads.now_seconds)
+        self.last_reason = f"{came}, the {base.label} becomes a {fitted.label}: slots get {saved:.0%} fewer rows"
+        shaped = replace(routes, base=fitted)
+        return Proposal(shaped, self.last_reason, estimate_moved_bytes(loads, routes, shaped))
 
     def _place_new_keys(self, loads: OperatorLoads, routes: Routes) -> Proposal | None:
         """Return the routes with keys that are new, by a strategy that decides once for each, when it comes."""

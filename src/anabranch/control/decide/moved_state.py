@@ -7,12 +7,17 @@ from numpy.typing import NDArray
 
 from anabranch.control.observe.join_loads import JoinLoads
 from anabranch.control.observe.loads import OperatorLoads
-from anabranch.routing.bases.base_routes import BucketRoute
-from anabranch.routing.hashing import buckets_of
+from anabranch.model.joins import LEFT, RIGHT
+from anabranch.routing.bases.base_routes import BaseRoute, BucketRoute
+from anabranch.routing.bases.drawn import DrawnRoute, draw_rows
+from anabranch.routing.hashing import buckets_of, mix
 from anabranch.routing.keys import KeyBatch
 from anabranch.routing.lookup import find_keys
 from anabranch.routing.moving import count_new_slots, moved_parts
 from anabranch.routing.routes import Routes
+
+_ROWS_TRIED = 1_024
+"""Rows by which it is judged how many of all have other places."""
 
 
 def estimate_moved_bytes(loads: OperatorLoads | None, old: Routes, new: Routes) -> float:
@@ -23,10 +28,27 @@ def estimate_moved_bytes(loads: OperatorLoads | None, old: Routes, new: Routes) 
     """
     if loads is None or not loads.state_bytes:
         return 0.0
+    if isinstance(old.base, DrawnRoute) or isinstance(new.base, DrawnRoute):
+        return loads.state_bytes * _moved_share(old.base, new.base)
     named = min(_named_bytes(loads, old, new), loads.state_bytes)
     if old.base == new.base and old.splitter == new.splitter:
         return named
     return min(named + _unnamed_bytes(loads, old, new), loads.state_bytes)
+
+
+def _moved_share(old: BaseRoute, new: BaseRoute) -> float:
+    """Return how much is written for other slots, as a part of all state, where rows have places of their own."""
+    if not (isinstance(old, DrawnRoute) and isinstance(new, DrawnRoute)):
+        return 1.0
+    hashes, draws = mix(np.arange(_ROWS_TRIED, dtype=np.uint64), 0), draw_rows(_ROWS_TRIED, 0, 0)
+    most, stored, came = max(old.slots, new.slots), 0, 0
+    for number in (LEFT, RIGHT):
+        before, after = (
+            rows * most + slots for rows, slots in (base.places_of(number, hashes, draws).stored for base in (old, new))
+        )
+        stored += len(before)
+        came += int((~np.isin(after, before)).sum())
+    return came / stored
 
 
 def _named_bytes(loads: OperatorLoads, old: Routes, new: Routes) -> float:

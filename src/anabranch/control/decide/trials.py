@@ -9,6 +9,7 @@ import numpy as np
 
 from anabranch.control.decide.choosing import PLAN
 from anabranch.routing.bases.base_routes import BucketRoute, ModuloRoute, RingRoute, WeightRoute
+from anabranch.routing.bases.drawn import BipartiteRoute, GridRoute
 from anabranch.routing.bases.ranges import RangeRoute
 from anabranch.routing.keys import KeySample
 from anabranch.routing.routes import Routes
@@ -58,5 +59,13 @@ def name_strategy(routes: Routes) -> str:
         return "w-choices" if routes.splitter.head_choices == routes.slots else "d-choices"
     if isinstance(routes.base, BucketRoute):
         return PLAN
-    by_base = {ModuloRoute: "modulo", RangeRoute: "ranges", RingRoute: "consistent-hash", WeightRoute: "weight-hash"}
+    if isinstance(routes.base, GridRoute):
+        return "matrix" if routes.base.doubles else "grid"
+    by_base = {
+        BipartiteRoute: "bi",
+        ModuloRoute: "modulo",
+        RangeRoute: "ranges",
+        RingRoute: "consistent-hash",
+        WeightRoute: "weight-hash",
+    }
     return by_base.get(type(routes.base), "its own")

@@ -11,6 +11,7 @@ from anabranch.control.observe.load_sampling import Sighting
 from anabranch.model.joins import LEFT, RIGHT, JoinSpec
 from anabranch.model.loads import StateSizes
 from anabranch.routing import buckets_of
+from anabranch.routing.bases.drawn import DrawnRoute
 from anabranch.routing.keys import KeySample
 from anabranch.routing.routes import Routes
 
@@ -27,6 +28,8 @@ class JoinLoads:
     """Key hash → rows of the left and of the right input."""
     state_bytes: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     """Key hash → state of the left and of the right input, of keys of which it was measured."""
+    sides: tuple[float, float] = (0.0, 0.0)
+    """All rows of the left and of the right input; those of keys that slots share count once for each slot."""
 
     def rows_of(self, key: int) -> tuple[float, float]:
         """Return the rows of both inputs."""
@@ -54,7 +57,9 @@ def count_rows_once(sighting: Sighting, routes: Routes, spec: JoinSpec) -> tuple
         bucket_rows[bucket] = max(bucket_rows[bucket] - round(seen - sum(by_input)), 0)
     hot_rows = {key: sum(by_input) for key, by_input in rows.items()}
     once = replace(sighting, bucket_rows=bucket_rows, hot_rows=hot_rows)
-    return once, JoinLoads(spec.copied, spec.swaps_sides, rows)
+    left, right = _find_copies(routes)
+    sides = sighting.left_rows / left, (int(sighting.bucket_rows.sum()) - sighting.left_rows) / right
+    return once, JoinLoads(spec.copied, spec.swaps_sides, rows, sides=sides)
 
 
 def scale_sample(sample: KeySample, seen: Mapping[int, float], once: Mapping[int, float]) -> KeySample:
@@ -76,8 +81,16 @@ def count_bytes_once(sizes: StateSizes, routes: Routes, spec: JoinSpec) -> State
     return StateSizes(bucket_bytes, key_bytes, left_bytes)
 
 
+def _find_copies(routes: Routes) -> tuple[float, float]:
+    """Return how many slots get a row of each input, where rows have places of their own."""
+    return routes.base.copies if isinstance(routes.base, DrawnRoute) else (1.0, 1.0)
+
+
 def _divide(key: int, by_input: tuple[float, float], routes: Routes, spec: JoinSpec) -> tuple[float, float]:
     """Return what both inputs have of a key, when slots counted so much."""
+    if isinstance(routes.base, DrawnRoute):
+        copies = _find_copies(routes)
+        return by_input[LEFT] / copies[LEFT], by_input[RIGHT] / copies[RIGHT]
     slots = max(len(routes.table.owners(key)), 1)
     copied = find_copied_input(spec, routes, key)
     left, right = by_input

@@ -96,6 +96,8 @@ class LoadReport:
     """Rows that were looked at for hot keys."""
     keys: SampledKeyLoads | None = None
     """None where no key is hot, and no sample was asked for."""
+    left_rows: int | None = None
+    """Of a join, the rows of the left input."""
 
     @property
     def named_keys(self) -> NDArray[np.uint64]:
@@ -105,13 +107,15 @@ class LoadReport:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data; equal rows give equal data."""
         data = {"bucket_rows": numbers_to_text(self.bucket_rows), "sampled_rows": self.sampled_rows}
-        return data if self.keys is None else data | {"keys": self.keys.to_json()}
+        left = {} if self.left_rows is None else {"left_rows": self.left_rows}
+        return data | left | ({} if self.keys is None else {"keys": self.keys.to_json()})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LoadReport:
         """Read what ``to_json`` wrote."""
         keys = SampledKeyLoads.from_json(data["keys"]) if "keys" in data else None
-        return cls(numbers_from_text(data["bucket_rows"], np.int64), data["sampled_rows"], keys)
+        bucket_rows = numbers_from_text(data["bucket_rows"], np.int64)
+        return cls(bucket_rows, data["sampled_rows"], keys, data.get("left_rows"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,8 @@ class Sighting:
     """HASH, rows that the key stands for, and the key columns; None if no slot sent one."""
     complete: bool
     """Whether all slots that had rows sent a sample."""
+    left_rows: int = 0
+    """Of a join, the rows of the left input; those that are copied count as often."""
 
 
 class _Look:
@@ -200,7 +206,8 @@ def watch_rows(
     blocks = [frame[HASH].to_numpy() for frame in filled]
     bucket_rows = sum(np.bincount(buckets_of(block, watch.buckets), minlength=watch.buckets) for block in blocks)
     look = _Look(blocks, watch.sample_rate)
-    seen = LoadReport(np.asarray(bucket_rows, np.int64), look.rows)
+    left_rows = None if left_frames is None else sum(frame.height for frame in frames[:left_frames])
+    seen = LoadReport(np.asarray(bucket_rows, np.int64), look.rows, left_rows=left_rows)
     hot = max(_HOT_ROWS, _HOT_SHARE * look.rows)
     may_have_hot_keys = may_be_hot(look.hashes(), hot)
     if not may_have_hot_keys:
@@ -259,6 +266,7 @@ def merge_loads(seen: Iterable[LoadReport | None], buckets: int) -> Sighting | N
         error_rows,
         pl.concat(samples) if samples else None,
         len(samples) == len(filled),
+        sum(slot.left_rows or 0 for slot in filled),
     )
 
 

@@ -26,7 +26,7 @@ from anabranch.model import (
 from anabranch.model.joins import AT, LEFT, RIGHT, Interval, JoinSpec
 from anabranch.operators.joins.alone import AloneEverywhere, mark_copies
 from anabranch.operators.joins.results import Results
-from anabranch.operators.joins.rows import InputState, Layout, Piece, gather_rows, leave_strangers
+from anabranch.operators.joins.rows import InputState, Layout, Piece, gather_rows, leave_strangers, part_by_use
 from anabranch.operators.joins.sections import Sections, describe_join
 
 _ALL_TIMES = Interval(BEGINNING_OF_TIME, END_OF_TIME)
@@ -59,6 +59,7 @@ class EquiJoin:
                 spec.hold_us(number),
                 number in remembered,
                 may_be_copied=number == spec.copied,
+                draws=spec.draws,
             )
             for number, source in enumerate(spec.inputs)
         ]
@@ -107,19 +108,20 @@ class EquiJoin:
     ) -> Fired:
         """Find the partners of what came, keep it, and emit what can meet nobody any more."""
         states = self._sections.open(state)
-        new = [gather_rows(frames) for frames in received]
+        new = [part_by_use(gather_rows(frames)) for frames in received]
         results: list[pl.DataFrame] = []
         alone = _Alone(self, standing)
         old: list[list[Piece]] = [[], []]
         for seeker, other in ((LEFT, RIGHT), (RIGHT, LEFT)):
-            seeking = new[seeker]
+            seeking = new[seeker].probing
             if seeking is not None:
                 bounds = self._bounds(seeker)
                 at_us = seeking.at_us
                 old[other] = states[other].pieces(int(at_us.min()) + bounds.least_us, int(at_us.max()) + bounds.most_us)
                 for piece in old[other]:
                     results += self._match(seeker, seeking, piece, standing)
-        left, right = new
+        # A pair of new rows may meet on several slots: that one emits it which stores the left row.
+        left, right = new[LEFT].stored, new[RIGHT].probing
         if left is not None and right is not None:
             results += self._match(RIGHT, right, left, standing)
         for number, pieces in enumerate(old):
@@ -129,7 +131,7 @@ class EquiJoin:
                 results += [self._results.once(rows) for rows in met if rows is not None]
         passed_us = time.passed_us
         for number, came in enumerate(new):
-            strangers = None if came is None else states[number].keep(came, time.batch, passed_us)
+            strangers = None if came.stored is None else states[number].keep(came.stored, time.batch, passed_us)
             if strangers is not None and number in self._preserved:
                 alone.add(number, strangers)
         reached_us = self._find_alone(states, time, alone)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from anabranch.compiled.hash_order import Hashes, hashes_of, sort_by_hash
 from anabranch.compiled.partners import Places
 from anabranch.model import BATCH, END_OF_TIME, HASH, ORDER, WINDOW, SlotState
-from anabranch.model.columns import SECTION
-from anabranch.model.joins import AT, JoinInput, fates_section, rows_section
+from anabranch.model.columns import DRAW, SECTION, USE
+from anabranch.model.joins import AT, PROBE, STORE, JoinInput, fates_section, rows_section
 from anabranch.operators.aggregates.partials import concatenate, sort_as_run
 from anabranch.operators.compaction import compact
 
@@ -43,6 +43,8 @@ class Layout:
     """Whether it matters if a row ever met a partner."""
     may_be_copied: bool = False
     """Whether other slots may have a copy of such a row, each of which met others."""
+    draws: bool = False
+    """Whether rows have a number drawn for them."""
 
     @property
     def rows_section(self) -> int:
@@ -58,7 +60,8 @@ class Layout:
     def columns(self) -> list[str]:
         """The columns of a run."""
         fate = [BATCH, ORDER, MET] if self.remembers else []
-        return [*self._segment, HASH, SECTION, *self.keys, AT, *fate, *self.source.columns]
+        draw = [DRAW] if self.draws else []
+        return [*self._segment, HASH, SECTION, *self.keys, AT, *draw, *fate, *self.source.columns]
 
     @property
     def fate_columns(self) -> list[str]:
@@ -234,10 +237,26 @@ class InputState:
         return rows
 
 
+@dataclass(frozen=True, slots=True)
+class Came:
+    """The new rows of an input: those that are to be stored, and those that look for partners; mostly the same."""
+
+    stored: Piece | None
+    probing: Piece | None
+
+
 def gather_rows(frames: Sequence[pl.DataFrame]) -> Piece | None:
     """Return all rows by hash, then time, then order; None if there are none."""
     some = [frame for frame in frames if frame.height]
     return Piece(sort_by_hash(concatenate(some).sort(AT, ORDER, maintain_order=True))) if some else None
+
+
+def part_by_use(rows: Piece | None) -> Came:
+    """Return new rows by what they are for; unless they say it, for both."""
+    if rows is None or USE not in rows.rows.columns:
+        return Came(rows, rows)
+    parts = [rows.rows.filter((pl.col(USE) & use) > 0).drop(USE) for use in (STORE, PROBE)]
+    return Came(*(Piece(part) if part.height else None for part in parts))
 
 
 def leave_strangers(

@@ -72,4 +72,5 @@ def describe_join(spec: JoinSpec) -> dict[str, object]:
         "window": lengths,
         "keys": {key: str(spec.inputs[LEFT].schema[key]) for key in spec.keys},
         "inputs": [{name: str(source.schema[name]) for name in source.columns} for source in spec.inputs],
+        **({"draws": True} if spec.draws else {}),
     }

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import numpy as np
+
 from anabranch.errors import FlowError
 from anabranch.eventtime.durations import describe_duration
 from anabranch.model import AggregateSpec, JoinSpec, TopKSpec
@@ -14,6 +16,10 @@ from anabranch.query.alignment import AlignedOperator, find_aligned
 from anabranch.query.merging import describe_hold, why_not_held
 from anabranch.query.nodes import Node, Output, Spring, Stateful, Watermark
 from anabranch.query.plan import Parallelism, Plan, Subquery, find_growth
+from anabranch.routing.bases.drawn import DrawnRoute
+from anabranch.routing.keys import KeySample
+from anabranch.routing.routes import Routes
+from anabranch.routing.strategies.by_name import decide_named
 
 Kind = Literal["source", "stateless", "stateful", "sink"]
 
@@ -38,11 +44,15 @@ class Exchange:
     """Why merged rows could not be held back, if that is so."""
     ahead: bool = False
     """Whether rows stay in the partition that they were read from: then there is no exchange."""
+    shape: str = ""
+    """What slots form where rows are dealt to them whatever their keys; empty where rows go by their keys."""
 
     @property
     def route(self) -> str:
         if self.ahead:
             return "no exchange, partitions are slots"
+        if self.shape:
+            return f"to a {self.shape}"
         return f"by {', '.join(self.keys)}" if self.keys else "dealt out evenly"
 
     @property
@@ -198,7 +208,16 @@ def _describe_exchange(plan: Plan, head: Node, level: int) -> Exchange:
     may_ask = decision.kind == "local" and isinstance(spec, AggregateSpec)
     not_held = (why_not_held(spec) or "") if may_ask else ""
     known = (1 if ahead else slots, merges, event_time, until, decision.reason, not_held, ahead)
-    return Exchange(level, head.id, spec.keys, *known)
+    shape = _find_shape(head.operation, slots) if isinstance(spec, JoinSpec) and spec.draws else ""
+    return Exchange(level, head.id, spec.keys, *known, shape)
+
+
+def _find_shape(operation: Stateful, slots: int) -> str:
+    """Return what slots form at first, by a strategy that places rows."""
+    no_keys = KeySample(np.empty(0, np.uint64), np.empty(0))
+    base = decide_named(operation.routing, no_keys, Routes.even(slots), np.random.default_rng(0)).base
+    assert isinstance(base, DrawnRoute)
+    return base.label
 
 
 def _is_ahead(plan: Plan, heads: tuple[int, ...]) -> bool:

@@ -40,7 +40,8 @@ class Strategy(Protocol):
     def splits_keys(self) -> bool:
         """Whether one key may end up in several slots, so that its partial results must be merged."""
 
-    # Besides: ``looks_at_keys``, False where types of keys and powers of slots are all that it decides by.
+    # Besides: ``looks_at_keys``, False where types of keys and powers of slots are all that it decides by;
+    # ``places_rows``, True where rows have places and keys have none, which is for joins only.
 
     def decide(self, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
         """Return the routes of the next batch; equal arguments, and an equal generator, give equal routes."""
@@ -114,6 +115,11 @@ def looks_at_keys(strategy: Strategy) -> bool:
     return bool(getattr(strategy, "looks_at_keys", True))
 
 
+def places_rows(strategy: Strategy | Callable[..., Strategy]) -> bool:
+    """Say whether a strategy places rows, not keys, which joins alone can do with."""
+    return bool(getattr(strategy, "places_rows", False))
+
+
 def decide_named(routing: Routing, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
     """Return the routes that a flow's named strategy decides, for slots as strong as the flow says."""
     seen = sample.with_powers(routing.powers_over(current.slots))
@@ -136,9 +142,9 @@ def goes_by_history(chosen: Strategy) -> bool:
     return bool(getattr(chosen, "with_history", False))
 
 
-def strategy_names() -> tuple[str, ...]:
-    """Return the names of all strategies, the user's own included."""
-    return _strategies.names()
+def strategy_names(*, for_joins: bool = True) -> tuple[str, ...]:
+    """Return the names of all strategies, the user's own included; without those for joins only, if asked for."""
+    return tuple(name for name in _strategies.names() if for_joins or not places_rows(_strategies.find(name)))
 
 
 @strategy("hash")
