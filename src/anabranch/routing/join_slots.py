@@ -36,9 +36,9 @@ def send_joined(
 ) -> tuple[pl.DataFrame, NDArray[np.int32]]:
     """Return rows of an input, once for each slot that gets them, and those slots."""
     if isinstance(routes.base, DrawnRoute):
-        places = routes.base.places_of(number, *_hashes_and_draws(rows))
-        sent = rows[places.rows]
-        return sent if places.uses is None else sent.with_columns(pl.Series(USE, places.uses)), places.slots
+        dealt = routes.base.places_of(number, *_hashes_and_draws(rows))
+        sent = rows[dealt.rows]
+        return sent if dealt.uses is None else sent.with_columns(pl.Series(USE, dealt.uses)), dealt.slots
     is_copied = find_copied(routes, spec, number, rows.get_column(HASH).to_numpy())
     if not routes.may_split or not is_copied.any():
         return rows, find_storage(rows)

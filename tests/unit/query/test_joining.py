@@ -63,12 +63,33 @@ def test_keys_may_have_different_names() -> None:
         ({"on": "sensor", "within": "1s", "align": timedelta(seconds=-1)}, "join's align must not be negative"),
         ({"on": "sensor", "within": "1s", "align": 30}, "join's align is a int, 30; give"),
         ({"on": "sensor", "within": "1s", "suffix": ""}, "the result would have ts, volts twice"),
+        ({"on": "sensor", "within": "1s", "routing": "mtrix"}, "join: unknown routing 'mtrix'; there are auto, hash"),
+        ({"on": "sensor", "within": "1s", "routing": "pkg", "how": "full"}, "a full join needs each key whole"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(given: dict[str, Any], words: str) -> None:
     left, right = streams()
     with pytest.raises(FlowError, match=words.replace("(", r"\(")):
         left.join(right, **given)
+
+
+@pytest.mark.parametrize("routing", ["grid", "matrix", "bi", "bi6"])
+@pytest.mark.parametrize("how", ["left", "right", "full", "semi", "anti"])
+def test_where_slots_see_some_partners_only_nobody_can_say_who_met_nobody(routing: str, how: Any) -> None:
+    left, right = streams()
+    with pytest.raises(
+        FlowError, match=f"{routing} sends a row to several slots, .* of a {how} join met first, or that"
+    ):
+        left.join(right, on="sensor", within="1s", how=how, routing=routing)
+
+
+@pytest.mark.parametrize("routing", ["grid", "matrix", "bi", "bi6"])
+def test_strategies_that_place_rows_are_for_joins(routing: str) -> None:
+    left, right = streams()
+    with pytest.raises(FlowError, match=f"key_by: routing '{routing}' places rows, not keys, which is for joins only"):
+        left.key_by("sensor", routing=routing)
+    left.join(right, on="sensor", within="1s", routing=routing)
+    assert "⇒ exchange to a " in left.graph.explain(slots=6)
 
 
 def test_types_of_keys_must_be_the_same() -> None:

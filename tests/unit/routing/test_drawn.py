@@ -90,7 +90,7 @@ def test_a_grid_has_the_shape_in_which_cells_get_the_fewest_rows(
 
 
 def test_a_grid_that_gets_slots_keeps_its_proportions() -> None:
-    assert GridRoute(4, 4, 1, doubles=True).resized(8) == GridRoute(8, 8, 1, doubles=True)
+    assert GridRoute(4, 4, 1, doubles=True).resized(16) == GridRoute(16, 8, 2, doubles=True)
     assert GridRoute(6, 2, 3).resized(1) == GridRoute(1, 1, 1)
     assert BipartiteRoute(4, 6).resized(12).groups == 6
 

@@ -32,11 +32,8 @@ NAMES = (
     "least-count",
     "least-count-history",
     "weight-random",
-    "grid",
-    "matrix",
-    "bi",
-    "bi6",
 )
+FOR_JOINS = ("grid", "matrix", "bi", "bi6")
 
 
 @pytest.fixture(autouse=True)
@@ -54,10 +51,11 @@ def decide(name: str, current: Routes, of: KeySample | None = None, **options: A
 
 
 def test_all_strategies_have_names() -> None:
-    assert sorted(routing.strategy_names()) == sorted(NAMES)
+    assert sorted(routing.strategy_names()) == sorted((*NAMES, *FOR_JOINS))
+    assert sorted(routing.strategy_names(for_joins=False)) == sorted(NAMES)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", (*NAMES, *FOR_JOINS))
 def test_decision_keeps_the_slots_and_comes_back_through_json(name: str) -> None:
     decided = decide(name, Routes.even(6))
     assert decided.slots == 6

@@ -38,6 +38,8 @@ from anabranch.routing.strategies.by_name import (
     goes_by_history,
     is_sticky,
     looks_at_keys,
+    make_strategy,
+    places_rows,
     strategy_over,
 )
 from anabranch.routing.strategies.coordinated import decide_bounded
@@ -97,7 +99,7 @@ class Balancer:
 
         A plan for slots that were even so far can do without: it moves hot keys, which are always named, and buckets.
         """
-        if self.routing.balance is None or (self._known is not None and isinstance(self._known.base, DrawnRoute)):
+        if self.routing.balance is None or self._places_rows:
             return False
         trigger = self.routing.balance.planning
         by_loads_alone = trigger.every_rows is None and trigger.every_seconds is None
@@ -110,6 +112,12 @@ class Balancer:
         """Whether the next batch's slots should measure their state: it changes slowly, and now and then is enough."""
         due = self._nearly_uneven or self._batches_unmeasured >= _BATCHES_A_SAMPLE - 1
         return self.routing.balance is not None and due
+
+    @property
+    def _places_rows(self) -> bool:
+        """Whether rows are dealt to slots whatever their keys, so that no key need be known."""
+        named = self.routing
+        return named.strategy != AUTO and places_rows(make_strategy(named.strategy, **named.options))
 
     @property
     def _nearly_uneven(self) -> bool:

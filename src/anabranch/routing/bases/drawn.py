@@ -69,6 +69,19 @@ class DrawnRoute(ABC):
     def label(self) -> str:
         """What it is, for people."""
 
+    @abstractmethod
+    def resized(self, slots: int) -> DrawnRoute:
+        """Return the same route over another number of slots."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON data."""
+
+    @classmethod
+    @abstractmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read what ``to_json`` wrote."""
+
     def slots_of(self, keys: KeyBatch) -> NDArray[np.int32]:
         msg = f"in a {self.label} rows have places, and keys have none; ask places_of()"
         raise RouteError(msg)
