@@ -56,7 +56,7 @@ def test_resized_route_has_the_slots_asked_for(base: BaseRoute, slots: int, valu
     try:
         resized = base.resized(slots)
     except RouteError:
-        # Fewer buckets than slots, one range that has no bounds, or no weight left.
+        # Fewer buckets than slots, or no weight left.
         return
     assert resized.slots == slots
     assert all(0 <= slot < slots for slot in resized.slots_of(batch_of(values)).tolist())
@@ -291,3 +291,12 @@ def test_new_range_is_empty_and_a_lost_one_goes_to_its_neighbour() -> None:
     route, keys = RangeRoute("integer", (10, 20)), batch_of([5, 15, 25])
     assert route.resized(4).slots_of(keys).tolist() == [0, 1, 3]
     assert route.resized(2).slots_of(keys).tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"), [(pl.Series([-5, 7]), "integer"), (pl.Series([0.5]), "number"), (pl.Series(["a"]), "text")]
+)
+def test_one_range_stays_whole_when_slots_come_to_it(values: pl.Series, kind: Any) -> None:
+    resized = RangeRoute(kind, ()).resized(3)
+    assert resized.slots == 3
+    assert resized.slots_of(KeyBatch(np.zeros(len(values), np.uint64), values)).tolist() == [0] * len(values)

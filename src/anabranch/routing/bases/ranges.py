@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
@@ -17,6 +18,8 @@ from anabranch.routing.keys import KeyBatch, KeySample
 Kind = Literal["integer", "number", "text"]
 
 _INT64_MAX = 2**63 - 1
+_LAST: dict[Kind, int | float | str] = {"integer": _INT64_MAX, "number": sys.float_info.max, "text": "\U0010ffff"}
+"""Where the range of a slot begins that comes to a route of one range only: hardly any key is there."""
 
 
 @base_route("ranges")
@@ -82,11 +85,12 @@ class RangeRoute:
         """A new slot owns an empty range at the upper end until new bounds are cut; a slot that goes leaves its range
         to the one below.
         """
-        if slots < 1 or (slots > 1 and not self.bounds):
-            msg = f"one range can't become {slots} without bounds; cut new ones with RangeRoute.from_sample"
+        if slots < 1:
+            msg = f"a route over {slots} slots leads nowhere; give at least 1"
             raise RouteError(msg)
         kept = self.bounds[: slots - 1]
-        return RangeRoute(self.kind, (*kept, *[self.bounds[-1]] * (slots - 1 - len(kept))) if slots > 1 else ())
+        last = self.bounds[-1] if self.bounds else _LAST[self.kind]
+        return RangeRoute(self.kind, (*kept, *[last] * (slots - 1 - len(kept))))  # type: ignore[arg-type]
 
     def to_json(self) -> dict[str, Any]:
         return {"values": self.kind, "bounds": list(self.bounds)}
