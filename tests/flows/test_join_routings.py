@@ -41,7 +41,7 @@ def test_rows_that_are_dealt_to_slots_stay_findable_while_the_routes_change(
     check(bench, seed, routing=routing, how="inner", moving=True)
 
 
-@pytest.mark.parametrize("how", ["left", "right", "semi", "anti"])
+@pytest.mark.parametrize("how", ["left", "right", "full", "semi", "anti"])
 @pytest.mark.parametrize("seed", range(3))
 def test_two_choices_a_key_do_for_joins_that_tell_who_met_nobody(bench: FlowBench, how: str, seed: int) -> None:
     check(bench, seed, routing="pkg", how=how)

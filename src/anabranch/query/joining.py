@@ -183,9 +183,6 @@ def _check_strategy(strategy: Strategy, name: str, how: JoinKind) -> None:
             f'tell whom a row of a {how} join met first, or that it met nobody; say how="inner", or another routing'
         )
         raise FlowError(msg)
-    if strategy.splits_keys and how == "full":
-        msg = f"join: {name} spreads a key over slots, and a full join needs each key whole; say another routing"
-        raise FlowError(msg)
 
 
 def _lay_out(

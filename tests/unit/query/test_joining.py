@@ -64,7 +64,6 @@ def test_keys_may_have_different_names() -> None:
         ({"on": "sensor", "within": "1s", "align": 30}, "join's align is a int, 30; give"),
         ({"on": "sensor", "within": "1s", "suffix": ""}, "the result would have ts, volts twice"),
         ({"on": "sensor", "within": "1s", "routing": "mtrix"}, "join: unknown routing 'mtrix'; there are auto, hash"),
-        ({"on": "sensor", "within": "1s", "routing": "pkg", "how": "full"}, "a full join needs each key whole"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(given: dict[str, Any], words: str) -> None:
