@@ -90,7 +90,7 @@ class RangeRoute:
             raise RouteError(msg)
         kept = self.bounds[: slots - 1]
         last = self.bounds[-1] if self.bounds else _LAST[self.kind]
-        return RangeRoute(self.kind, (*kept, *[last] * (slots - 1 - len(kept))))  # type: ignore[arg-type]
+        return RangeRoute(self.kind, (*kept, *[last] * (slots - 1 - len(kept))))
 
     def to_json(self) -> dict[str, Any]:
         return {"values": self.kind, "bounds": list(self.bounds)}
