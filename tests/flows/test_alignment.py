@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.errors import FlowError
-from flows.running import FlowBench, Outcome
+from flows.running import FlowBench, LocalBench, Outcome
+from flows.test_joins import ask_duckdb
+from property_tests import tries
 
 START = datetime(2026, 1, 1)
 SCHEMA = {"key": pl.Int64, "ts": pl.Datetime("us")}
@@ -96,6 +101,37 @@ def test_a_restart_after_every_batch_keeps_to_it(bench: FlowBench) -> None:
     assert sum(one.rows_in for one in ran) <= 20 * SLOW + 35 * RATE
     bench.run_flow(flow, [sink], checkpoint=checkpoint)
     assert pairs_of(Outcome([sink])).equals(speeds.expected().select("key", "value_0", "value_1").sort(pl.all()))
+
+
+@tries(12)
+@given(st.integers(0, 2**32), st.sampled_from(("inner", "left", "right", "full", "semi", "anti")), st.integers(1, 40))
+def test_answers_are_duckdbs_whoever_waits_and_whenever_it_starts_again(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, how: Any, align: int
+) -> None:
+    chance = random.Random(seed)
+    bench = LocalBench(tmp_path_factory.mktemp("aligned"))
+    speeds = [chance.choice((2, 10, 40)) for _ in range(2)]
+    sides = [
+        [rows_at(*(speed * batch + chance.randrange(-5, 6) for _ in range(3))) for batch in range(90 // speed)]
+        for speed in speeds
+    ]
+    numbered = [
+        [frame.with_columns(pl.int_range(pl.len()).alias(name) + 3 * place) for place, frame in enumerate(frames)]
+        for name, frames in zip(("a", "b"), sides, strict=True)
+    ]
+    flow, sink, checkpoint = ab.Flow("aligned"), ab.to_memory(), bench.new_checkpoint()
+    # Nothing is late: which rows are would depend on who is read when.
+    left, right = (flow.read(ab.memory(*frames)).watermark("ts", delay="5m") for frames in numbered)
+    left.join(right, on="key", within="4s", how=how, align=timedelta(seconds=align)).write(sink)
+    for _ in range(chance.randrange(8)):
+        bench.run_flow(flow, [sink], checkpoint=checkpoint, trigger="once", drain=False)
+    bench.run_flow(flow, [sink], checkpoint=checkpoint)
+    columns = "l.a" if how in ("semi", "anti") else "l.a, r.b"
+    near = "l.key = r.key AND abs(epoch(r.ts) - epoch(l.ts)) <= 4"
+    expected = ask_duckdb(*map(pl.concat, numbered), how, near, columns)
+    found = sink.frame()
+    kept = [name for name in ("a", "b") if name in found.columns]
+    assert sorted(map(repr, found.select(kept).rows() if found.width else ())) == expected
 
 
 def rows_at(*seconds: int) -> pl.DataFrame:

@@ -172,3 +172,22 @@ streams:
     file.write_text(file.read_text().replace("with: clicked", "with: clickd"))
     with pytest.raises(FlowError, match="steps: join with: unknown 'clickd'; did you mean 'clicked'"):
         load_flow(file, constructors=CONSTRUCTORS)
+
+
+def test_a_flow_file_in_xml_has_aligned_joins(tmp_path: Path) -> None:
+    file = tmp_path / "flow.xml"
+    file.write_text(
+        """
+<flow name="clicks">
+  <source name="ads"><files path="ads"><schema><ad>Int64</ad><shown>Datetime</shown></schema></files></source>
+  <source name="clicks"><files path="clicks"><schema><ad>Int64</ad><clicked>Datetime</clicked></schema></files></source>
+  <stream name="clicked" from="clicks"><watermark column="clicked"/></stream>
+  <stream name="pairs" from="ads">
+    <watermark column="shown"/>
+    <join with="clicked" on="ad" within="10s" align="30s"/>
+    <to><console/></to>
+  </stream>
+</flow>
+"""
+    )
+    assert "align 30s" in load_flow(file, constructors=CONSTRUCTORS).graph.explain()
