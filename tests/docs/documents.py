@@ -1,15 +1,20 @@
 """Documents taken apart: their fenced blocks, and what is said about testing each of them.
 
 A comment in the line before a block says how it is tested, where its language does not say enough:
-``<!-- test: skip because … -->`` leaves it out, ``<!-- test: file name.py -->`` writes it into the document's folder.
-A ``text`` block that follows a ``python`` block is what that one prints.
+``<!-- test: skip because … -->`` leaves it out, ``<!-- test: file name.py -->`` writes it into the document's folder,
+``<!-- test: run -->`` runs the commands of a ``console`` block: the lines below one are what it prints, with ``…`` for
+anything. A ``text`` block that follows a ``python`` block is what that one prints.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +35,7 @@ DOCUMENTS = tuple(sorted([README, *(PROJECT / "docs").rglob("*.md"), *(PROJECT /
 _BLOCK = re.compile(r"(?:^<!-- test: (?P<order>.*?) -->\n)?^```(?P<language>\w+)\n(?P<content>.*?)^```$", re.M | re.S)
 _SKIP = re.compile(r"skip because \w.{5,}")
 _FILE = re.compile(r"file (?P<name>[\w./-]+)")
+_RUN = "run"
 _RUNS = re.compile(r"\.(run|start|backfill)\(")
 _NEEDS_SPARK = re.compile(r"\.start\(|\bspark\b|ab\.foreach\(")
 ON_SPARK = ("README.md", "docs/tutorial.md")
@@ -50,6 +56,8 @@ class Block:
     """The name under which it is written into the document's folder."""
     printed: str | None = None
     """What it prints, as the document says."""
+    run: bool = False
+    """Whether its commands are run, and what they print is compared."""
 
     @property
     def place(self) -> str:
@@ -70,7 +78,8 @@ def read_blocks(document: Path) -> list[Block]:
         order = match["order"] or ""
         file = _FILE.fullmatch(order)
         skipped = _SKIP.fullmatch(order) is not None
-        assert not order or file or skipped, f"{name_of(document)}: unknown order 'test: {order}'"
+        run = order == _RUN and match["language"] == "console"
+        assert not order or file or skipped or run, f"{name_of(document)}: unknown order 'test: {order}'"
         follows = bool(blocks) and not text[ends[-1] : match.start()].strip()
         if match["language"] == "text" and follows and blocks[-1].language == "python":
             last = blocks.pop()
@@ -80,7 +89,7 @@ def read_blocks(document: Path) -> list[Block]:
         else:
             line = text.count("\n", 0, match.start("content")) + 1
             name = file["name"] if file else None
-            blocks.append(Block(document, line, match["language"], match["content"], skipped, name))
+            blocks.append(Block(document, line, match["language"], match["content"], skipped, name, run=run))
         ends.append(match.end())
     return blocks
 
@@ -96,7 +105,8 @@ def blocks_of(*languages: str) -> list[Block]:
 
 
 def _code_of(document: Path) -> list[Block]:
-    return [block for block in read_blocks(document) if block.language == "python" and not block.skipped]
+    """Return what is run of a document: its Python, and commands that are to be run."""
+    return [block for block in read_blocks(document) if (block.language == "python" and not block.skipped) or block.run]
 
 
 RUNNABLE = tuple(document for document in DOCUMENTS if _code_of(document))
@@ -143,6 +153,9 @@ def run_document(document: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) 
         if block.file is not None:
             compile(block.content, block.place, "exec")
             continue
+        if block.run:
+            _run_commands(block, folder)
+            continue
         # Empty lines before it, so that a traceback names the document's own lines.
         code = compile("\n" * (block.line - 1) + block.content, str(document), "exec")
         printed = io.StringIO()
@@ -150,6 +163,27 @@ def run_document(document: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) 
             exec(code, namespace)
         if block.printed is not None:
             assert printed.getvalue().strip() == block.printed.strip(), f"{block.place} prints something else"
+
+
+def _run_commands(block: Block, folder: Path) -> None:
+    """Run the commands of a block, and compare what each prints with the lines below it."""
+    for shown in re.split(r"^\$ ", block.content, flags=re.M)[1:]:
+        line, _, expected = shown.partition("\n")
+        program, *words = shlex.split(line)
+        assert program == "anabranch", block.place
+        ran = subprocess.run(
+            [sys.executable, "-m", "anabranch", *words],
+            check=False,
+            cwd=folder,
+            env=os.environ | {"COLUMNS": "100", "PYTHONIOENCODING": "utf-8"},
+            capture_output=True,
+            encoding="utf-8",
+            timeout=60,
+        )
+        assert ran.returncode == 0, f"{block.place}: {ran.stderr}"
+        printed, expected = ("\n".join(map(str.rstrip, text.strip().splitlines())) for text in (ran.stdout, expected))
+        pattern = ".*".join(map(re.escape, expected.split("…")))
+        assert re.fullmatch(pattern, printed, re.S), f"{block.place} prints something else:\n{printed}"
 
 
 def make_sample_readings(folder: Path) -> None:
