@@ -49,11 +49,11 @@ def make_wild_routes(
     return Routes(base, RoutingTable.of(placements), splitter)
 
 
-def make_wild_deal(chance: random.Random, most_slots: int = MOST_SLOTS) -> BaseRoute:
-    """Return routes for rows of joins, whatever their keys, that chance made."""
+def make_wild_deal(chance: random.Random, most_slots: int = MOST_SLOTS, *, by_key: bool = True) -> BaseRoute:
+    """Return routes for rows of joins that chance made; ``by_key``: only rows with equal keys need to meet."""
     slots = chance.randint(1, most_slots)
     if chance.random() < 0.5:
-        return BipartiteRoute(slots, chance.randint(1, 3))
+        return BipartiteRoute(slots, chance.randint(1, 3) if by_key else 1)
     rows = chance.randint(1, slots)
     return GridRoute(slots, rows, chance.randint(1, slots // rows))
 

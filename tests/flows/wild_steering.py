@@ -54,6 +54,12 @@ class WildSteering:
                 self.waits += phases.earlier is not None
                 continue
             kernel = self._program.kernels[head]
+            by_key = bool(self._program.plan.nodes[head].operation.spec.keys)  # type: ignore[union-attr]
+            if not by_key or (_draws(self._program, head) and chance.random() < 0.8):
+                dealt = make_wild_deal(chance, self._most_slots, by_key=by_key)
+                changes[head] = RouteChange(Routes(dealt), "state")
+                self.changes += 1
+                continue
             following = make_wild_routes(
                 chance,
                 self._hashes[head],
@@ -62,10 +68,6 @@ class WildSteering:
                 by_value=self._goes_by_value(head),
                 most_slots=self._most_slots,
             )
-            if _draws(self._program, head) and chance.random() < 0.8:
-                changes[head] = RouteChange(Routes(make_wild_deal(chance, self._most_slots)), "state")
-                self.changes += 1
-                continue
             swapped = tuple(key for key in following.table.split_keys().tolist() if chance.random() < 0.5)
             following = replace(following, swapped=swapped)
             changes[head] = RouteChange(following, chance.choice(["state", "window"]))
@@ -92,6 +94,6 @@ def _draws(program: FlowProgram, head: int) -> bool:
 def _hash_all(operation: Stateful, rows: Sequence[Mapping[str, Any]]) -> list[int]:
     keys = operation.spec.keys
     known = [{key: row[key] for key in keys} for row in rows if all(row.get(key) is not None for key in keys)]
-    if not known:
+    if not known or not keys:
         return []
     return hash_keys(pl.DataFrame(known), list(keys)).unique().sort().to_list()

@@ -25,7 +25,7 @@ from anabranch.routing import hash_keys
 from anabranch.routing.bases.drawn import DrawnRoute
 from anabranch.routing.keys import KeyBatch
 from anabranch.routing.routes import Routes
-from anabranch.routing.strategies.by_name import check_named, make_strategy, places_rows
+from anabranch.routing.strategies.by_name import check_named, goes_by_keys, make_strategy, places_rows
 from anabranch.state.inspect import read_text
 
 _TEXTS = ("planner", "protocol", "oversized")
@@ -116,19 +116,20 @@ def _propose_strategy(operator: ControlledOperator, given: Mapping[str, Any], ro
     facts = operator.facts
     named = NamedStrategy(str(given.get("name")), **given.get("options", {}))
     check_named(named)
-    if named.name != AUTO and places_rows(make_strategy(named.name, **named.options)):
-        if facts.join is None or not facts.join.draws:
-            msg = (
-                f"{facts.name} has no numbers drawn for its rows, by which {named.name} places them; "
-                f'only a join whose flow says routing="{named.name}" or the like from its first batch on has them'
-            )
-            raise WishRefused(msg)
-    elif not facts.key_types:
+    strategy = None if named.name == AUTO else make_strategy(named.name, **named.options)
+    draws = facts.join is not None and facts.join.draws
+    if strategy is not None and places_rows(strategy) and not draws:
+        msg = (
+            f"{facts.name} has no numbers drawn for its rows, by which {named.name} places them; "
+            f'only a join whose flow says routing="{named.name}" or the like from its first batch on has them'
+        )
+        raise WishRefused(msg)
+    if not facts.key_types and (strategy is None or goes_by_keys(strategy)):
         msg = f"{facts.name} joins by no key, so rows are dealt to slots; {named.name} goes by keys"
         raise WishRefused(msg)
     # Powers that the flow has already follow the slots; those that are given now must fit them.
     Routing().going_by(named).check_slots(routes.slots)
-    if named.name != AUTO and make_strategy(named.name, **named.options).splits_keys and not facts.spreadable:
+    if strategy is not None and strategy.splits_keys and not facts.spreadable:
         msg = f"{facts.name} keeps every key whole; {named.name} spreads a key over slots"
         if facts.splittable:
             msg = f"{facts.name} can split single keys; {named.name} would spread all of them over slots"

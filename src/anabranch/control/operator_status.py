@@ -80,6 +80,8 @@ def _standing(standing: Standing | None) -> dict[str, Any]:
 
 def label_keys(sample: pl.DataFrame, keys: tuple[str, ...]) -> dict[int, str]:
     """Return the hottest keys of a sample as people read them, by hash."""
+    if not keys:
+        return {}
     # Ties by hash, as the hottest keys are chosen: else those shown would have no text.
     hottest = sample.sort(ROWS, HASH, descending=[True, False]).head(4 * _HOT_KEYS_SHOWN)
     texts = hottest.select(pl.concat_str([key_as_text(key, hottest.schema[key]) for key in keys], separator=", "))

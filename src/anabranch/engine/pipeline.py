@@ -320,8 +320,10 @@ class Pipeline:
                 frame = self._program.kernel_of_rows(head).combine(came)
         merge_seconds = time.process_time() - began
         with self._meter.sending(head):
-            # Only rows of joins may have a null as their key, and then they meet nobody.
-            frame = frame.with_columns(hash_keys(frame, operation.spec.keys).fill_null(0).alias(HASH))
+            # Joins without keys have hashes of their own. Only rows of joins may have a null as their key, and then
+            # they meet nobody.
+            if operation.spec.keys:
+                frame = frame.with_columns(hash_keys(frame, operation.spec.keys).fill_null(0).alias(HASH))
         self._meter.count(head, rows=came.height)
         if self._program.weighs(head):
             if combined:

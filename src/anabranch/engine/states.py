@@ -151,7 +151,8 @@ def _parts(node: Node, rows: pl.DataFrame, routes: Routes, slots: NDArray[np.int
             f"{', '.join(rows.columns)}; give what read_state(..., raw=True) returns"
         )
         raise FlowError(msg)
-    rows = rows.with_columns(hash_keys(rows, keys).alias(HASH))
+    if keys:
+        rows = rows.with_columns(hash_keys(rows, keys).alias(HASH))
     parts: dict[int, list[pl.DataFrame]] = {}
     if slots is None and isinstance(node.operation.spec, JoinSpec):
         rows, slots = place_joined(rows, routes, node.operation.spec)

@@ -42,6 +42,34 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
+class Band:
+    """How far apart numbers of two rows may be: the right one less the left one, ends included.
+
+    It is as wide as the predicate that it was found in, or wider: rows are searched by it, and then held against that.
+    """
+
+    left: pl.Expr
+    right: pl.Expr
+    """By the names that columns have in results."""
+    least: float | None
+    most: float | None
+    """None: without an end."""
+    whole: bool
+    """Whether they are integers, as times are, too; else floats."""
+    single: bool = False
+    """Whether floats are of single precision."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has both ends."""
+        return self.least is not None and self.most is not None
+
+    def of_input(self, number: int) -> pl.Expr:
+        """Return the numbers of an input."""
+        return self.left if number == LEFT else self.right
+
+
+@dataclass(frozen=True, slots=True)
 class JoinInput:
     """One input of a join."""
 
@@ -55,7 +83,10 @@ class JoinInput:
 
 @dataclass(frozen=True, slots=True)
 class JoinSpec:
-    """Join the rows of two inputs whose keys are equal, and whose times are close enough or in the same window."""
+    """Join the rows of two inputs whose keys are equal, and whose times are close enough or in the same window.
+
+    Without keys, a predicate says which rows meet, or all do.
+    """
 
     keeps_state_by_key: ClassVar[bool] = True
     follows_own_time: ClassVar[bool] = False
@@ -70,6 +101,10 @@ class JoinSpec:
     clock: Clock = FLOW_CLOCK
     draws: bool = False
     """Whether a number is drawn for each row, by which routes that place rows, not keys, go."""
+    predicate: pl.Expr | None = None
+    """What pairs must fulfil besides, over columns by the names that results have."""
+    band: Band | None = None
+    """By which partners are searched, where not by keys."""
 
     @property
     def copied(self) -> int:

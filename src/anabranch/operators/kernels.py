@@ -19,6 +19,7 @@ from anabranch.model import (
     TopKSpec,
 )
 from anabranch.operators.joins.equi_join import EquiJoin
+from anabranch.operators.joins.theta_join import ThetaJoin
 from anabranch.operators.keyed.distinct import Distinct
 from anabranch.operators.keyed.running import RunningAggregate
 from anabranch.operators.keyed.single_rows import SingleRowsKernel
@@ -33,11 +34,11 @@ from anabranch.operators.windows.windows_by_key import make_windows_by_key
 
 def make_kernel(spec: OperatorSpec) -> Kernel | JoinKernel:
     """Return the kernel for an operator; raise ``FlowError`` if the description contradicts itself."""
-    if not spec.keys:
+    if not spec.keys and not isinstance(spec, JoinSpec):
         msg = "a stateful operator needs keys; call key_by() first"
         raise FlowError(msg)
     if isinstance(spec, JoinSpec):
-        return EquiJoin(spec)
+        return EquiJoin(spec) if spec.keys else ThetaJoin(spec)
     if isinstance(spec, ProcessSpec):
         return SingleRowsKernel(spec.keys, spec.time_column, spec.clock, Processing(spec))
     if isinstance(spec, OrderSpec):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, get_args
@@ -19,6 +19,7 @@ from anabranch.model.joins import (
     JOINED_AT,
     LEFT,
     RIGHT,
+    Band,
     ClosedEnds,
     Interval,
     JoinInput,
@@ -60,7 +61,25 @@ class JoinTerms:
     align: Duration | None
 
 
-def join_streams(left: Stream, right: Stream, keys: JoinKeys, terms: JoinTerms, routing: Routing, name: str) -> Stream:
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What pairs must fulfil besides equal keys, if there are any."""
+
+    predicate: pl.Expr | None
+    band: Band | None
+    text: str
+    """For people."""
+
+
+def join_streams(
+    left: Stream,
+    right: Stream,
+    keys: JoinKeys,
+    terms: JoinTerms,
+    routing: Routing,
+    name: str,
+    where: Where | None = None,
+) -> Stream:
     """Return the rows of two streams in pairs."""
     how = terms.how
     if left.graph is not right.graph:
@@ -76,18 +95,21 @@ def join_streams(left: Stream, right: Stream, keys: JoinKeys, terms: JoinTerms, 
     if strategy is not None:
         _check_strategy(strategy, routing.strategy, how)
     spec = JoinSpec(
-        inputs=_lay_out(left, right, keys, terms, window),
+        inputs=_lay_out(left, right, keys, terms, window, keeps_keys=where is not None),
         how=how,
         within=interval,
         window=window,
         time_column=TIME if left.node.time is not None and right.node.time is not None else None,
         draws=strategy is not None and places_rows(strategy),
+        predicate=None if where is None else where.predicate,
+        band=None if where is None else where.band,
     )
     schema = make_kernel(spec).output_schema({})
     time = None
     if spec.time_column is not None:
         time = EventTime(JOINED_AT) if window is None else EventTime(WINDOW_END, from_windows=True)
-    label = f"{how} join by {_describe_keys(keys)}{_describe_bounds(spec)}"
+    by = f"join where {where.text}" if where is not None else f"{how} join by {_describe_keys(keys)}"
+    label = f"{by}{_describe_bounds(spec)}"
     operation = Stateful(spec, left.graph.unused_name(name), routing, read_align("join", terms.align, left, right))
     node = left.graph.add(operation, (left.node.id, right.node.id), schema, label, time)
     return type(left)(left.graph, node)
@@ -186,11 +208,12 @@ def _check_strategy(strategy: Strategy, name: str, how: JoinKind) -> None:
 
 
 def _lay_out(
-    left: Stream, right: Stream, keys: JoinKeys, terms: JoinTerms, window: WindowSpec | None
+    left: Stream, right: Stream, keys: JoinKeys, terms: JoinTerms, window: WindowSpec | None, *, keeps_keys: bool
 ) -> tuple[JoinInput, JoinInput]:
-    """Return both inputs, with the names that results give to their columns."""
+    """Return both inputs, with the names that results give to their columns; right keys may be among them."""
     for side, stream, names in (("left", left, keys[LEFT]), ("right", right, keys[RIGHT])):
-        check_key_columns(f"join, {side} stream", names, stream.schema)
+        if names or not keeps_keys:
+            check_key_columns(f"join, {side} stream", names, stream.schema)
     for own, other in zip(*keys, strict=True):
         if left.schema[own] != right.schema[other]:
             msg = (
@@ -198,12 +221,11 @@ def _lay_out(
                 "cast one of them by with_columns() first"
             )
             raise FlowError(msg)
-    left_columns = {name: name for name in _columns_of(left) if name not in keys[LEFT]}
+    left_columns = {name: name for name in columns_of(left) if name not in keys[LEFT]}
     taken = {*keys[LEFT], *left_columns}
     suffix = terms.suffix
-    right_columns = {
-        (f"{name}{suffix}" if name in taken else name): name for name in _columns_of(right) if name not in keys[RIGHT]
-    }
+    own = [name for name in columns_of(right) if keeps_keys or name not in keys[RIGHT]]
+    right_columns = name_right_columns(own, taken, suffix)
     added = [WINDOW_START, WINDOW_END] if window is not None else [JOINED_AT]
     shown = {**left_columns, **({} if terms.how in ("semi", "anti") else right_columns)}
     twice = [name for name in right_columns if name in taken] + [
@@ -221,7 +243,12 @@ def _lay_out(
     )
 
 
-def _columns_of(stream: Stream) -> list[str]:
+def name_right_columns(names: Iterable[str], taken: Collection[str], suffix: str) -> dict[str, str]:
+    """Return what results call columns of the right stream: their name → its own."""
+    return {(f"{name}{suffix}" if name in taken else name): name for name in names}
+
+
+def columns_of(stream: Stream) -> list[str]:
     """Return the columns that results keep of a stream; behind a join, its time is followed, and comes anew."""
     is_joined = stream.node.time is not None and stream.node.time.column == JOINED_AT
     return [name for name in stream.schema if not (is_joined and name == JOINED_AT)]

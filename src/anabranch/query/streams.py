@@ -47,6 +47,7 @@ from anabranch.query.endpoint_checks import (
     describe_given,
 )
 from anabranch.query.event_times import Duration, Moment, describe_limits, make_clock, make_limits
+from anabranch.query.join_where import join_where
 from anabranch.query.joining import JoinTerms, Names, Within, join_streams, read_keys
 from anabranch.query.labels import describe_clock, describe_columns, describe_window
 from anabranch.query.lookups import Lookup, lookup_stream
@@ -254,6 +255,42 @@ class Stream:
         terms = JoinTerms(how, within, closed, window, every, ttl, suffix, align)
         placing = make_routing(routing, balance, "auto", None, "join")
         return join_streams(self, other, read_keys(on, left_on, right_on), terms, placing, name or "join")
+
+    def join_where(  # noqa: PLR0913 - one keyword for each thing that a flow may say of a join
+        self,
+        other: Stream,
+        predicate: Expression | None = None,
+        *,
+        within: Within | None = None,
+        closed: ClosedEnds = "both",
+        window: Duration | None = None,
+        every: Duration | None = None,
+        ttl: Duration | None = None,
+        suffix: str = "_right",
+        align: Duration | None = None,
+        routing: str | NamedStrategy = AUTO,
+        balance: Balance | None = _BALANCED,
+        name: str | None = None,
+    ) -> Stream:
+        """Put rows of two streams together, in pairs that fulfil a predicate; without one, in all pairs.
+
+        The predicate is a Polars expression or SQL over columns of both streams; those of the right one that the left
+        one has, too, have the suffix, as in the result, which has all columns of both. Time is said as in ``join``.
+
+        Columns that must be equal are keys. Without any, rows are dealt to a grid of slots, in which all pairs meet.
+        Numbers or times that must be near, such as ``|a - b| <= 5``, are searched; else every pair is tried.
+
+        Examples:
+            >>> low = readings.watermark("ts").filter("volts < 207")
+            >>> others = readings.watermark("ts")
+            >>> pairs = low.join_where(others, "volts_right - volts BETWEEN 1 AND 24", within="1h")
+            >>> collect(pairs.select("sensor", "volts", "sensor_right", "volts_right"))
+            [(1, 206.25, 1, 230.0)]
+        """
+        _check_stream("join_where", other)
+        terms = JoinTerms("inner", within, closed, window, every, ttl, suffix, align)
+        placing = make_routing(routing, balance, "auto", None, "join_where")
+        return join_where(self, other, predicate, terms, placing, name or "join")
 
     def lookup(
         self,

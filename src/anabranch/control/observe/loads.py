@@ -194,7 +194,7 @@ def count_loads(facts: OperatorFacts, batch: BatchSeen, sizes: StateSizes | None
 
 
 def _gather_sample(sample: pl.DataFrame | None, keys: tuple[str, ...]) -> KeySample | None:
-    if sample is None:
+    if sample is None or not keys:
         return None
     seen = sample.group_by(HASH, maintain_order=True).agg(pl.col(ROWS).sum(), pl.first(*keys)).sort(HASH)
     values = seen.get_column(keys[0]) if len(keys) == 1 else None

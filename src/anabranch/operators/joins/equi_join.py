@@ -25,6 +25,7 @@ from anabranch.model import (
 )
 from anabranch.model.joins import AT, LEFT, RIGHT, Interval, JoinSpec
 from anabranch.operators.joins.alone import AloneEverywhere, mark_copies
+from anabranch.operators.joins.fitting import make_predicate
 from anabranch.operators.joins.results import Results
 from anabranch.operators.joins.rows import InputState, Layout, Piece, gather_rows, leave_strangers, part_by_use
 from anabranch.operators.joins.sections import Sections, describe_join
@@ -65,6 +66,7 @@ class EquiJoin:
         ]
         self._sections = Sections(self._layouts)
         self._results = Results(spec)
+        self._predicate = make_predicate(spec)
 
     def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
         """Return the columns that ``advance_inputs`` emits."""
@@ -77,7 +79,7 @@ class EquiJoin:
     def prepare_input(self, number: int, frame: pl.DataFrame, time: OperatorTime) -> Prepared:
         """Keep the columns that are needed, lay windows, drop and count late rows and those that can meet nobody."""
         layout = self._layouts[number]
-        if number not in self._preserved:
+        if number not in self._preserved and layout.source.keys:
             # A null is equal to nothing.
             frame = frame.drop_nulls(list(layout.source.keys))
         if self.spec.time_column is None:
@@ -173,12 +175,8 @@ class EquiJoin:
 
     def _match(self, seeker: int, seeking: Piece, others: Piece, standing: Standing | None) -> Iterator[pl.DataFrame]:
         """Yield the results of pairs, and note who met somebody."""
-        bounds = self._bounds(seeker)
-        partners = find_partners(
-            others.hashes, others.at_us, seeking.hashes, seeking.at_us, bounds.least_us, bounds.most_us
-        )
-        for found in partners.pairs():
-            other_places, places = leave_strangers(*found, others, seeking, self._keys)
+        for found in self._find_pairs(seeker, seeking, others):
+            other_places, places = self._keep_fitting(seeker, seeking, others, found)
             if standing is not None:
                 other_places, places = _leave_to_others(standing, others, other_places, seeking, places)
             if self._layouts[seeker].remembers:
@@ -189,6 +187,25 @@ class EquiJoin:
                 pair = ((seeking, places), (others, other_places))
                 (left, left_places), (right, right_places) = pair if seeker == LEFT else pair[::-1]
                 yield self._results.pair(left, left_places, right, right_places)
+
+    def _find_pairs(self, seeker: int, seeking: Piece, others: Piece) -> Iterator[tuple[Places, Places]]:
+        """Yield pairs that are near in time and may fit, as places of partners and of those who seek them."""
+        bounds = self._bounds(seeker)
+        partners = find_partners(
+            others.hashes, others.at_us, seeking.hashes, seeking.at_us, bounds.least_us, bounds.most_us
+        )
+        for found in partners.pairs():
+            yield leave_strangers(*found, others, seeking, self._keys)
+
+    def _keep_fitting(
+        self, seeker: int, seeking: Piece, others: Piece, found: tuple[Places, Places]
+    ) -> tuple[Places, Places]:
+        """Return those of some pairs that fulfil the predicate."""
+        if self._predicate is None:
+            return found
+        other_places, places = found
+        fits = self._predicate.find_fitting(seeker, seeking, places, others, other_places)
+        return other_places[fits], places[fits]
 
     def _find_alone(self, states: Sequence[InputState], time: OperatorTime, alone: _Alone) -> int | None:
         """Find rows that met nobody and will not; return the time that a drain reached by that."""

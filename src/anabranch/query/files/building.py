@@ -29,6 +29,7 @@ from anabranch.query.files.steps import (
     FlatMapStep,
     FunctionArguments,
     JoinStep,
+    JoinWhereStep,
     KeyByStep,
     LookupStep,
     MapBatchesStep,
@@ -121,7 +122,8 @@ def _in_order(document: FlowDocument) -> list[str]:
             raise FlowError(msg)
         for source in _needed(document.streams[name]):
             if source not in known:
-                place = "from" if source in document.streams[name].sources else "steps: join with"
+                described = document.streams[name]
+                place = "from" if source in described.sources else f"steps: {_joined(described)[source]} with"
                 msg = f"streams.{name}.{place}: unknown {source!r}; {name_alternatives(source, known)}"
                 raise FlowError(msg)
     used = {source for described in document.streams.values() for source in _needed(described)}
@@ -151,8 +153,19 @@ def _in_order(document: FlowDocument) -> list[str]:
 
 def _needed(described: StreamDocument) -> list[str]:
     """Return the names that a stream comes from, or joins."""
-    joined = [step.join.other for step in described.steps if isinstance(step, JoinStep)]
-    return list(dict.fromkeys([*described.sources, *joined]))
+    return list(dict.fromkeys([*described.sources, *_joined(described)]))
+
+
+def _joined(described: StreamDocument) -> dict[str, str]:
+    """Return the names that a stream joins, each with the step that does."""
+    joined: dict[str, str] = {}
+    for step in described.steps:
+        match step:
+            case JoinStep(join=given):
+                joined.setdefault(given.other, "join")
+            case JoinWhereStep(join_where=given):
+                joined.setdefault(given.other, "join_where")
+    return joined
 
 
 def _name_late_rows(document: FlowDocument) -> dict[str, str]:
@@ -203,10 +216,10 @@ def _take_step(stream: Stream, step: Step, around: Surroundings, streams: Mappin
             return stream.flat_map(_find_function(function, around), schema=function.columns)
         case LookupStep(lookup=given):
             return stream.lookup(**_said(given) | {"table": _make_table(given.table, around)})
-        case AggStep() | TopKStep() | DistinctStep() | OrderedStep() | ProcessStep() | JoinStep():
-            return _take_stateful_step(stream, step, around, streams)
         case KeyByStep() | WatermarkStep() | WindowStep() | SessionStep() | CountWindowStep():
             return _take_framing_step(stream, step)
+        case _:
+            return _take_stateful_step(stream, step, around, streams)
 
 
 def _take_framing_step(
@@ -267,7 +280,7 @@ def _make_trigger(said: Mapping[str, Any]) -> BalanceTrigger:
 
 def _take_stateful_step(
     stream: Stream,
-    step: AggStep | TopKStep | DistinctStep | OrderedStep | ProcessStep | JoinStep,
+    step: AggStep | TopKStep | DistinctStep | OrderedStep | ProcessStep | JoinStep | JoinWhereStep,
     around: Surroundings,
     streams: Mapping[str, Stream],
 ) -> Stream:
@@ -286,10 +299,15 @@ def _take_stateful_step(
         case ProcessStep(process=given):
             processor = _make(given.processor, {}, "processor", around)
             return stream.process(processor, schema=given.columns, name=step.name)
-        case JoinStep():
-            said = _said(step.join)
-            placing: dict[str, Any] = {"routing": _name_strategy(step.routing), "balance": _make_balance(step.balance)}
-            return stream.join(streams[said.pop("other")], **said, **placing, name=step.name)
+        case JoinStep() | JoinWhereStep():
+            return _take_joining_step(stream, step, streams)
+
+
+def _take_joining_step(stream: Stream, step: JoinStep | JoinWhereStep, streams: Mapping[str, Stream]) -> Stream:
+    placing: dict[str, Any] = {"routing": _name_strategy(step.routing), "balance": _make_balance(step.balance)}
+    given, join = (step.join, stream.join) if isinstance(step, JoinStep) else (step.join_where, stream.join_where)
+    said = _said(given)
+    return join(streams[said.pop("other")], **said, **placing, name=step.name)
 
 
 def _take_naming(call: Call, parts: Collection[str]) -> tuple[Call, dict[str, Any]]:

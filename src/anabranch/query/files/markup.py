@@ -40,8 +40,12 @@ from defusedxml.common import DefusedXmlException
 from anabranch.errors import FlowError, name_alternatives
 
 _FLOW_PARTS = ("python", "source", "stream", "dead_letter", "run")
+_PLACING = ("key_by", "join", "join_where")
+"""Steps that may say where their rows go."""
 _OPTIONS = {
     "key_by": ("routing", "balance", "exchange"),
+    "join": ("routing", "balance", "name"),
+    "join_where": ("routing", "balance", "name"),
     "agg": ("ttl", "name", "late_rows"),
     "top_k": ("ttl", "name", "late_rows"),
     "distinct": ("ttl", "name"),
@@ -166,7 +170,7 @@ def _read_step(element: Element) -> dict[str, Any]:
     options: dict[str, Any] = {
         key: element.attrib.pop(key) for key in _OPTIONS.get(element.tag, ()) if key in element.attrib
     }
-    if element.tag == "key_by":
+    if element.tag in _PLACING:
         for child in (*element.findall("balance"), *element.findall("merge")):
             options[child.tag] = _read_value(child)
             element.remove(child)

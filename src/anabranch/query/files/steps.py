@@ -172,6 +172,20 @@ class JoinArguments(Section):
         return read_on(value)
 
 
+class JoinWhereArguments(Section):
+    """Another stream, and which pairs come out; what is not said has the default of ``Stream.join_where``."""
+
+    other: str = Field(alias="with")
+    predicate: str | None = None
+    within: Annotated[Duration | tuple[Duration, ...], BeforeValidator(_read_within)] | None = None
+    closed: ClosedEnds | None = None
+    window: Duration | None = None
+    every: Duration | None = None
+    ttl: Duration | None = None
+    suffix: str | None = None
+    align: Duration | None = None
+
+
 class FilterStep(Section):
     filter: str
 
@@ -243,11 +257,18 @@ class KeyByStep(Section):
     balance: Annotated[BalanceArguments | None, BeforeValidator(_read_balance)] = BalanceArguments()
 
 
-class JoinStep(Section):
-    join: JoinArguments
+class _JoiningStep(Section):
     routing: Call | None = None
     balance: Annotated[BalanceArguments | None, BeforeValidator(_read_balance)] = BalanceArguments()
     name: str | None = None
+
+
+class JoinStep(_JoiningStep):
+    join: JoinArguments
+
+
+class JoinWhereStep(_JoiningStep):
+    join_where: JoinWhereArguments
 
 
 def _read_distinct(value: Any) -> Any:
@@ -320,6 +341,7 @@ STEPS: tuple[str, ...] = (
     "flat_map",
     "lookup",
     "join",
+    "join_where",
     "key_by",
     "watermark",
     "window",
@@ -346,6 +368,7 @@ Step = Annotated[
     | Annotated[FlatMapStep, Tag("flat_map")]
     | Annotated[LookupStep, Tag("lookup")]
     | Annotated[JoinStep, Tag("join")]
+    | Annotated[JoinWhereStep, Tag("join_where")]
     | Annotated[KeyByStep, Tag("key_by")]
     | Annotated[WatermarkStep, Tag("watermark")]
     | Annotated[WindowStep, Tag("window")]

@@ -120,6 +120,11 @@ def places_rows(strategy: Strategy | Callable[..., Strategy]) -> bool:
     return bool(getattr(strategy, "places_rows", False))
 
 
+def goes_by_keys(strategy: Strategy) -> bool:
+    """Say whether it matters to a strategy which rows have equal keys."""
+    return not places_rows(strategy) or getattr(strategy, "groups", 1) > 1
+
+
 def decide_named(routing: Routing, sample: KeySample, current: Routes, rng: np.random.Generator) -> Routes:
     """Return the routes that a flow's named strategy decides, for slots as strong as the flow says."""
     seen = sample.with_powers(routing.powers_over(current.slots))

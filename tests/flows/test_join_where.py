@@ -1,0 +1,131 @@
+"""Joins by any predicate: whatever it is, the bounds, the slots and the restarts, answers are DuckDB's."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+
+import anabranch as ab
+from flows.running import FlowBench
+from flows.test_joins import KINDS_OF_BOUNDS, START, drop_late, lay_windows, run
+
+ATOMS = (
+    "abs(a - a_right) <= {n}",
+    "a BETWEEN a_right - {n} AND a_right + {m}",
+    "a_right - a BETWEEN {n} AND {m}",
+    "a < a_right",
+    "a_right <= a + {n}",
+    "a - a_right >= {n}",
+    "a = a_right",
+    "a = a_right + {n}",
+    "x < x_right",
+    "abs(x - x_right) <= 0.75",
+    "x - x_right > 0.5",
+    "x_right >= x - {n}",
+    "a % 3 = a_right % 3",
+    "key = key_right",
+    "key <> key_right",
+    "a < x_right",
+    "ts < ts_right",
+    "word = word_right",
+    "(a = a_right OR x > x_right)",
+    "left_only + a_right > {m}",
+)
+DEALING = ("auto", "grid", "matrix", "bi")
+
+
+def make_predicate(chance: random.Random) -> str | None:
+    """Return some conditions that must all be true, or none."""
+    atoms = chance.sample(ATOMS, chance.choice((0, 1, 1, 2, 2, 3)))
+    low = chance.randrange(-2, 4)
+    return " AND ".join(atoms).format(n=low, m=low + chance.randrange(0, 6)) or None
+
+
+def make_rows(chance: random.Random, batches: int, *, left: bool) -> list[pl.DataFrame]:
+    """Return batches of rows out of order, some without values."""
+    frames, number = [], 0
+    for batch in range(batches):
+        count = chance.choice((1, 3, 25))
+        rows = {
+            "key": [chance.choice([None, 1, 2, 3]) for _ in range(count)],
+            "ts": [START + timedelta(seconds=batch * 4 + chance.randrange(-6, 9)) for _ in range(count)],
+            "a": [chance.choice([None, *range(-9, 12)]) for _ in range(count)],
+            "x": [chance.choice([None, 0.0, -0.0, 1e300, *(step / 4 for step in range(-9, 9))]) for _ in range(count)],
+            "word": [chance.choice(["a", "b", "c", None]) for _ in range(count)],
+            "id": range(number, number + count),
+            **({"left_only": [chance.randrange(9) for _ in range(count)]} if left else {}),
+        }
+        number += count
+        types = {"key": pl.Int64, "ts": pl.Datetime("us"), "a": pl.Int64, "x": pl.Float64, "word": pl.String}
+        schema = {**types, "id": pl.Int64, **({"left_only": pl.Int64} if left else {})}
+        frames.append(pl.DataFrame(rows, schema=schema))
+    return frames
+
+
+def ask_duckdb(left: pl.DataFrame, right: pl.DataFrame, condition: str, *, windows: bool) -> list[Any]:
+    """Return the numbers of rows that meet, and their window, if there are any."""
+    with duckdb.connect() as database:
+        database.register("l", left.to_arrow())
+        database.register("r", right.to_arrow())
+        renamed = ", ".join(f"r.{name} AS {name}_right" for name in right.columns)
+        shown = "id, id_right" + (", w" if windows else "")
+        pairs = f"SELECT l.*, {renamed} FROM l CROSS JOIN r"
+        return sorted(database.sql(f"SELECT {shown} FROM ({pairs}) WHERE {condition}").fetchall())
+
+
+def check(bench: FlowBench, seed: int, *, moving: bool = False) -> None:
+    """Compare a random join with DuckDB's."""
+    chance = random.Random(seed)
+    bounds = KINDS_OF_BOUNDS[seed % len(KINDS_OF_BOUNDS)]
+    batches = chance.randrange(1, 6)
+    sides = [make_rows(chance, batches, left=left) for left in (True, False)]
+    predicate = make_predicate(chance)
+    delay = timedelta(seconds=chance.choice((0, 4, 60)))
+    before, after = sorted(chance.randrange(-5, 9) for _ in range(2))
+    size, every = chance.choice(((6, 6), (5, 5))) if bounds == "window" else chance.choice(((6, 2), (7, 3), (4, 3)))
+    options: dict[str, Any] = {
+        "within": {"within": (timedelta(seconds=-before), timedelta(seconds=after))},
+        "window": {"window": timedelta(seconds=size)},
+        "sliding": {"window": timedelta(seconds=size), "every": timedelta(seconds=every)},
+        "ttl": {"ttl": timedelta(seconds=5)},
+        "never": {},
+    }[bounds]
+    flow, sink = ab.Flow("joins"), ab.to_memory()
+    left, right = (flow.read(ab.memory(*frames)).watermark("ts", delay=delay) for frames in sides)
+    given = pl.sql_expr(predicate) if predicate is not None and chance.random() < 0.5 else predicate
+    left.join_where(right, given, routing=chance.choice(DEALING), **options).write(sink)
+    run(bench, chance, flow, sink, batches, moving=moving)
+    condition = {
+        "within": f"epoch(ts_right) - epoch(ts) BETWEEN {before} AND {after}",
+        "ttl": "abs(epoch(ts_right) - epoch(ts)) <= 5",
+        "never": "true",
+    }.get(bounds, "w = w_right")
+    in_time = pl.lit(True) if bounds in ("window", "sliding", "never") else pl.col("ts") >= pl.col("closed")
+    tables = drop_late(sides, delay, in_time)
+    has_windows = bounds in ("window", "sliding")
+    if has_windows:
+        tables = [lay_windows(table, size, size if bounds == "window" else every) for table in tables]
+    expected = ask_duckdb(*tables, f"({predicate or 'true'}) AND {condition}", windows=has_windows)
+    found = sink.frame()
+    if not found.width:
+        assert not expected, (seed, predicate, bounds)
+        return
+    columns: list[Any] = ["id", "id_right"]
+    if has_windows:
+        columns.append((pl.col("window_start") - START).dt.total_seconds())
+    assert sorted(found.select(columns).rows()) == expected, (seed, predicate, bounds)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_join_by_any_predicate_answers_as_duckdb(bench: FlowBench, seed: int) -> None:
+    check(bench, seed)
+
+
+@pytest.mark.parametrize("seed", range(60, 90))
+def test_a_join_by_any_predicate_answers_as_duckdb_while_its_routes_change(bench: FlowBench, seed: int) -> None:
+    check(bench, seed, moving=True)
