@@ -57,7 +57,7 @@ def join_where(
     return join_streams(left, right, own_keys, terms, routing, name, Where(filtered, band, text))
 
 
-def _read_predicate(predicate: Expression, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+def _read_predicate(predicate: object, schema: Mapping[str, pl.DataType]) -> pl.Expr:
     """Return a predicate as an expression, or raise ``FlowError`` that says why pairs cannot be held against it."""
     try:
         read = pl.sql_expr(predicate) if isinstance(predicate, str) else predicate
@@ -67,6 +67,7 @@ def _read_predicate(predicate: Expression, schema: Mapping[str, pl.DataType]) ->
     if not isinstance(read, pl.Expr):
         msg = f"join_where: the predicate is a Polars expression or SQL, found a {type(read).__name__}"
         raise FlowError(msg)
+    text = predicate if isinstance(predicate, str) else describe(read)
     missing = [name for name in read.meta.root_names() if name not in schema]
     if missing:
         msg = (
@@ -77,16 +78,16 @@ def _read_predicate(predicate: Expression, schema: Mapping[str, pl.DataType]) ->
     try:
         (dtype,) = pl.DataFrame(schema=dict(schema)).select(read.alias(_FITS)).dtypes
     except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
-        msg = f"join_where: {describe(predicate)} cannot be computed: {error}"
+        msg = f"join_where: {text} cannot be computed: {error}"
         raise FlowError(msg) from error
     if not read.meta.root_names() or not _looks_at_each_pair(read, schema):
         msg = (
-            f"join_where: {describe(predicate)} does not look at each pair for itself; compare columns of both "
+            f"join_where: {text} does not look at each pair for itself; compare columns of both "
             "streams, or leave the predicate out for all pairs"
         )
         raise FlowError(msg)
     if dtype != pl.Boolean:
-        msg = f"join_where: {describe(predicate)} is {dtype}; a predicate is true or false"
+        msg = f"join_where: {text} is {dtype}; a predicate is true or false"
         raise FlowError(msg)
     return read
 

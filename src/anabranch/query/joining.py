@@ -224,8 +224,8 @@ def _lay_out(
     left_columns = {name: name for name in columns_of(left) if name not in keys[LEFT]}
     taken = {*keys[LEFT], *left_columns}
     suffix = terms.suffix
-    own = [name for name in columns_of(right) if keeps_keys or name not in keys[RIGHT]]
-    right_columns = name_right_columns(own, taken, suffix)
+    kept = [name for name in columns_of(right) if keeps_keys or name not in keys[RIGHT]]
+    right_columns = name_right_columns(kept, taken, suffix)
     added = [WINDOW_START, WINDOW_END] if window is not None else [JOINED_AT]
     shown = {**left_columns, **({} if terms.how in ("semi", "anti") else right_columns)}
     twice = [name for name in right_columns if name in taken] + [

@@ -225,7 +225,7 @@ def _subtract(one: Number, other: Number) -> Number | None:
         lengths = [value or timedelta(0) for value in (one, other)]
         if not all(isinstance(length, timedelta) for length in lengths):
             return None
-        return lengths[0] - lengths[1]  # type: ignore[operator, return-value]
+        return lengths[0] - lengths[1]  # type: ignore[operator]
     return one - other
 
 

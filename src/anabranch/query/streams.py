@@ -283,9 +283,9 @@ class Stream:
         Examples:
             >>> low = readings.watermark("ts").filter("volts < 207")
             >>> others = readings.watermark("ts")
-            >>> pairs = low.join_where(others, "volts_right - volts BETWEEN 1 AND 24", within="1h")
+            >>> pairs = low.join_where(others, "volts_right - volts > 24", within="1h")
             >>> collect(pairs.select("sensor", "volts", "sensor_right", "volts_right"))
-            [(1, 206.25, 1, 230.0)]
+            [(1, 206.25, 1, 231.0)]
         """
         _check_stream("join_where", other)
         terms = JoinTerms("inner", within, closed, window, every, ttl, suffix, align)
