@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 import anabranch as ab
+from anabranch.testing import FlowTester
 from flows.running import FlowBench
 from flows.test_joins import KINDS_OF_BOUNDS, START, drop_late, lay_windows, run
 
@@ -37,6 +38,14 @@ ATOMS = (
     "left_only + a_right > {m}",
 )
 DEALING = ("auto", "grid", "matrix", "bi")
+NEAR = (
+    "abs(a - a_right) <= 1",
+    "a BETWEEN a_right - 2 AND a_right + 1 AND x < x_right",
+    "a_right - a BETWEEN 3 AND 5",
+    "a = a_right + 2",
+    "a > a_right AND a < a_right + 3",
+)
+BY_KEY = ("auto", "hash", "modulo", "ranges", "consistent-hash", "weight-hash", "pkg", "least-count")
 
 
 def make_predicate(chance: random.Random) -> str | None:
@@ -78,13 +87,13 @@ def ask_duckdb(left: pl.DataFrame, right: pl.DataFrame, condition: str, *, windo
         return sorted(database.sql(f"SELECT {shown} FROM ({pairs}) WHERE {condition}").fetchall())
 
 
-def check(bench: FlowBench, seed: int, *, moving: bool = False) -> None:
-    """Compare a random join with DuckDB's."""
+def check(bench: FlowBench, seed: int, *, moving: bool = False, near: bool = False) -> None:
+    """Compare a random join with DuckDB's; ``near``: one by keys that are near each other."""
     chance = random.Random(seed)
     bounds = KINDS_OF_BOUNDS[seed % len(KINDS_OF_BOUNDS)]
     batches = chance.randrange(1, 6)
     sides = [make_rows(chance, batches, left=left) for left in (True, False)]
-    predicate = make_predicate(chance)
+    predicate = chance.choice(NEAR) if near else make_predicate(chance)
     delay = timedelta(seconds=chance.choice((0, 4, 60)))
     before, after = sorted(chance.randrange(-5, 9) for _ in range(2))
     size, every = chance.choice(((6, 6), (5, 5))) if bounds == "window" else chance.choice(((6, 2), (7, 3), (4, 3)))
@@ -98,8 +107,8 @@ def check(bench: FlowBench, seed: int, *, moving: bool = False) -> None:
     flow, sink = ab.Flow("joins"), ab.to_memory()
     left, right = (flow.read(ab.memory(*frames)).watermark("ts", delay=delay) for frames in sides)
     given = pl.sql_expr(predicate) if predicate is not None and chance.random() < 0.5 else predicate
-    left.join_where(right, given, routing=chance.choice(DEALING), **options).write(sink)
-    run(bench, chance, flow, sink, batches, moving=moving)
+    left.join_where(right, given, routing=chance.choice(BY_KEY if near else DEALING), **options).write(sink)
+    run(bench, chance, flow, sink, batches, moving=moving, key="a" if near else "key")
     condition = {
         "within": f"epoch(ts_right) - epoch(ts) BETWEEN {before} AND {after}",
         "ttl": "abs(epoch(ts_right) - epoch(ts)) <= 5",
@@ -129,3 +138,60 @@ def test_a_join_by_any_predicate_answers_as_duckdb(bench: FlowBench, seed: int) 
 @pytest.mark.parametrize("seed", range(60, 90))
 def test_a_join_by_any_predicate_answers_as_duckdb_while_its_routes_change(bench: FlowBench, seed: int) -> None:
     check(bench, seed, moving=True)
+
+
+def make_numbers(column: str, rows: int) -> pl.DataFrame:
+    """Return rows whose keys are the numbers below 100, evenly."""
+    numbers = pl.int_range(rows, eager=True)
+    return pl.DataFrame({"a": numbers % 100, "ts": [START] * rows, column: numbers})
+
+
+@pytest.mark.parametrize(
+    ("routing", "least", "most"),
+    [
+        # The three neighbours of a number have three homes.
+        ("modulo", 3.0, 3.0),
+        # Only those beside a border go to two slots.
+        ("ranges", 1.0, 1.1),
+        ("hash", 1.5, 3.0),
+        ("grid", 2.0, 2.0),
+    ],
+)
+def test_near_keys_go_to_as_many_slots_as_their_neighbours_have(
+    bench: FlowBench, routing: str, least: float, most: float
+) -> None:
+    flow, sink = ab.Flow("joins"), ab.to_memory()
+    one, other = (flow.read(ab.memory(make_numbers(column, 1_000))).watermark("ts") for column in ("b", "c"))
+    one.join_where(other, "abs(a - a_right) <= 1", within="1s", routing=routing).write(sink)
+    got = bench.run_flow(flow, [sink], slots=4)
+    assert least <= sum(sum(entry.slot_rows) for entry in got.progress) / 2_000 <= most
+    # Each of the numbers is there ten times on either side.
+    assert sink.frame().height == (100 + 99 + 99) * 10 * 10
+
+
+def test_state_of_a_join_without_keys_is_shown_and_begins_another_flow() -> None:
+    frame = pl.DataFrame({"x": [1.0, 2.0], "ts": [START, START]})
+
+    def build() -> ab.Flow:
+        flow = ab.Flow("joins")
+        left, right = (flow.read(ab.memory(frame.clear()), name=name).watermark("ts") for name in ("l", "r"))
+        left.join_where(right, "abs(x - x_right) <= 0.5", ttl="1h").write(ab.to_memory())
+        return flow
+
+    with FlowTester(build(), slots=4) as tester:
+        tester.add(frame, "l").run()
+        assert sorted(tester.state().select("input", "x").rows()) == [("left", 1.0), ("left", 2.0)]
+        raw = tester.state(raw=True)
+    with FlowTester(build(), slots=3, initial_state={"join": raw}) as other:
+        other.add(frame.with_columns(x=pl.Series([1.25, 9.0])), "r").run()
+        assert other.results().select("x", "x_right").rows() == [(1.0, 1.25)]
+
+
+@pytest.mark.parametrize("seed", range(90, 130))
+def test_a_join_by_near_integers_answers_as_duckdb(bench: FlowBench, seed: int) -> None:
+    check(bench, seed, near=True)
+
+
+@pytest.mark.parametrize("seed", range(130, 170))
+def test_a_join_by_near_integers_answers_as_duckdb_while_keys_move_and_are_split(bench: FlowBench, seed: int) -> None:
+    check(bench, seed, near=True, moving=True)

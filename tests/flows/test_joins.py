@@ -67,10 +67,12 @@ def lay_windows(frame: pl.DataFrame, size: int, every: int) -> pl.DataFrame:
     return pl.DataFrame(laid, schema={**frame.schema, "w": pl.Int64})
 
 
-def run(bench: FlowBench, chance: random.Random, flow: ab.Flow, sink: Any, batches: int, *, moving: bool) -> None:
+def run(
+    bench: FlowBench, chance: random.Random, flow: ab.Flow, sink: Any, batches: int, *, moving: bool, key: str = "key"
+) -> None:
     """Run a flow at once or batch by batch, on any number of slots, or on slots that change while keys move."""
     settings: dict[str, Any] = {"checkpoint": bench.new_checkpoint(), "buckets": 16}
-    steer = Steerings(chance.randrange(10**6), [{"key": key} for key in range(40)]) if moving else None
+    steer = Steerings(chance.randrange(10**6), [{key: number} for number in range(40)]) if moving else None
     for _ in range(batches + 2 if chance.random() < 0.5 else 0):
         slots = {} if moving else {"slots": chance.choice((1, 2, 5))}
         bench.run_steered(flow, [sink], steer, trigger="once", drain=False, **settings, **slots)

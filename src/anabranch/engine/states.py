@@ -120,7 +120,7 @@ def _sample(node: Node, rows: pl.DataFrame) -> KeySample | None:
     """Return the keys of given state, each as hot as it has rows there; None if it has none."""
     assert isinstance(node.operation, Stateful)
     keys = node.operation.spec.keys
-    if not rows.height or any(key not in rows.columns for key in keys):
+    if not rows.height or not keys or any(key not in rows.columns for key in keys):
         return None
     batch = KeyBatch.of(rows, keys)
     return KeySample.gather(batch.hashes, values=batch.values)

@@ -104,7 +104,9 @@ class JoinSpec:
     predicate: pl.Expr | None = None
     """What pairs must fulfil besides, over columns by the names that results have."""
     band: Band | None = None
-    """By which partners are searched, where not by keys."""
+    """By which partners are searched, where not by equal keys."""
+    near: bool = False
+    """Whether keys of partners, one integer column, need not be equal: they are in the band."""
 
     @property
     def copied(self) -> int:
@@ -114,6 +116,12 @@ class JoinSpec:
         helped. In a full join it matters of all: slots that have copies of one tell each other.
         """
         return LEFT if self.how == "right" else RIGHT
+
+    def near_keys(self, number: int) -> tuple[int, int]:
+        """Return by how much keys of partners of a row of an input are at least, and at most, more than its own."""
+        assert self.band is not None and self.band.least is not None and self.band.most is not None
+        least, most = int(self.band.least), int(self.band.most)
+        return (least, most) if number == LEFT else (-most, -least)
 
     @property
     def is_bounded(self) -> bool:

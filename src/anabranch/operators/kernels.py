@@ -19,6 +19,7 @@ from anabranch.model import (
     TopKSpec,
 )
 from anabranch.operators.joins.equi_join import EquiJoin
+from anabranch.operators.joins.near_join import NearJoin
 from anabranch.operators.joins.theta_join import ThetaJoin
 from anabranch.operators.keyed.distinct import Distinct
 from anabranch.operators.keyed.running import RunningAggregate
@@ -32,13 +33,19 @@ from anabranch.operators.windows.flow_time_windows import WindowedAggregate
 from anabranch.operators.windows.windows_by_key import make_windows_by_key
 
 
+def _make_join(spec: JoinSpec) -> JoinKernel:
+    if spec.near:
+        return NearJoin(spec)
+    return EquiJoin(spec) if spec.keys else ThetaJoin(spec)
+
+
 def make_kernel(spec: OperatorSpec) -> Kernel | JoinKernel:
     """Return the kernel for an operator; raise ``FlowError`` if the description contradicts itself."""
     if not spec.keys and not isinstance(spec, JoinSpec):
         msg = "a stateful operator needs keys; call key_by() first"
         raise FlowError(msg)
     if isinstance(spec, JoinSpec):
-        return EquiJoin(spec) if spec.keys else ThetaJoin(spec)
+        return _make_join(spec)
     if isinstance(spec, ProcessSpec):
         return SingleRowsKernel(spec.keys, spec.time_column, spec.clock, Processing(spec))
     if isinstance(spec, OrderSpec):

@@ -10,7 +10,7 @@ import polars as pl
 
 from anabranch.errors import FlowError, name_alternatives
 from anabranch.model.balance import AUTO, Routing
-from anabranch.model.joins import LEFT, RIGHT
+from anabranch.model.joins import LEFT, RIGHT, Band
 from anabranch.query.joining import (
     JoinKeys,
     JoinTerms,
@@ -21,6 +21,7 @@ from anabranch.query.joining import (
 )
 from anabranch.query.nodes import Expression, describe
 from anabranch.query.predicates import find_band, find_equal_columns, split_conjuncts
+from anabranch.routing.routes import MOST_NEAR_KEYS
 from anabranch.routing.strategies.by_name import goes_by_keys, make_strategy, strategy_names
 
 if TYPE_CHECKING:
@@ -44,17 +45,20 @@ def join_where(
     sides = (names, list(right_names))
     is_bounded = terms.within is not None or terms.window is not None or terms.ttl is not None
     keys, rest = _take_keys(conditions, sides, schema)
-    own_keys = (keys[LEFT], tuple(right_names[key] for key in keys[RIGHT]))
-    band = None
+    band, near = None, False
     if not keys[LEFT]:
         band = find_band(conditions, sides, schema)
         if band is not None and is_bounded and not band.is_closed:
             # Time is bounded on both sides.
             band = None
-        routing = _find_routing(routing)
+        near_keys = _find_near_keys(band, schema)
+        near = near_keys is not None and _goes_by_keys(routing)
+        keys = near_keys if near_keys is not None and near else keys
+        routing = routing if near else _find_routing(routing)
+    own_keys = (keys[LEFT], tuple(right_names[key] for key in keys[RIGHT]))
     filtered = pl.all_horizontal(rest) if rest else None
     text = "anything" if predicate is None else describe(predicate)
-    return join_streams(left, right, own_keys, terms, routing, name, Where(filtered, band, text))
+    return join_streams(left, right, own_keys, terms, routing, name, Where(filtered, band, text, near))
 
 
 def _read_predicate(predicate: object, schema: Mapping[str, pl.DataType]) -> pl.Expr:
@@ -122,16 +126,31 @@ def _take_keys(
     return (tuple(left for left, _ in keys), tuple(right for _, right in keys)), rest
 
 
+def _find_near_keys(band: Band | None, schema: Mapping[str, pl.DataType]) -> JoinKeys | None:
+    """Return the columns of a band as keys, if they are integers of one type, and few of them are near each other."""
+    if band is None or band.least is None or band.most is None or not (-1 <= band.most - band.least < MOST_NEAR_KEYS):
+        return None
+    if not (band.left.meta.is_column() and band.right.meta.is_column()):
+        return None
+    left, right = band.left.meta.output_name(), band.right.meta.output_name()
+    is_fit = schema[left].is_integer() and schema[left] == schema[right]
+    return ((left,), (right,)) if is_fit else None
+
+
+def _goes_by_keys(routing: Routing) -> bool:
+    return routing.strategy == AUTO or goes_by_keys(make_strategy(routing.strategy, **routing.options))
+
+
 def _find_routing(routing: Routing) -> Routing:
     """Return where rows go that have no key to go by."""
     if routing.strategy == AUTO:
         return replace(routing, strategy=_GRID)
-    if goes_by_keys(make_strategy(routing.strategy, **routing.options)):
+    if _goes_by_keys(routing):
         for_joins = [name for name in strategy_names() if name not in strategy_names(for_joins=False)]
         dealing = [name for name in for_joins if not goes_by_keys(make_strategy(name))]
         msg = (
-            f"join_where: {routing.strategy} goes by keys, and the predicate says of no columns that they are equal; "
-            f"there are {', '.join(dealing)}"
+            f"join_where: {routing.strategy} goes by keys, and the predicate says of no columns that they are equal, "
+            f"or that they are integers near each other, {MOST_NEAR_KEYS} at most; there are {', '.join(dealing)}"
         )
         raise FlowError(msg)
     return routing

@@ -69,6 +69,8 @@ class Where:
     band: Band | None
     text: str
     """For people."""
+    near: bool = False
+    """Whether keys need not be equal: they are in the band."""
 
 
 def join_streams(
@@ -103,6 +105,7 @@ def join_streams(
         draws=strategy is not None and places_rows(strategy),
         predicate=None if where is None else where.predicate,
         band=None if where is None else where.band,
+        near=where is not None and where.near,
     )
     schema = make_kernel(spec).output_schema({})
     time = None

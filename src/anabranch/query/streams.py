@@ -277,8 +277,9 @@ class Stream:
         The predicate is a Polars expression or SQL over columns of both streams; those of the right one that the left
         one has, too, have the suffix, as in the result, which has all columns of both. Time is said as in ``join``.
 
-        Columns that must be equal are keys. Without any, rows are dealt to a grid of slots, in which all pairs meet.
-        Numbers or times that must be near, such as ``|a - b| <= 5``, are searched; else every pair is tried.
+        Columns that must be equal are keys, and so are integers of which a few are near each other. Without any, rows
+        are dealt to a grid of slots, in which all pairs meet. Numbers or times that must be near, such as
+        ``|a - b| <= 5``, are searched; else every pair is tried.
 
         Examples:
             >>> low = readings.watermark("ts").filter("volts < 207")

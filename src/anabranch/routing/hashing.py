@@ -10,6 +10,7 @@ import polars as pl
 import polars_hash as plh
 
 from anabranch.compiled.hash_order import WORTH_COMPILED_CODE_ROWS
+from anabranch.compiled.key_hashes import hash_numbers
 from anabranch.model import BucketMap
 
 _WHOLE_TYPES = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
@@ -33,11 +34,7 @@ def hash_keys(frame: pl.DataFrame, keys: Sequence[str]) -> pl.Series:
 
 def _hash_integers(numbers: pl.Series) -> pl.Series:
     """Return the same hashes in less time: no column of texts is made on the way."""
-    from anabranch.compiled.key_hash_loops import hash_integers
-
-    hashes = np.empty(len(numbers), np.uint64)
-    hash_integers(np.ascontiguousarray(numbers.cast(pl.Int64).to_numpy()), hashes)
-    return pl.Series(numbers.name, hashes)
+    return pl.Series(numbers.name, hash_numbers(numbers.cast(pl.Int64).to_numpy()))
 
 
 def buckets_of(hashes: pl.Series | npt.NDArray[np.uint64], buckets: int) -> npt.NDArray[np.int32]:

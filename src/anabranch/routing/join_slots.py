@@ -12,9 +12,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from anabranch.compiled.key_hashes import add_to_integers
 from anabranch.model import HASH
 from anabranch.model.columns import DRAW, USE
-from anabranch.model.joins import AT, LEFT, RIGHT, JoinSpec, is_of_input, is_row_of_input
+from anabranch.model.joins import AT, LEFT, PROBE, RIGHT, STORE, JoinSpec, is_of_input, is_row_of_input
 from anabranch.model.runs import Leaving
 from anabranch.routing.bases.drawn import DrawnRoute, draw_rows
 from anabranch.routing.hashing import mix, unit_interval
@@ -39,6 +40,8 @@ def send_joined(
         dealt = routes.base.places_of(number, *_hashes_and_draws(rows))
         sent = rows[dealt.rows]
         return sent if dealt.uses is None else sent.with_columns(pl.Series(USE, dealt.uses)), dealt.slots
+    if spec.near:
+        return _send_near(rows, routes, spec, number, find_storage(rows))
     is_copied = find_copied(routes, spec, number, rows.get_column(HASH).to_numpy())
     if not routes.may_split or not is_copied.any():
         return rows, find_storage(rows)
@@ -53,8 +56,8 @@ def send_joined(
 
 def find_copied(routes: Routes, spec: JoinSpec, number: int, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Say of each row of an input whether all slots of its key get it."""
-    is_copied = np.full(len(hashes), number == spec.copied)
-    if routes.swapped and spec.swaps_sides:
+    is_copied = np.full(len(hashes), number == spec.copied and not spec.near)
+    if routes.swapped and spec.swaps_sides and not spec.near:
         rows, _ = find_keys(hashes, np.asarray(routes.swapped, np.uint64))
         is_copied[rows] ^= True
     return is_copied
@@ -202,6 +205,20 @@ def _find_storage(routes: Routes, spec: JoinSpec, rows: pl.DataFrame, keys: KeyB
     # Each half is sorted by (row, slot), and no row is in both, so the order of slots survives a stable sort.
     order = np.argsort(all_rows, kind="stable")
     return all_rows[order], all_slots[order]
+
+
+def _send_near(
+    rows: pl.DataFrame, routes: Routes, spec: JoinSpec, number: int, stored: NDArray[np.int32]
+) -> tuple[pl.DataFrame, NDArray[np.int32]]:
+    """Return rows once for the slot that stores each, and for those where the keys of its partners are."""
+    numbers = rows.get_column(spec.keys[0]).cast(pl.Int64).to_numpy()
+    lows, highs = (pl.Series(add_to_integers(numbers, end)) for end in spec.near_keys(number))
+    places, slots = routes.operation_slots_between(lows, highs)
+    probed, kept = places * routes.slots + slots, np.arange(rows.height) * routes.slots + stored
+    every = np.union1d(probed, kept)
+    uses = np.where(np.isin(every, kept), STORE, 0) | np.where(np.isin(every, probed), PROBE, 0)
+    sent = rows[every // routes.slots].with_columns(pl.Series(USE, uses.astype(np.uint8)))
+    return sent, (every % routes.slots).astype(np.int32)
 
 
 def _hashes_and_draws(rows: pl.DataFrame) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:

@@ -20,6 +20,8 @@ from anabranch.routing.lookup import find_keys, take_turns
 from anabranch.routing.strategies.splitters import RowSplitter, splitter_from_json, splitter_to_json
 
 _PHASE_SEED = 301
+MOST_NEAR_KEYS = 16
+"""So many integers in a row are looked for one by one."""
 
 RowSlots = tuple[NDArray[np.int64], NDArray[np.int32]]
 """Pairs (row, slot), by row, then slot."""
@@ -136,12 +138,15 @@ class Routes:
     def operation_slots_between(self, lows: pl.Series | None, highs: pl.Series | None) -> RowSlots:
         """Return (row, slot) for every slot that may store keys from low to high; a missing side is open.
 
-        For theta joins. Only ranges know where a value's neighbours are: under every other route all slots may match.
-        Of moved keys only the hash is known, so each slot that the routing table names may match, too.
+        For theta joins. Of a few integers, the slots of each are found. Else only ranges know where a value's
+        neighbours are: under every other route all slots may match. Of moved keys only the hash is known, so each slot
+        that the routing table names may match, too.
         """
         if lows is None and highs is None:
             msg = "an operation without any bound matches every slot; give lows, highs or both"
             raise RouteError(msg)
+        if lows is not None and highs is not None and _are_few_integers(lows, highs):
+            return self._slots_of_each(lows, highs)
         rows = len(lows) if lows is not None else len(highs) if highs is not None else 0
         everywhere = np.arange(self.slots, dtype=np.int32)
         ranges = None if self.splitter is not None else self.base.slots_between(lows, highs)
@@ -155,6 +160,18 @@ class Routes:
             named & (first <= last)[:, None]
         )
         matched_rows, matched_slots = np.nonzero(matches)
+        return matched_rows, matched_slots.astype(np.int32)
+
+    def _slots_of_each(self, lows: pl.Series, highs: pl.Series) -> RowSlots:
+        """Return (row, slot) for every slot that may store one of the integers from low to high."""
+        reached = np.zeros((len(lows), self.slots), np.bool_)
+        most = (highs - lows).max()
+        for step in range(int(most) + 1 if isinstance(most, int) else 0):
+            values = (lows + step).rename("key")
+            rows, slots = self.operation_slots(KeyBatch.of(values.to_frame(), ["key"]))
+            inside = (values <= highs).to_numpy()[rows]
+            reached[rows[inside], slots[inside]] = True
+        matched_rows, matched_slots = np.nonzero(reached)
         return matched_rows, matched_slots.astype(np.int32)
 
     def split_keys(self, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
@@ -250,3 +267,10 @@ class Routes:
         slots = np.empty(len(positions), np.int32)
         slots[order] = self.table.slots[table_rows[found]]
         return slots
+
+
+def _are_few_integers(lows: pl.Series, highs: pl.Series) -> bool:
+    if not (lows.dtype.is_integer() and highs.dtype.is_integer()):
+        return False
+    most = (highs.cast(pl.Float64) - lows.cast(pl.Float64)).max()
+    return isinstance(most, float) and most < MOST_NEAR_KEYS

@@ -55,13 +55,27 @@ def test_columns_that_must_be_equal_are_keys_and_go_by_their_hash() -> None:
 
 def test_without_equal_columns_rows_are_dealt_to_a_grid() -> None:
     left, right = streams()
-    joined = left.join_where(right, "abs(sensor - sensor_right) <= 2", within="1s")
+    joined = left.join_where(right, "abs(volts - volts_right) <= 2", within="1s")
     spec = spec_of(joined)
-    assert (spec.keys, spec.draws) == ((), True)
+    assert (spec.keys, spec.draws, spec.near) == ((), True, False)
     assert spec.band is not None and (spec.band.least, spec.band.most) == (-2, 2)
     shown = left.graph.explain(slots=6)
     assert "⇒ exchange to a grid of 2 × 3 slots" in shown
-    assert "join where abs(sensor - sensor_right) <= 2 within 1s" in shown
+    assert "join where abs(volts - volts_right) <= 2 within 1s" in shown
+
+
+def test_integers_that_are_near_are_keys_unless_a_grid_is_asked_for() -> None:
+    left, right = streams()
+    joined = left.join_where(right, "abs(sensor - sensor_right) <= 2 AND volts < volts_right", within="1s")
+    spec = spec_of(joined)
+    assert (spec.keys, spec.near, spec.draws) == (("sensor",), True, False)
+    assert (spec.near_keys(0), spec.near_keys(1)) == ((-2, 2), (-2, 2))
+    assert joined.node.operation.routing.strategy == "auto"
+    assert "⇒ exchange by sensor and those near it" in left.graph.explain()
+    later = spec_of(left.join_where(right, "sensor_right - sensor BETWEEN 1 AND 3", within="1s", routing="ranges"))
+    assert (later.near_keys(0), later.near_keys(1)) == ((1, 3), (-3, -1))
+    assert spec_of(left.join_where(right, "abs(sensor - sensor_right) <= 2", routing="matrix")).draws
+    assert spec_of(left.join_where(right, "abs(sensor - sensor_right) <= 20")).draws
 
 
 def test_time_is_searched_where_a_predicate_has_one_end_only() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from anabranch.model import BucketMap, RouteError, RoutingTable
 from anabranch.routing import (
+    BaseRoute,
     BucketRoute,
     ChoiceSplitter,
     KeyBatch,
@@ -86,7 +87,21 @@ def test_empty_interval_probes_nothing() -> None:
 
 
 def test_theta_join_without_ranges_probes_every_slot() -> None:
-    assert pairs(FIGURE_2.operation_slots_between(pl.Series([4]), pl.Series([6]))) == [(0, 0), (0, 1), (0, 2)]
+    assert pairs(FIGURE_2.operation_slots_between(pl.Series([4.0]), pl.Series([6.0]))) == [(0, 0), (0, 1), (0, 2)]
+    assert pairs(FIGURE_2.operation_slots_between(pl.Series([4]), pl.Series([60]))) == [(0, 0), (0, 1), (0, 2)]
+
+
+@pytest.mark.parametrize("base", [ModuloRoute(5), BucketRoute.even(5, 64), RangeRoute("integer", (3, 6, 9, 12))])
+def test_integers_of_a_narrow_band_are_probed_at_the_home_of_each(base: BaseRoute) -> None:
+    lows, highs = pl.Series([4, 11, 8]), pl.Series([6, 11, 7])
+    homes = base.slots_of(batch_of(list(range(20)))).tolist()
+    expected = {(0, homes[value]) for value in (4, 5, 6)} | {(1, homes[11])}
+    assert pairs(Routes(base).operation_slots_between(lows, highs)) == sorted(expected)
+
+
+def test_a_moved_and_a_split_neighbour_are_probed_where_they_are() -> None:
+    moved = Routes(ModuloRoute(4), RoutingTable.of({key_hash(5): {2: 0.5, 3: 0.5}}))
+    assert pairs(moved.operation_slots_between(pl.Series([4]), pl.Series([5]))) == [(0, 0), (0, 2), (0, 3)]
 
 
 def test_theta_join_without_any_bound_is_refused() -> None:

@@ -7,10 +7,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.compiled.hash_order import Hashes
+from anabranch.compiled.key_hashes import add_to_integers
 
 _TOP_BIT = np.uint64(1 << 63)
 _FIRST, _LAST = np.uint64(0), np.uint64(2**64 - 1)
-_LARGEST, _SMALLEST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 _ROUNDING, _ROUNDING_OF_SINGLES = 2.0**-49, 2.0**-20
 """More than sums of floats may be off, as a part of what is added."""
 
@@ -28,7 +28,7 @@ def order_bounds(
     """Return the first and the last hash of numbers that are at least and at most so much more than the given ones."""
     if whole:
         integers = values.to_physical().cast(pl.Int64).to_numpy()
-        ends = [None if end is None else _order_integers(_add(integers, int(end))) for end in (least, most)]
+        ends = [None if end is None else _order_integers(add_to_integers(integers, int(end))) for end in (least, most)]
     else:
         floats = values.cast(pl.Float64).to_numpy()
         unsure = _ROUNDING_OF_SINGLES if single else _ROUNDING
@@ -54,14 +54,6 @@ def _order_floats(numbers: NDArray[np.float64]) -> Hashes:
     # Adding 0 makes -0 the 0 that it equals.
     bits = np.where(np.isnan(numbers), np.nan, numbers + 0.0).view(np.uint64)
     return np.where(bits & _TOP_BIT, ~bits, bits | _TOP_BIT)
-
-
-def _add(numbers: NDArray[np.int64], step: int) -> NDArray[np.int64]:
-    """Return sums; those that would be too large or too small are the largest or the smallest."""
-    step = max(min(step, _LARGEST), _SMALLEST)
-    if step >= 0:
-        return np.where(numbers > _LARGEST - step, _LARGEST, numbers + step)
-    return np.where(numbers < _SMALLEST - step, _SMALLEST, numbers + step)
 
 
 def _slack(numbers: NDArray[np.float64], step: float, unsure: float) -> NDArray[np.float64]:

@@ -73,5 +73,5 @@ def describe_join(spec: JoinSpec) -> dict[str, object]:
         "keys": {key: str(spec.inputs[LEFT].schema[key]) for key in spec.keys},
         "inputs": [{name: str(source.schema[name]) for name in source.columns} for source in spec.inputs],
         **({"draws": True} if spec.draws else {}),
-        **({} if spec.band is None else {"searched_by": [str(spec.band.left), str(spec.band.right)]}),
+        **({} if spec.band is None or spec.near else {"searched_by": [str(spec.band.left), str(spec.band.right)]}),
     }

@@ -44,6 +44,8 @@ class Exchange:
     """Why merged rows could not be held back, if that is so."""
     ahead: bool = False
     """Whether rows stay in the partition that they were read from: then there is no exchange."""
+    near: bool = False
+    """Whether rows also go to where keys near their own are."""
     shape: str = ""
     """What slots form where rows are dealt to them whatever their keys; empty where rows go by their keys."""
 
@@ -53,6 +55,8 @@ class Exchange:
             return "no exchange, partitions are slots"
         if self.shape:
             return f"to a {self.shape}"
+        if self.near:
+            return f"by {', '.join(self.keys)} and those near it"
         return f"by {', '.join(self.keys)}" if self.keys else "dealt out evenly"
 
     @property
@@ -209,7 +213,8 @@ def _describe_exchange(plan: Plan, head: Node, level: int) -> Exchange:
     not_held = (why_not_held(spec) or "") if may_ask else ""
     known = (1 if ahead else slots, merges, event_time, until, decision.reason, not_held, ahead)
     shape = _find_shape(head.operation, slots) if isinstance(spec, JoinSpec) and spec.draws else ""
-    return Exchange(level, head.id, spec.keys, *known, shape)
+    near = isinstance(spec, JoinSpec) and spec.near
+    return Exchange(level, head.id, spec.keys, *known, near, shape)
 
 
 def _find_shape(operation: Stateful, slots: int) -> str:
