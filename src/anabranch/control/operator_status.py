@@ -89,6 +89,9 @@ def label_keys(sample: pl.DataFrame, keys: tuple[str, ...]) -> dict[int, str]:
 
 
 def _hot_keys(operator: ControlledOperator, loads: OperatorLoads, routes: Routes) -> list[dict[str, Any]]:
+    if not operator.facts.key_types:
+        # Rows without keys have hashes all the same, by which they are searched.
+        return []
     total = max(float(loads.slot_rows.sum()), 1.0)
     hottest = sorted(loads.hot_rows.items(), key=lambda item: (-item[1], item[0]))[:_HOT_KEYS_SHOWN]
     return [

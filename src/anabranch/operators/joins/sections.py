@@ -38,7 +38,7 @@ class Sections:
         for side, layout in zip(("left", "right"), self._layouts, strict=True):
             columns = [name for name in layout.source.columns if name in stored.columns]
             rows = stored.filter(pl.col(SECTION) == layout.rows_section)
-            shown.append(rows.select(pl.lit(side).alias("input"), *layout.keys, *columns))
+            shown.append(rows.with_columns(pl.lit(side).alias("input")).select("input", *layout.keys, *columns))
         return pl.concat(shown, how="diagonal")
 
     def _part(self, state: SlotState) -> None:
