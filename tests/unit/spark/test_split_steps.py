@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from anabranch.engine.outer_rows import refuse_to_hold
 from anabranch.engine.split_steps import SplitSteps, StepRequest
+from anabranch.errors import FlowError
 from anabranch.model import Hold, PlannedSplits
 from anabranch.spark.split_source import ControlFolder
 from anabranch.state import open_store
@@ -124,3 +126,18 @@ def test_the_process_that_plans_is_told_who_waits(tmp_path: Path, holds: tuple[H
     request = StepRequest(3, drain=True, holds=holds)
     ControlFolder(str(tmp_path)).ask(request)
     assert ControlFolder(str(tmp_path)).request() == request
+
+
+@dataclass(frozen=True)
+class Outer:
+    """A source that Spark reads itself."""
+
+    streaming: bool = True
+    label: str = "Spark stream (key)"
+
+
+def test_what_spark_reads_itself_cannot_be_held_back_and_is_refused() -> None:
+    sources: Any = {0: Outer(), 1: Numbers(1)}
+    refuse_to_hold(sources, {1})
+    with pytest.raises(FlowError, match=r"Spark stream \(key\): align holds a source back .* cannot be held back"):
+        refuse_to_hold(sources, {0, 1})
