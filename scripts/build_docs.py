@@ -26,7 +26,7 @@ from anabranch.cli.app import app
 
 PROJECT = Path(__file__).resolve().parents[1]
 SIDEBAR = {
-    "Start": "tutorial glossary limits guide",
+    "Start": "tutorial tutorial-joins glossary limits guide",
     "Concepts": "concepts/: flows event-time keys exchange skew checkpoint",
     "How to read": "how-to/: sources files kafka bad-rows",
     "How to transform": "how-to/: expressions lookups joins hops-and-branches",
