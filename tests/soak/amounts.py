@@ -41,4 +41,4 @@ ONCE_ONLY_KEYS = min(10_000_000, _scaled(10_000_000))
 STEADY_STREAMS = _scaled(2)
 CHANGING_STREAMS = _scaled(2)
 # Of event time, of two streams that are a factor of ten apart in speed.
-ALIGNED_SECONDS = max(600, _scaled(3_000))
+ALIGNED_SECONDS = max(300, _scaled(1_000))
