@@ -30,10 +30,13 @@ def wanted_hashes(rows: pl.DataFrame) -> pl.Series:
 def newest_by_key(runs: Sequence[pl.DataFrame], keys: Sequence[str]) -> pl.DataFrame:
     """Return of each key the row of the newest run that has it; runs come oldest first."""
     rows = concatenate(runs)
-    ordered = _sorted_hashes(rows)
-    if not (ordered[1:] == ordered[:-1]).any():
+    order, ordered = order_by_hash(rows.get_column(HASH).to_numpy())
+    is_last = np.append(ordered[1:] != ordered[:-1], True)
+    if is_last.all():
         return rows
-    return rows.unique(keys, keep="last", maintain_order=True)
+    if _has_collisions(rows.select(HASH, *keys)[order], keys):
+        return rows.unique(keys, keep="last", maintain_order=True)
+    return rows[np.sort(order[is_last])]
 
 
 def without_known(rows: pl.DataFrame, known: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:

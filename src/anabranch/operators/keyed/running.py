@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from anabranch.eventtime.key_clocks import PLACE
 from anabranch.model import HASH, SEEN, Aggregate, Fired, Meeting, OperatorTime, Prepared, RunRef, SlotState, Standing
 from anabranch.operators.aggregates.checks import check_aggregates, describe_aggregates, empty_rows
 from anabranch.operators.aggregates.partials import Partials, concatenate, sort_as_run
 from anabranch.operators.compaction import compact
-from anabranch.operators.keyed.known_keys import newest_by_key, wanted_hashes
+from anabranch.operators.keyed.known_keys import newest_by_key, place_keys, wanted_hashes
 
 _TOUCHED = "__touched"
 
@@ -77,20 +78,10 @@ class RunningAggregate:
         frames = [frame for frame in received if frame.height]
         if not frames:
             return Fired(pl.DataFrame(), shared=self._parts(None, state, standing))
-        if combined:
-            arrived = self._partials.merge(frames, extra=self._latest)
-        else:
-            arrived = self._partials.combine(concatenate(frames), extra=self._latest)
-        found = state.lookup(wanted_hashes(arrived))
-        if found:
-            known = self._alive(self._newest(found), time)
-            totals = self._partials.merge([known, arrived.select(known.columns)], extra=self._latest)
-            if totals.height > arrived.height:
-                # Another key has the hash of one that came: it is not touched.
-                totals = totals.join(arrived, on=self._keys, how="semi", maintain_order="left")
-        else:
-            totals = arrived
-        totals = sort_as_run(totals)
+        arrived = concatenate(frames)
+        if not combined:
+            arrived = self._partials.combine(arrived, extra=self._latest)
+        totals = sort_as_run(self._add_to_known(arrived, state, time))
         state.append(totals)
         compact(state, lambda runs: sort_as_run(self._alive(self._newest(runs), time)))
         shared = self._parts(totals, state, standing)
@@ -182,6 +173,32 @@ class RunningAggregate:
         if self._time_column is None:
             return [pl.lit(time.now_us, dtype=pl.Int64).alias(SEEN)]
         return [pl.col(self._time_column).dt.timestamp("us").alias(SEEN)]
+
+    def _add_to_known(self, arrived: pl.DataFrame, state: SlotState, time: OperatorTime) -> pl.DataFrame:
+        """Return the new totals of the keys of partial rows."""
+        wanted = wanted_hashes(arrived)
+        # Nearly always, the newest run that has a hash has the key.
+        known = self._find_alive(state.lookup_newest(wanted), time)
+        keys, known, placed = place_keys(self._keys, known, arrived)
+        shares_hash = keys.height > len(wanted)
+        if shares_hash:
+            found = state.lookup(wanted)
+            known = self._find_alive([self._newest(found)] if found else [], time)
+            keys, known, placed = place_keys(self._keys, known, arrived)
+        assert placed is not None
+        rows = [frame.select(placed.columns) for frame in (known, placed) if frame is not None]
+        if self._latest:
+            firsts = [pl.col(name).first() for name in (HASH, *self._keys)]
+            totals = self._partials.merge_groups(concatenate(rows), [PLACE], [*firsts, *self._latest])
+        else:
+            totals = self._partials.merge_placed(rows, [PLACE])
+        if shares_hash:
+            # Another key has the hash of one that came: it is not touched.
+            totals = totals.join(placed, on=PLACE, how="semi", maintain_order="left")
+        return totals.select(arrived.columns)
+
+    def _find_alive(self, found: list[pl.DataFrame], time: OperatorTime) -> pl.DataFrame | None:
+        return self._alive(concatenate(found), time) if found else None
 
     def _parts(self, touched: pl.DataFrame | None, state: SlotState, standing: Standing | None) -> pl.DataFrame | None:
         """Return the totals of all shared keys that are held here: each part counts if any of them was touched.
