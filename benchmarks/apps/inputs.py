@@ -11,8 +11,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from benchmarks.apps.rules import LOW_VOLTAGE, VAULT
-from benchmarks.disorder.inputs import FILE_FORMAT, DisorderInput, plan_input, write_files
+from benchmarks.disorder.inputs import FILE_FORMAT, DisorderInput, plan_input
 from benchmarks.shared.registry import BenchError
+from benchmarks.shared.workload import write_files
 
 # Raise it when the rows change, or caches would mix old files with new ones.
 GENERATOR_VERSION = 1
@@ -167,5 +168,5 @@ def write_app_input(given: AppInput, cache_dir: Path) -> Path:
         f"-s{planned.seed}"
     )
     folder = cache_dir / name / FILE_FORMAT
-    write_files(folder, given.file_count, given.make_rows)
+    write_files(folder, given.file_count, given.make_rows, FILE_FORMAT)
     return folder

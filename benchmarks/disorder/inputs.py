@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from benchmarks.shared.workload import SCHEMA, WorkloadError, format_writer, write_atomically
+from benchmarks.shared.workload import SCHEMA, WorkloadError, write_files
 
 # Raise it when the rows change, or caches would mix old files with new ones.
 GENERATOR_VERSION = 1
@@ -108,20 +105,5 @@ def write_input(given: DisorderInput, cache_dir: Path) -> Path:
         f"-r{given.rows_per_event_second}-s{given.seed}"
     )
     folder = cache_dir / name / FILE_FORMAT
-    write_files(folder, given.file_count, given.make_rows)
+    write_files(folder, given.file_count, given.make_rows, FILE_FORMAT)
     return folder
-
-
-def write_files(folder: Path, count: int, make_rows: Callable[[int], pl.DataFrame]) -> None:
-    """Write those of so many files that the folder lacks."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for index in range(count):
-        path = folder / f"part-{index:05d}.{FILE_FORMAT}"
-        if not path.exists():
-            write_atomically(path, partial(_write_file, make_rows, index))
-
-
-def _write_file(make_rows: Callable[[int], pl.DataFrame], index: int, path: Path) -> None:
-    format_writer(FILE_FORMAT)(make_rows(index), path)
-    # Spark's file source reads in the order of these times, and small files are written within one tick of the clock.
-    os.utime(path, (_ORIGIN_MS // 1_000 + index, _ORIGIN_MS // 1_000 + index))

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from benchmarks.shared.workload import WorkloadError, format_writer, write_atomically
+from benchmarks.shared.zipf import draw_zipf
 
 # Raise it when the rows change, or caches would mix old files with new ones.
 GENERATOR_VERSION = 1
@@ -66,10 +66,10 @@ class OperatorsInput:
         sites = _make_sites(self.seed)
         return pl.DataFrame(
             {
-                "user": users[_draw_zipf(rng, count, self.users, shape.exponent)],
-                "site": sites[_draw_zipf(rng, count, SITES, 0.9)],
+                "user": users[draw_zipf(rng, count, self.users, shape.exponent)],
+                "site": sites[draw_zipf(rng, count, SITES, 0.9)],
                 "ts": rising_ms - rng.integers(0, _DISORDER_MS, count, dtype=np.int64),
-                "item": _draw_zipf(rng, count, ITEMS, 0.7),
+                "item": draw_zipf(rng, count, ITEMS, 0.7),
                 # Quarters: every sum of them is exact in a double, so answers are equal or wrong, never close.
                 "value": np.minimum(rng.exponential(shape.mean_value, count), LARGEST_VALUE - 1) // 0.25 / 4.0,
             },
@@ -125,18 +125,6 @@ def _write_file(given: OperatorsInput, index: int, path: Path) -> None:
     format_writer(FILE_FORMAT)(given.make_rows(index), path)
     # Spark's file source reads in the order of these times, and small files are written within one tick of the clock.
     os.utime(path, (_ORIGIN_MS // 1_000 + index, _ORIGIN_MS // 1_000 + index))
-
-
-def _draw_zipf(rng: np.random.Generator, count: int, values: int, exponent: float) -> NDArray[np.int64]:
-    drawn = np.searchsorted(_zipf_shares(values, exponent), rng.random(count), side="right")
-    return np.minimum(drawn, values - 1).astype(np.int64)
-
-
-@lru_cache(maxsize=8)
-def _zipf_shares(values: int, exponent: float) -> NDArray[np.float64]:
-    cumulative = np.cumsum(np.arange(1, values + 1, dtype=np.float64) ** -exponent)
-    shares: NDArray[np.float64] = cumulative / cumulative[-1]
-    return shares
 
 
 @lru_cache(maxsize=2)

@@ -150,6 +150,24 @@ def _write_file(workload: Workload, file_format: str, index: int, path: Path) ->
         path.write_bytes(write_events(rows, workload.seed, index))
     else:
         format_writer(file_format)(rows, path)
+    _set_time(path, index)
+
+
+def write_files(folder: Path, count: int, make_rows: Callable[[int], pl.DataFrame], file_format: str) -> None:
+    """Write those of so many files that the folder lacks."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for index in range(count):
+        path = folder / f"part-{index:05d}.{file_format}"
+        if not path.exists():
+            write_atomically(path, partial(_write_rows, make_rows, index, file_format))
+
+
+def _write_rows(make_rows: Callable[[int], pl.DataFrame], index: int, file_format: str, path: Path) -> None:
+    format_writer(file_format)(make_rows(index), path)
+    _set_time(path, index)
+
+
+def _set_time(path: Path, index: int) -> None:
     # Spark's file source reads in the order of these times, and small files are written within one tick of the clock.
     os.utime(path, (_ORIGIN_MS // 1_000 + index, _ORIGIN_MS // 1_000 + index))
 
