@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 from benchmarks.operators.plan import OPERATORS
 from benchmarks.shared.answers import AnswerCheck
+from benchmarks.shared.figures import Rate, summarise_rates
 
 OURS = "anabranch"
 
@@ -35,25 +35,9 @@ class OperatorRun:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """Rows a second of a system with an operator: the median of its runs, and the slowest and fastest of them."""
-
-    median: float
-    slowest: float
-    fastest: float
-
-
 def find_rates(runs: Sequence[OperatorRun]) -> dict[tuple[str, str], Rate]:
     """Return rates by operator and system; a system one of whose runs was too short has none."""
-    found: dict[tuple[str, str], list[float | None]] = {}
-    for run in runs:
-        found.setdefault((run.operator, run.system), []).append(run.rows_per_second)
-    return {
-        place: Rate(median(known), min(known), max(known))
-        for place, rates in found.items()
-        if len(known := [rate for rate in rates if rate is not None]) == len(rates)
-    }
+    return summarise_rates(((run.operator, run.system), run.rows_per_second) for run in runs)
 
 
 def find_fastest_native(rates: Mapping[tuple[str, str], Rate], operator: str) -> str | None:

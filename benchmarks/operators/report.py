@@ -10,8 +10,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.operators.figures import OURS, OperatorRun, Rate, find_fastest_native, find_rates
+from benchmarks.operators.figures import OURS, OperatorRun, find_fastest_native, find_rates
 from benchmarks.operators.plan import OPERATORS
+from benchmarks.shared.figures import Rate
 from benchmarks.shared.report import CurvedReport, print_figures, print_if_busy, print_if_wrong
 
 NAMES = {OURS: "Anabranch", "spark-memory": "Spark, in memory", "spark-rocksdb": "Spark, RocksDB"}

@@ -79,6 +79,7 @@ class Jars:
 BROKER = Jars("kafka", "pom.xml", "kafka.version")
 SPARK_CONNECTOR = Jars("spark-kafka", "spark-connector.xml", "spark.version", "tokens")
 FLINK_CONNECTOR = Jars("flink-kafka", "flink-connector.xml", "flink.kafka.version")
+FLINK_PARQUET = Jars("flink-parquet", "flink-parquet.xml", "flink.version")
 
 
 def _compile_stand_ins(sources: Path, folder: Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks.shared.answers import AnswerCheck
 from benchmarks.shared.mixed_json import MIXED_JSON
@@ -43,6 +43,30 @@ class SystemRun:
     """What other programs took of the machine's cores meanwhile; a rate beside a busy neighbour says little."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """Settings, versions and batches, as the system reported them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Rows a second of a system in several runs: their median, and the slowest and fastest of them."""
+
+    median: float
+    slowest: float
+    fastest: float
+
+
+KeyT = TypeVar("KeyT")
+
+
+def summarise_rates(rates: Iterable[tuple[KeyT, float | None]]) -> dict[KeyT, Rate]:
+    """Return rates by whatever they are told apart by; what was too short for a rate in one run has none."""
+    found: dict[KeyT, list[float | None]] = {}
+    for key, rate in rates:
+        found.setdefault(key, []).append(rate)
+    return {
+        key: Rate(median(known), min(known), max(known))
+        for key, told in found.items()
+        if len(known := [rate for rate in told if rate is not None]) == len(told)
+    }
 
 
 def compute_steady_rate(samples: Sequence[Sample], warm_up_rows: float) -> float | None:

@@ -46,12 +46,20 @@ class Places:
 
 
 def run_peer(
-    name: str, command: Sequence[str], options: Mapping[str, object], places: Places
+    name: str,
+    command: Sequence[str],
+    options: Mapping[str, object],
+    places: Places,
+    variables: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], ProcessOutcome]:
-    """Run a script with its options, and with places for output, checkpoint and result; return what it reported."""
+    """Run a script with its options, and with places for output, checkpoint and result; return what it reported.
+
+    ``variables`` are those of its environment that other peers do not need.
+    """
     given = {**options, "output": places.output, "checkpoint": places.checkpoint, "result": places.result}
     arguments = [part for option, value in given.items() for part in (f"--{option}", str(value))]
-    outcome = run_measured(name, [*command, *arguments], describe_environment(), places.log, _TIMEOUT_SECONDS)
+    environment = {**describe_environment(), **(variables or {})}
+    outcome = run_measured(name, [*command, *arguments], environment, places.log, _TIMEOUT_SECONDS)
     return json.loads(places.result.read_text()), outcome
 
 

@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Mapping
 from typing import Any
 
 from pyflink.common import Configuration  # type: ignore[import-not-found]
@@ -19,6 +20,7 @@ from pyflink.table import EnvironmentSettings, TableEnvironment  # type: ignore[
 from pyflink.version import __version__ as flink_version  # type: ignore[import-not-found]
 
 SAMPLE_SECONDS = 0.25
+SEARCHES = 40
 
 MIXED_JSON = "mixed-json"
 FIELDS = {
@@ -48,13 +50,15 @@ GROUP BY window_start, window_end, sensor
 
 
 class SourceMeter:
-    """Ask the job's REST port how many rows its source has sent on, until the job is gone."""
+    """Ask the job's REST port how many rows its sources have sent on, until the job is gone."""
 
     def __init__(self, port: int) -> None:
         self.samples: list[tuple[float, int]] = []
         self.checkpoints: dict[str, Any] = {}
         self._base = f"http://127.0.0.1:{port}"
-        self._metric: tuple[str, str] | None = None
+        self._metrics: dict[str, str] = {}
+        self._searches_left = SEARCHES
+        self._rows: dict[str, int] = {}
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._poll, daemon=True)
 
@@ -78,25 +82,31 @@ class SourceMeter:
         if not jobs:
             return
         job = f"/jobs/{jobs[0]['id']}"
-        if self._metric is None:
-            self._metric = self._find_metric(job)
-        path, metric = self._metric
-        answer = self._get(f"{path}?get={urllib.parse.quote(metric)}&agg=sum")
-        self.samples.append((time.monotonic(), int(float(answer[0]["sum"]))))
+        if self._searches_left:
+            self._metrics |= self._find_metrics(job)
+            # Sources do not show themselves all at once.
+            self._searches_left -= bool(self._metrics)
+        for path, metric in self._metrics.items():
+            answer = self._get(f"{path}?get={urllib.parse.quote(metric)}&agg=sum")
+            # Of a source that has ended, what it said last.
+            if answer:
+                self._rows[path] = int(float(answer[0]["sum"]))
+        if self._rows:
+            self.samples.append((time.monotonic(), sum(self._rows.values())))
         counts = self._get(f"{job}/checkpoints")
         self.checkpoints = {
             "completed": counts["counts"]["completed"],
             "end_to_end_ms": counts["summary"]["end_to_end_duration"],
         }
 
-    def _find_metric(self, job: str) -> tuple[str, str]:
-        for vertex in self._get(job)["vertices"]:
-            path = f"{job}/vertices/{vertex['id']}/subtasks/metrics"
-            for metric in self._get(path):
-                if metric["id"].startswith("Source__") and metric["id"].endswith(".numRecordsOut"):
-                    return path, metric["id"]
-        msg = "the source's metrics are not there yet"
-        raise KeyError(msg)
+    def _find_metrics(self, job: str) -> dict[str, str]:
+        paths = [f"{job}/vertices/{vertex['id']}/subtasks/metrics" for vertex in self._get(job)["vertices"]]
+        return {
+            path: metric["id"]
+            for path in paths
+            for metric in self._get(path)
+            if metric["id"].startswith("Source__") and metric["id"].endswith(".numRecordsOut")
+        }
 
     def _get(self, path: str) -> Any:
         with urllib.request.urlopen(self._base + path, timeout=2) as answer:
@@ -139,35 +149,25 @@ def create_tables(tables: Any, arguments: argparse.Namespace) -> None:
     tables.execute_sql(TOTALS.format(sensor=sensor, path=f"file://{arguments.output}"))
 
 
-def main() -> None:
-    """Run the job and write samples, settings and versions as JSON."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--input", required=True)
-    parser.add_argument("--format", choices=("json", "csv", MIXED_JSON), required=True)
-    parser.add_argument("--output", required=True)
-    parser.add_argument("--checkpoint", required=True)
-    parser.add_argument("--result", required=True)
-    parser.add_argument("--rest-port", type=int, required=True)
-    parser.add_argument("--managed-memory", default="1g")
-    arguments = parser.parse_args()
-
-    settings = configure(arguments)
+def open_tables(settings: Mapping[str, str]) -> Any:
+    """Return Flink with these settings."""
     configuration = Configuration()
     for name, value in settings.items():
         configuration.set_string(name, value)
-    tables = TableEnvironment.create(
+    return TableEnvironment.create(
         EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(configuration).build()
     )
-    create_tables(tables, arguments)
-    plan = tables.explain_sql(QUERY)
 
+
+def run_measured(tables: Any, query: str, arguments: argparse.Namespace, settings: Mapping[str, str]) -> None:
+    """Run a query to its end, and write samples, settings and versions as JSON."""
+    plan = tables.explain_sql(query)
     meter = SourceMeter(arguments.rest_port)
     meter.start()
     started = time.monotonic()
-    tables.execute_sql(QUERY).wait()
+    tables.execute_sql(query).wait()
     job_seconds = time.monotonic() - started
     meter.stop()
-
     with open(arguments.result, "w") as file:
         json.dump(
             {
@@ -180,6 +180,24 @@ def main() -> None:
             },
             file,
         )
+
+
+def main() -> None:
+    """Count and sum the readings of each sensor in windows."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--input", required=True)
+    parser.add_argument("--format", choices=("json", "csv", MIXED_JSON), required=True)
+    parser.add_argument("--output", required=True)
+    parser.add_argument("--checkpoint", required=True)
+    parser.add_argument("--result", required=True)
+    parser.add_argument("--rest-port", type=int, required=True)
+    parser.add_argument("--managed-memory", default="1g")
+    arguments = parser.parse_args()
+
+    settings = configure(arguments)
+    tables = open_tables(settings)
+    create_tables(tables, arguments)
+    run_measured(tables, QUERY, arguments, settings)
 
 
 if __name__ == "__main__":

@@ -57,9 +57,19 @@ def write_outcome(
     Path(path).write_text(json.dumps(outcome))
 
 
-def run_over_files(flow: ab.Flow, given: Namespace, *more: str, drain: bool = False, local_merge: bool = True) -> None:
-    """Run a flow over all files there are, and write its outcome, with what else of each batch is named."""
-    spark = ab.local_session(master=f"local[{given.slots}]", memory=given.memory)
+def run_over_files(
+    flow: ab.Flow,
+    given: Namespace,
+    *more: str,
+    drain: bool = False,
+    local_merge: bool = True,
+    cores: int | None = None,
+) -> None:
+    """Run a flow over all files there are, and write its outcome, with what else of each batch is named.
+
+    There are as many cores as slots unless it is said.
+    """
+    spark = ab.local_session(master=f"local[{cores or given.slots}]", memory=given.memory)
     clock = CommitClock()
     progress = flow.run(
         given.checkpoint,

@@ -10,11 +10,9 @@ import argparse
 import json
 from typing import Any
 
-from pyflink.common import Configuration  # type: ignore[import-not-found]
-from pyflink.table import EnvironmentSettings, TableEnvironment  # type: ignore[import-not-found]
 from pyflink.version import __version__ as flink_version  # type: ignore[import-not-found]
 
-from benchmarks.keyed_window.peers.flink_job import QUERY, SourceMeter, configure, create_tables
+from benchmarks.keyed_window.peers.flink_job import QUERY, SourceMeter, configure, create_tables, open_tables
 
 
 class SubtaskMeter(SourceMeter):
@@ -61,12 +59,7 @@ def main() -> None:
         "table.optimizer.agg-phase-strategy": "ONE_PHASE",
         "table.exec.mini-batch.enabled": "false",
     }
-    configuration = Configuration()
-    for name, value in settings.items():
-        configuration.set_string(name, value)
-    tables = TableEnvironment.create(
-        EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(configuration).build()
-    )
+    tables = open_tables(settings)
     create_tables(tables, arguments)
     meter = SubtaskMeter(arguments.rest_port)
     meter.start()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.servers import jars
-from benchmarks.servers.jars import BROKER, FLINK_CONNECTOR, SPARK_CONNECTOR, ServerMissing
+from benchmarks.servers.jars import BROKER, FLINK_CONNECTOR, FLINK_PARQUET, SPARK_CONNECTOR, ServerMissing
 from benchmarks.servers.processes import (
     ServerError,
     ServerProcess,
@@ -21,7 +21,9 @@ def _caches_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANABRANCH_CACHE", str(tmp_path))
 
 
-@pytest.mark.parametrize("wanted", [BROKER, SPARK_CONNECTOR, FLINK_CONNECTOR], ids=lambda wanted: wanted.name)
+@pytest.mark.parametrize(
+    "wanted", [BROKER, SPARK_CONNECTOR, FLINK_CONNECTOR, FLINK_PARQUET], ids=lambda wanted: wanted.name
+)
 def test_a_folder_bears_the_name_and_the_version_that_the_pom_asks_for(wanted: jars.Jars, tmp_path: Path) -> None:
     name, _, version = wanted.folder.name.partition(f"{wanted.name}-")
     assert wanted.folder.parent == tmp_path
