@@ -121,6 +121,12 @@ def _run_apps(options: BenchOptions) -> Outcome:
     return run(options)
 
 
+def _run_joins(options: BenchOptions) -> Outcome:
+    from benchmarks.joins.bench import run
+
+    return run(options)
+
+
 BENCHES: dict[str, Bench] = {
     bench.name: bench
     for bench in (
@@ -174,6 +180,12 @@ BENCHES: dict[str, Bench] = {
             name="apps",
             summary="low-voltage detection and vault monitoring on one machine, beside Flink and native Spark",
             run=_run_apps,
+            peers=("flink", "spark"),
+        ),
+        Bench(
+            name="joins",
+            summary="an interval join of skewed streams, and EQ5 over TPC-H, beside Flink and native Spark",
+            run=_run_joins,
             peers=("flink", "spark"),
         ),
     )

@@ -50,21 +50,27 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
         typer.Option(
             metavar="N",
             min=2,
-            help="Keys (planners, migration, disorder, exchange, operators, apps).",
+            help="Keys (planners, migration, disorder, exchange, operators, apps, joins).",
             show_default=False,
         ),
     ] = None,
     slots: Annotated[
         int | None,
-        typer.Option(metavar="N", min=2, help="Slots (planners, skew, migration, exchange).", show_default=False),
+        typer.Option(
+            metavar="N", min=2, help="Slots (planners, skew, migration, exchange, joins).", show_default=False
+        ),
     ] = None,
     z: Annotated[
         str | None,
-        typer.Option("--z", metavar="A,B", help="Zipf exponents of the keys (planners, skew).", show_default=False),
+        typer.Option(
+            "--z", metavar="A,B", help="Zipf exponents of the keys (planners, skew, joins).", show_default=False
+        ),
     ] = None,
     only: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="Parts of the bench to run, by name (operators).", show_default="all of them"),
+        typer.Option(
+            metavar="A,B", help="Parts of the bench to run, by name (operators, joins).", show_default="all of them"
+        ),
     ] = None,
     data: Annotated[
         Path | None,

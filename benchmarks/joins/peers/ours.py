@@ -1,0 +1,83 @@
+"""Run one join on Anabranch itself, in a process of its own."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+import polars as pl
+
+import anabranch as ab
+from benchmarks.joins.inputs import find_schema
+from benchmarks.joins.streams import AFTER_MS, BEFORE_MS, DELAY_MS, EQ5, INTERVAL
+from benchmarks.shared.peers.options import read_options
+from benchmarks.shared.peers.our_outcome import run_over_files
+
+
+def _join_interval(streams: Streams) -> ab.Stream:
+    ads, clicks = (
+        streams.read(stream).with_columns(**{at: pl.from_epoch(at, "ms")}).watermark(at, delay=f"{DELAY_MS}ms")
+        for stream, at in (("ads", "shown"), ("clicks", "clicked"))
+    )
+    return ads.join(clicks, on="ad", within=(f"{BEFORE_MS}ms", f"{AFTER_MS}ms"), **streams.placing)
+
+
+def _join_tables(streams: Streams) -> ab.Stream:
+    nations = streams.read("nation").join(
+        streams.read("region"), left_on="n_regionkey", right_on="r_regionkey", **streams.placing
+    )
+    suppliers = streams.read("supplier").join(nations, left_on="s_nationkey", right_on="n_nationkey", **streams.placing)
+    return streams.read("lineitem").join(suppliers, left_on="l_suppkey", right_on="s_suppkey", **streams.placing)
+
+
+_JOINS = {INTERVAL: _join_interval, EQ5: _join_tables}
+
+
+class Streams:
+    """The streams of a query as files, and how their keys are placed."""
+
+    def __init__(self, flow: ab.Flow, given: Namespace) -> None:
+        self._flow = flow
+        self._given = given
+        self.placing: dict[str, Any] = {} if given.balance == "auto" else {"balance": None}
+
+    def read(self, stream: str) -> ab.Stream:
+        """Return the rows of a stream."""
+        given = self._given
+        files = ab.files(
+            f"{given.input}/{stream}",
+            format=given.format,
+            schema=find_schema(given.query, stream),
+            max_files=given.files_per_batch,
+            max_bytes=None,
+        )
+        return self._flow.read(files, name=stream)
+
+
+def build(flow: ab.Flow, given: Namespace) -> ab.Stream:
+    """Add a query's join to a flow."""
+    return _JOINS[given.query](Streams(flow, given))
+
+
+def main() -> None:
+    """Run the flow over all files and write samples and batches as JSON."""
+    given = read_options(
+        query=str, input=str, format=str, files_per_batch=int, slots=int, cores=int, memory=str, balance=str
+    )
+    flow = ab.Flow("joins")
+    build(flow, given).write(ab.parquet(given.output))
+    run_over_files(
+        flow,
+        given,
+        "state_bytes",
+        "exchanged_bytes",
+        "rows_out",
+        "slot_rows",
+        "changes",
+        "strategies",
+        cores=given.cores,
+    )
+
+
+if __name__ == "__main__":
+    main()

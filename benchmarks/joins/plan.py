@@ -1,0 +1,96 @@
+"""The parts of the joins bench: what is joined, in which formats, under which skew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.joins.streams import EQ5, INTERVAL
+from benchmarks.shared.figures import OURS
+from benchmarks.shared.registry import BenchError
+
+HASHED = "anabranch-hash"
+"""Ours with keys where their hash puts them, whatever that does to slots."""
+SPARK_MEMORY, SPARK_ROCKSDB, SPARK_ROCKSDB_4 = "spark-memory", "spark-rocksdb", "spark-rocksdb-4"
+FLINK_HEAP, FLINK_ROCKSDB = "flink-heap", "flink-rocksdb"
+FLINK_HEAP_MINI, FLINK_ROCKSDB_MINI = "flink-heap-mini", "flink-rocksdb-mini"
+NAMES = {
+    OURS: "Anabranch",
+    HASHED: "Anabranch, by hash",
+    SPARK_MEMORY: "Spark, in memory",
+    SPARK_ROCKSDB: "Spark, RocksDB",
+    SPARK_ROCKSDB_4: "Spark, RocksDB, format 4",
+    FLINK_HEAP: "Flink, heap",
+    FLINK_HEAP_MINI: "Flink, heap, mini-batch",
+    FLINK_ROCKSDB: "Flink, RocksDB",
+    FLINK_ROCKSDB_MINI: "Flink, RocksDB, mini-batch",
+}
+"""System → what people call it."""
+
+_SPARKS = (SPARK_MEMORY, SPARK_ROCKSDB, SPARK_ROCKSDB_4)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinPart:
+    """One join of the bench, on one kind of input."""
+
+    name: str
+    query: str
+    summary: str
+    arrival: str
+    """In which order rows come."""
+    formats: tuple[str, ...]
+    exponents: tuple[float, ...]
+    """Zipf exponents of the keys, unless others are asked for."""
+    variants: tuple[tuple[str, tuple[str, ...]], ...]
+    """Peer → the ways in which it can do it; the fastest counts."""
+
+    def list_variants(self, peer: str) -> tuple[str, ...]:
+        """Return the systems that stand for a peer."""
+        return dict(self.variants)[peer]
+
+
+# Mini-batches are for regular joins; an interval join takes rows as they come.
+_INTERVAL_PEERS = (("spark", _SPARKS), ("flink", (FLINK_HEAP, FLINK_ROCKSDB)))
+_REGULAR_PEERS = (("spark", _SPARKS), ("flink", (FLINK_HEAP, FLINK_HEAP_MINI, FLINK_ROCKSDB_MINI)))
+
+PARTS: dict[str, JoinPart] = {
+    part.name: part
+    for part in (
+        JoinPart(
+            "interval",
+            INTERVAL,
+            "ads and clicks of the same ad, from 2 s before to 8 s after it was shown",
+            "both streams side by side in event time, rows up to 1.9 s out of order",
+            ("json", "parquet"),
+            (0.8, 1.5),
+            _INTERVAL_PEERS,
+        ),
+        JoinPart(
+            "eq5",
+            EQ5,
+            "lineitem with supplier, nation and region of TPC-H, over the full history",
+            "region, nation and supplier whole in the first batch, lineitem from then on",
+            ("parquet",),
+            (0.0, 0.4, 0.8, 1.2, 1.5),
+            _REGULAR_PEERS,
+        ),
+        JoinPart(
+            "eq5-shuffled",
+            EQ5,
+            "the same, with suppliers that come among their lineitems",
+            "region and nation in the first batch, supplier shuffled and spread over all batches of lineitem",
+            ("parquet",),
+            (0.8,),
+            _REGULAR_PEERS,
+        ),
+    )
+}
+
+
+def choose_parts(asked: tuple[str, ...] | None) -> list[JoinPart]:
+    """Return the parts to run, in the order of the bench; raise ``BenchError`` for strangers."""
+    unknown = sorted(set(asked or ()) - set(PARTS))
+    if unknown:
+        msg = f"unknown joins {', '.join(unknown)}; there are {', '.join(PARTS)}"
+        raise BenchError(msg)
+    return [part for part in PARTS.values() if asked is None or part.name in asked]

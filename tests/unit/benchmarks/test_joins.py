@@ -1,0 +1,444 @@
+"""The joins bench: its inputs, what the oracle answers, how answers are compared, our flows, and its figures."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from datetime import date
+from decimal import Decimal
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from rich.console import Console
+
+import anabranch as ab
+from anabranch.engine.local_run import LocalRun
+from anabranch.engine.settings import make_settings
+from benchmarks.joins import bench as joins
+from benchmarks.joins import eq5_input
+from benchmarks.joins.answers import ask_oracle, check_answer
+from benchmarks.joins.bench import run
+from benchmarks.joins.eq5_input import Eq5Input, plan_eq5
+from benchmarks.joins.figures import JoinPoint, JoinRun, compute_figures
+from benchmarks.joins.inputs import FEWEST_FILES, JoinInput, cut_files, write_streams
+from benchmarks.joins.interval_input import ADS_A_CLICK, DISORDER_MS, RESULTS_A_ROW, IntervalInput, plan_interval
+from benchmarks.joins.peers import flink, ours
+from benchmarks.joins.plan import FLINK_HEAP, HASHED, NAMES, PARTS, SPARK_MEMORY, SPARK_ROCKSDB, SPARK_ROCKSDB_4
+from benchmarks.joins.report import JoinsReport, print_report
+from benchmarks.joins.streams import AFTER_MS, BEFORE_MS, DELAY_MS, EQ5, INTERVAL, STREAMS, list_results
+from benchmarks.shared.answers import AnswerCheck
+from benchmarks.shared.figures import OURS
+from benchmarks.shared.registry import BENCHES, BenchError, BenchOptions
+from benchmarks.shared.workload import WorkloadError
+from benchmarks.shared.zipf import find_shares
+
+RIGHT = AnswerCheck(True, 10, "d")
+WRONG = AnswerCheck(False, 10, "e", "3 results, 10 are wanted")
+SUPPLIERS = 60
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return tables as the generator of TPC-H writes them, small, with a column that nobody asks for."""
+    folder = tmp_path_factory.mktemp("tpch")
+    chance = np.random.default_rng(3)
+    lines = 5_000
+    money = [Decimal(cents) / 100 for cents in chance.integers(100, 10_000, lines).tolist()]
+    lineitem = pl.DataFrame(
+        {
+            "l_orderkey": np.arange(lines) // 4,
+            "l_linenumber": pl.Series(np.arange(lines) % 4, dtype=pl.Int32),
+            "l_suppkey": chance.integers(1, SUPPLIERS, lines),
+            "l_quantity": money,
+            "l_extendedprice": money[::-1],
+            "l_discount": money,
+            "l_shipdate": [date(1996, 1, 1 + day) for day in chance.integers(0, 28, lines).tolist()],
+            "l_shipinstruct": "COLLECT COD",
+            "l_shipmode": "TRUCK",
+            "l_comment": "carefully",
+        }
+    )
+    keys = np.arange(1, SUPPLIERS + 1)
+    supplier = pl.DataFrame(
+        {
+            "s_suppkey": keys,
+            "s_name": pl.select(pl.format("Supplier#{}", pl.Series(keys))).to_series(),
+            "s_nationkey": keys % 25,
+            "s_acctbal": [Decimal(int(key)) / 100 for key in keys],
+        }
+    )
+    nation = pl.DataFrame(
+        {"n_nationkey": range(25), "n_name": [f"N{n}" for n in range(25)], "n_regionkey": [n % 5 for n in range(25)]}
+    )
+    region = pl.DataFrame({"r_regionkey": range(5), "r_name": ["AFRICA", "AMERICA", "ASIA", "EUROPE", "MIDDLE EAST"]})
+    for name, table in (("lineitem", lineitem), ("supplier", supplier), ("nation", nation), ("region", region)):
+        table.write_parquet(folder / f"{name}.parquet")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _no_generator(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eq5_input, "ensure_tables", lambda scale_factor, cache_dir: tables)
+
+
+def make_interval(rows: int = 6_000, exponent: float = 1.5, keys: int = 2_000, seed: int = 7) -> IntervalInput:
+    return plan_interval(rows, keys, exponent, seed)
+
+
+def make_eq5(exponent: float = 0.8, *, spreads_suppliers: bool = False) -> Eq5Input:
+    return plan_eq5(4_800, exponent, 7, spreads_suppliers=spreads_suppliers, tables_dir=Path("nowhere"))
+
+
+def read_all(given: JoinInput, stream: str) -> pl.DataFrame:
+    return pl.concat(given.make_rows(stream, index) for index in range(given.count_files(stream)))
+
+
+def answer_with_polars(given: JoinInput) -> pl.DataFrame:
+    """Return what the oracle must say, by other means, with moments as flows have them."""
+    rows = {stream: read_all(given, stream) for stream in STREAMS[given.query]}
+    if given.query == INTERVAL:
+        pairs = rows["ads"].join(rows["clicks"], on="ad")
+        joined = pairs.filter((pl.col("clicked") - pl.col("shown")).is_between(-BEFORE_MS, AFTER_MS))
+        joined = joined.with_columns(pl.from_epoch("shown", "ms"), pl.from_epoch("clicked", "ms"))
+    else:
+        joined = (
+            rows["lineitem"]
+            .join(rows["supplier"], left_on="l_suppkey", right_on="s_suppkey")
+            .join(rows["nation"], left_on="s_nationkey", right_on="n_nationkey")
+            .join(rows["region"], left_on="n_regionkey", right_on="r_regionkey")
+        )
+    return joined.select(list_results(given.query))
+
+
+# -- inputs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exponent", [0.8, 1.5])
+def test_both_streams_are_skewed_as_asked_and_have_other_hot_keys(exponent: float) -> None:
+    given = make_interval(60_000, exponent)
+    hottest = find_shares(given.keys, exponent)[0]
+    hot = []
+    for stream in ("ads", "clicks"):
+        counts = read_all(given, stream)["ad"].value_counts(sort=True)
+        assert counts["count"][0] / counts["count"].sum() == pytest.approx(hottest, rel=0.15)
+        hot.append(counts["ad"][0])
+    assert hot[0] != hot[1]
+
+
+@pytest.mark.parametrize(("exponent", "seed"), [(0.8, 1), (1.5, 2), (1.2, 3)])
+def test_a_row_of_the_interval_join_gives_two_results_in_the_mean_whatever_the_skew(exponent: float, seed: int) -> None:
+    given = make_interval(40_000, exponent, keys=3_000, seed=seed)
+    assert answer_with_polars(given).height / given.rows == pytest.approx(RESULTS_A_ROW, rel=0.2)
+
+
+def test_keys_that_are_too_few_for_so_few_results_are_refused() -> None:
+    with pytest.raises(WorkloadError, match="ask for more keys or fewer rows"):
+        _ = make_interval(100_000, 1.5, keys=20).ranks_between
+
+
+def test_one_side_is_four_times_the_other_and_both_go_along_in_time() -> None:
+    given = make_interval()
+    for index in range(given.cut.count):
+        ads, clicks = given.make_rows("ads", index), given.make_rows("clicks", index)
+        assert ads.height == ADS_A_CLICK * clicks.height
+        assert abs(int(ads["shown"].max()) - int(clicks["clicked"].max())) < DISORDER_MS  # type: ignore[arg-type]
+
+
+def test_no_row_is_late_for_who_reads_the_files_in_order() -> None:
+    given = make_interval()
+    for stream, at in (("ads", "shown"), ("clicks", "clicked")):
+        times = [given.make_rows(stream, index)[at] for index in range(given.cut.count)]
+        assert any(not one.is_sorted() for one in times)
+        seen = -(2**62)
+        for one in times:
+            assert int(one.min()) > seen - DELAY_MS  # type: ignore[arg-type]
+            seen = max(seen, int(one.max()))  # type: ignore[arg-type]
+
+
+def test_equal_seeds_have_equal_rows_and_others_have_others() -> None:
+    some, others = make_interval(seed=1), make_interval(seed=2)
+    assert some.make_rows("ads", 3).equals(make_interval(seed=1).make_rows("ads", 3))
+    assert not some.make_rows("ads", 3).equals(others.make_rows("ads", 3))
+
+
+def test_suppliers_of_lineitems_are_drawn_by_the_zipf_law(tables: Path) -> None:
+    given, flat = make_eq5(1.5), make_eq5(0.0)
+    shares = [
+        read_all(one, "lineitem")["l_suppkey"].value_counts(sort=True)["count"][0] / 4_800 for one in (given, flat)
+    ]
+    assert shares[0] == pytest.approx(find_shares(SUPPLIERS, 1.5)[0], rel=0.1)
+    assert shares[1] < 2 / SUPPLIERS
+    others = pl.exclude("l_suppkey", "l_comment", "^l_.*(price|quantity|discount)$")
+    assert (
+        read_all(given, "lineitem")
+        .select(others)
+        .equals(pl.read_parquet(tables / "lineitem.parquet").head(4_800).select(others))
+    )
+
+
+def test_spread_suppliers_are_the_same_ones_with_some_in_every_file() -> None:
+    whole, spread = make_eq5(), make_eq5(spreads_suppliers=True)
+    assert (whole.count_files("supplier"), spread.count_files("supplier")) == (1, spread.cut.count)
+    assert all(spread.make_rows("supplier", index).height for index in range(spread.cut.count))
+    assert read_all(spread, "supplier").sort("s_suppkey").equals(read_all(whole, "supplier"))
+    assert whole.describe()["scale_factor"] == pytest.approx(4_800 / 6_000_000)
+
+
+def test_rows_are_cut_into_whole_files_and_too_few_are_refused() -> None:
+    cut = cut_files(1_000_001)
+    assert (cut.count - 1) * cut.rows_per_file < 1_000_001 <= cut.count * cut.rows_per_file
+    with pytest.raises(WorkloadError, match="ask for more rows"):
+        cut_files(FEWEST_FILES - 1)
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+
+def list_inputs() -> list[tuple[JoinInput, str]]:
+    return [(make_interval(), "json"), (make_interval(), "parquet"), (make_eq5(), "parquet")]
+
+
+@pytest.mark.parametrize(("given", "file_format"), list_inputs())
+def test_the_oracle_says_what_polars_says_in_any_order(given: JoinInput, file_format: str, tmp_path: Path) -> None:
+    folder, output = write_streams(given, file_format, tmp_path), tmp_path / "output"
+    output.mkdir()
+    answer = answer_with_polars(given)
+    answer.sample(fraction=1.0, shuffle=True, seed=1).write_parquet(output / "part-0.parquet")
+    found = check_answer(given.query, output, folder, file_format)
+    assert found.equal, found.difference
+    assert found.rows == answer.height > 0
+
+
+@pytest.mark.parametrize("change", ["missing", "repeated", "changed", "swapped"])
+def test_answers_that_differ_in_anything_are_found(change: str, tmp_path: Path) -> None:
+    given = make_interval()
+    folder, output = write_streams(given, "parquet", tmp_path), tmp_path / "output"
+    output.mkdir()
+    answer = answer_with_polars(given)
+    answer = {
+        "missing": answer.tail(-1),
+        "repeated": pl.concat([answer, answer.head(1)]),
+        "changed": answer.with_columns(pl.when(pl.int_range(pl.len()) == 5).then(-1.0).otherwise("paid").alias("paid")),
+        # Every column has the values that it must have, in other rows.
+        "swapped": answer.with_columns(pl.col("user").reverse()),
+    }[change]
+    answer.write_parquet(output / "part-0.parquet")
+    found = check_answer(INTERVAL, output, folder, "parquet")
+    wanted = ask_oracle(INTERVAL, folder, "parquet").rows
+    assert not found.equal
+    assert f"{answer.height} results, {wanted} are wanted" in found.difference
+    assert ("a missing one" in found.difference) == (change != "repeated")
+    columns = found.difference.partition("columns that differ: ")[2].partition(";")[0].split(", ")
+    assert columns == {"changed": ["paid", "whole row"], "swapped": ["whole row"]}.get(change, columns)
+
+
+def test_results_that_are_not_committed_do_not_count(tmp_path: Path) -> None:
+    given = make_eq5()
+    folder, output = write_streams(given, "parquet", tmp_path), tmp_path / "output"
+    (output / "_temporary").mkdir(parents=True)
+    assert check_answer(EQ5, output, folder, "parquet").difference == "there are no results; 4800 are wanted"
+    answer = answer_with_polars(given)
+    for path in (".part-1", "_temporary/part-2.parquet", "part-of-flink-without-an-ending"):
+        answer.write_parquet(output / path)
+    assert check_answer(EQ5, output, folder, "parquet").equal
+
+
+# -- systems -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("balance", ["auto", "none"])
+@pytest.mark.parametrize(("given", "file_format"), [*list_inputs(), (make_eq5(1.5, spreads_suppliers=True), "parquet")])
+def test_our_flows_answer_as_the_oracle_does(given: JoinInput, file_format: str, balance: str, tmp_path: Path) -> None:
+    folder = write_streams(given, file_format, tmp_path)
+    flow = ab.Flow("joins")
+    told = Namespace(query=given.query, input=folder, format=file_format, files_per_batch=2, balance=balance)
+    ours.build(flow, told).write(ab.parquet(tmp_path / "output"))
+    settings = make_settings(str(tmp_path / "checkpoint"), trigger="available-now", slots=2)
+    local = LocalRun(flow, settings, cores=2)
+    try:
+        progress = local.run_to_end()
+    finally:
+        local.close()
+    assert sum(batch.rows_in for batch in progress) == sum(given.count_rows().values())
+    found = check_answer(given.query, tmp_path / "output", folder, file_format)
+    assert found.equal, found.difference
+
+
+@pytest.mark.parametrize("file_format", ["json", "parquet"])
+def test_lanes_have_every_row_once_and_both_streams_side_by_side(file_format: str, tmp_path: Path) -> None:
+    given = make_interval()
+    folder = write_streams(given, file_format, tmp_path)
+    lanes = flink.write_lanes(folder, 2)
+    read = pl.read_ndjson if file_format == "json" else pl.read_parquet
+    columns = [*STREAMS[INTERVAL]["ads"], *list(STREAMS[INTERVAL]["clicks"])[1:]]
+    frames = [read(path).select(columns) for path in sorted(lanes.iterdir())]
+    assert len(frames) == 2
+    for frame in frames:
+        times = frame.select(pl.coalesce("shown", "clicked")).to_series()
+        assert (times.cum_max() - times).max() < DELAY_MS  # type: ignore[operator]
+    rows = pl.concat(frames)
+    for stream, at in (("ads", "shown"), ("clicks", "clicked")):
+        wanted = read_all(given, stream)
+        found = rows.filter(pl.col(at).is_not_null()).select(
+            pl.col(name).cast(wanted[name].dtype) for name in wanted.columns
+        )
+        assert found.sort(pl.all()).equals(wanted.sort(pl.all()))
+
+
+def test_every_peer_has_systems_in_every_part_and_all_have_names() -> None:
+    for part in PARTS.values():
+        systems = [system for peer in BENCHES["joins"].peers for system in part.list_variants(peer)]
+        assert {OURS, HASHED, *systems} <= set(NAMES)
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def make_run(point: JoinPoint, system: str, rate: float | None, answer: AnswerCheck = RIGHT) -> JoinRun:
+    peer = None if system in (OURS, HASHED) else system.partition("-")[0]
+    return JoinRun(point, system, peer, 1_000, rate, 1.5, 10.0, answer)
+
+
+SKEWED = JoinPoint("eq5", "parquet", 1.5)
+
+
+def test_medians_are_compared_with_the_fastest_peer_and_with_our_own_hash() -> None:
+    runs = [make_run(SKEWED, OURS, rate) for rate in (8.0, 9.0, 4.0)]
+    runs += [make_run(SKEWED, HASHED, 4.0), make_run(SKEWED, SPARK_MEMORY, 1.0), make_run(SKEWED, FLINK_HEAP, 2.0)]
+    assert compute_figures(runs, 1_000) == {
+        "answers_equal": 1,
+        "rows": 1_000,
+        "batch_seconds": 1.5,
+        "eq5_rows_per_second_z1_5": 8.0,
+        "eq5_x_hash_z1_5": 2.0,
+        "eq5_x_best_peer_z1_5": 4.0,
+    }
+
+
+def test_the_interval_joins_figure_is_the_worst_of_formats_and_skews() -> None:
+    rates = {("json", 0.8): 6.0, ("parquet", 0.8): 4.0, ("json", 1.5): 5.0, ("json", 0.0): 1.0}
+    points = {JoinPoint("interval", file_format, z): rate for (file_format, z), rate in rates.items()}
+    runs = [make_run(point, OURS, rate) for point, rate in points.items()]
+    figures = compute_figures(runs + [make_run(point, SPARK_MEMORY, 1.0) for point in points], 1_000)
+    assert figures["interval_x_best_peer"] == 4.0
+    assert figures["interval_json_x_best_peer_z1_5"] == 5.0
+    assert figures["interval_json_x_best_peer_z0"] == 1.0
+
+
+def test_what_was_not_run_has_no_figure() -> None:
+    assert "eq5_x_best_peer_z1_5" not in compute_figures([make_run(SKEWED, OURS, 8.0)], 1_000)
+    too_short = [make_run(SKEWED, OURS, None), make_run(SKEWED, SPARK_MEMORY, 1.0)]
+    assert compute_figures(too_short, 1_000) == {"answers_equal": 1, "rows": 1_000, "batch_seconds": 1.5}
+
+
+def test_one_wrong_answer_leaves_no_claim() -> None:
+    runs = [make_run(SKEWED, OURS, 8.0), make_run(SKEWED, SPARK_MEMORY, 2.0, WRONG)]
+    assert compute_figures(runs, 1_000) == {"answers_equal": 0, "rows": 1_000, "batch_seconds": 1.5}
+
+
+def test_tables_say_who_is_how_fast_on_what_and_who_is_wrong() -> None:
+    runs = [make_run(SKEWED, OURS, 8e6), make_run(SKEWED, OURS, 9e6), make_run(SKEWED, SPARK_MEMORY, 2e6)]
+    runs += [make_run(SKEWED, FLINK_HEAP, 1e6, WRONG)]
+    points = {"parquet_z1_5": {"rows": {"lineitem": 1_000, "region": 5}, "scale_factor": 0.5}}
+    workload = {"slots": 2, "cores": 2, "rounds": 3, "parts": {"eq5": {"arrival": "in order", "points": points}}}
+    report = JoinsReport(workload=workload, figures=compute_figures(runs, 1), systems=runs, seed=7)
+    output = StringIO()
+    print_report(report, Console(file=output, width=200))
+    shown = output.getvalue()
+    assert "8.000–9.000" in shown and "4.25" in shown
+    assert "1,005 rows, scale factor 0.5; in order; 2 slots on 2 cores" in " ".join(shown.split())
+    assert "Wrong answer: Flink, heap, eq5, parquet, z = 1.5: 3 results" in shown
+
+
+def test_an_unknown_join_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="unknown joins bnci; there are interval, eq5"):
+        run(BenchOptions(only=("bnci",), cache_dir=tmp_path))
+
+
+# -- the whole bench, with stand-ins that are fast to start ------------------------------------------------------------
+
+STAND_IN = """
+import argparse, json, pathlib, sys
+import polars as pl
+
+parser = argparse.ArgumentParser()
+for name in ("query", "input", "format", "output", "checkpoint", "result"):
+    parser.add_argument(f"--{name}", required=True)
+for name in ("files-per-batch", "memory", "slots", "cores", "balance", "state-store", "state-format"):
+    parser.add_argument(f"--{name}")
+for name in ("rest-port", "state", "mini-batch"):
+    parser.add_argument(f"--{name}")
+given = parser.parse_args()
+system = (given.balance, given.state_store, given.state_format, given.state)
+if system == (None, "rocksdb", "4", None):
+    sys.exit("no memory is left")
+seconds = {
+    ("auto", None, None, None): 1.0,
+    ("none", None, None, None): 2.0,
+    (None, "memory", "2", None): 8.0,
+    (None, "rocksdb", "2", None): 4.0,
+    (None, None, None, "heap"): 5.0,
+    (None, None, None, "rocksdb"): 6.0,
+}[system]
+folder = pathlib.Path(given.input)
+rows = {name: pl.read_parquet(f"{folder}/{name}/part-*") for name in ("lineitem", "supplier", "nation", "region")}
+answer = (
+    rows["lineitem"]
+    .join(rows["supplier"], left_on="l_suppkey", right_on="s_suppkey")
+    .join(rows["nation"], left_on="s_nationkey", right_on="n_nationkey")
+    .join(rows["region"], left_on="n_regionkey", right_on="r_regionkey")
+)
+pathlib.Path(given.output).mkdir()
+answer.write_parquet(pathlib.Path(given.output) / "part-0.parquet")
+total = sum(frame.height for frame in rows.values())
+samples = [(seconds * done / 4, total * done // 4) for done in range(1, 5)]
+samples += [(seconds * 7 / 8, total * 7 // 8)] if given.state else []
+batches = [{"rows": total // 4, "seconds": seconds / 4, "state_bytes": 7}] * 4
+result = {"samples": sorted(samples), "settings": {}, **({} if given.state else {"batches": batches})}
+pathlib.Path(given.result).write_text(json.dumps(result))
+"""
+
+
+def test_systems_take_turns_and_peers_keep_to_their_fastest_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in = tmp_path / "stand_in.py"
+    stand_in.write_text(STAND_IN)
+    monkeypatch.setattr(joins, "our_script", lambda module: [sys.executable, str(stand_in)])
+    monkeypatch.setattr(flink, "prepare_command", lambda cache_dir: [sys.executable, str(stand_in)])
+    path = tmp_path / "report.json"
+    options = BenchOptions(
+        rows=4_800, only=("eq5",), exponents=(0.8,), cache_dir=tmp_path / "cache", json_path=path, slots=3
+    )
+    output = StringIO()
+    report = run(options, Console(file=output, width=160), rounds=2)
+    flinks = list(PARTS["eq5"].list_variants("flink"))
+    first = [OURS, HASHED, *flinks, SPARK_MEMORY, SPARK_ROCKSDB]
+    assert [run.system for run in report.systems] == [*first, SPARK_ROCKSDB, flinks[0], HASHED, OURS]
+    assert report.answers_equal, output.getvalue()
+    assert report.figures["eq5_x_best_peer_z0_8"] == pytest.approx(4.0)
+    assert report.figures["eq5_x_hash_z0_8"] == pytest.approx(2.0)
+    assert [note for note in report.notes if "Spark, RocksDB, format 4" in note and "failed" in note]
+    written = json.loads(path.read_text())
+    assert written["figures"] == report.figures
+    assert (written["workload"]["slots"], written["workload"]["cores"]) == (3, 2)
+    told = written["workload"]["parts"]["eq5"]
+    assert told["points"]["parquet_z0_8"]["rows"] == {
+        "lineitem": 4_800,
+        "supplier": SUPPLIERS,
+        "nation": 25,
+        "region": 5,
+    }
+    assert told["arrival"].startswith("region, nation and supplier whole in the first batch")
+    assert SPARK_ROCKSDB_4 not in {run.system for run in report.systems}
+
+
+def test_our_own_failure_ends_the_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joins, "our_script", lambda module: [sys.executable, "-c", "raise SystemExit(3)"])
+    options = BenchOptions(rows=4_800, peers=(), only=("eq5",), exponents=(0.8,), cache_dir=tmp_path)
+    with pytest.raises(BenchError, match="ended with status 3"):
+        run(options, Console(file=StringIO()), rounds=1)
