@@ -111,7 +111,7 @@ def answer_with_polars(given: JoinInput) -> pl.DataFrame:
             .join(rows["nation"], left_on="s_nationkey", right_on="n_nationkey")
             .join(rows["region"], left_on="n_regionkey", right_on="r_regionkey")
         )
-    return joined.select(list_results(given.query))
+    return joined.select(list(list_results(given.query)))
 
 
 # -- inputs ------------------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def test_our_flows_answer_as_the_oracle_does(given: JoinInput, file_format: str,
     flow = ab.Flow("joins")
     told = Namespace(query=given.query, input=folder, format=file_format, files_per_batch=2, balance=balance)
     ours.build(flow, told).write(ab.parquet(tmp_path / "output"))
-    settings = make_settings(str(tmp_path / "checkpoint"), trigger="available-now", slots=2)
+    settings = make_settings(checkpoint=str(tmp_path / "checkpoint"), trigger="available-now", slots=2)
     local = LocalRun(flow, settings, cores=2)
     try:
         progress = local.run_to_end()
