@@ -9,7 +9,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.joins.streams import AFTER_MS, BEFORE_MS, EQ5, INTERVAL, MOMENT, STREAMS, list_results
+from benchmarks.joins.streams import (
+    AFTER_MS,
+    BEFORE_MS,
+    EQ5,
+    EQ5_WINDOWS,
+    INTERVAL,
+    MOMENT,
+    NEAREST_MS,
+    NEWEST_MS,
+    STREAMS,
+    list_results,
+)
 from benchmarks.shared.answers import AnswerCheck
 from benchmarks.shared.registry import BenchError
 from benchmarks.shared.workload import write_atomically
@@ -22,6 +33,10 @@ _FROM = {
     EQ5: """
         lineitem JOIN supplier ON l_suppkey = s_suppkey
         JOIN nation ON s_nationkey = n_nationkey JOIN region ON n_regionkey = r_regionkey""",
+    EQ5_WINDOWS: f"""
+        lineitem JOIN supplier ON l_suppkey = s_suppkey AND s_at - l_at BETWEEN -{NEAREST_MS[0]} AND {NEAREST_MS[1]}
+        JOIN nation ON s_nationkey = n_nationkey AND n_at - s_at BETWEEN -{NEWEST_MS[0]} AND {NEWEST_MS[1]}
+        JOIN region ON n_regionkey = r_regionkey AND r_at - n_at BETWEEN -{NEWEST_MS[0]} AND {NEWEST_MS[1]}""",
 }
 _WHOLE_ROW = "whole row"
 

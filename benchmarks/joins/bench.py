@@ -17,9 +17,9 @@ from benchmarks.joins.figures import JoinPoint, JoinRun, compute_figures, find_f
 from benchmarks.joins.inputs import JoinInput, write_streams
 from benchmarks.joins.interval_input import plan_interval
 from benchmarks.joins.peers import flink
-from benchmarks.joins.plan import HASHED, NAMES, PARTS, SPARK_MEMORY, SPARK_ROCKSDB_4, JoinPart, choose_parts
+from benchmarks.joins.plan import HASHED, NAMES, PARTS, SPARK_MEMORY, SPARK_ROCKSDB_4, SUPPLIERS, JoinPart, choose_parts
 from benchmarks.joins.report import JoinsReport, print_report
-from benchmarks.joins.streams import INTERVAL
+from benchmarks.joins.streams import INTERVAL, TIMED
 from benchmarks.shared.answers import AnswerCheck
 from benchmarks.shared.figures import OURS, WARM_UP_SHARE, compute_steady_rate, find_longest_steady_batch
 from benchmarks.shared.launch import (
@@ -133,8 +133,8 @@ class _Joins:
         options = self._options
         if part.query == INTERVAL:
             return plan_interval(self.rows, options.keys or DEFAULT_KEYS, exponent, options.seed)
-        spreads = part.name == "eq5-shuffled"
-        return plan_eq5(self.rows, exponent, options.seed, spreads_suppliers=spreads, tables_dir=options.cache_dir)
+        suppliers = SUPPLIERS[part.name]
+        return plan_eq5(self.rows, exponent, options.seed, suppliers=suppliers, tables_dir=options.cache_dir)
 
     def _describe_part(self, part: JoinPart) -> dict[str, Any]:
         cases = self.list_cases(part)
@@ -200,7 +200,7 @@ class _Joins:
         self, name: str, system: str, options: dict[str, object], places: Places
     ) -> tuple[dict[str, Any], ProcessOutcome]:
         folder = Path(str(options["input"]))
-        if options["query"] == INTERVAL:
+        if options["query"] in TIMED:
             folder = flink.write_lanes(folder, CORES)
         for path in (folder, *(path for path in folder.iterdir() if path.is_dir())):
             read_through(path)

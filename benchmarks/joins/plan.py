@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.joins.streams import EQ5, INTERVAL
+from benchmarks.joins.eq5_input import ANEW, SPREAD, WHOLE
+from benchmarks.joins.streams import EQ5, EQ5_WINDOWS, INTERVAL
 from benchmarks.shared.figures import OURS
 from benchmarks.shared.registry import BenchError
 
@@ -83,8 +84,22 @@ PARTS: dict[str, JoinPart] = {
             (0.8,),
             _REGULAR_PEERS,
         ),
+        JoinPart(
+            "eq5-windows",
+            EQ5_WINDOWS,
+            "the same with event time: lineitem with its supplier of up to 5 s before or after, and that with its "
+            "newest nation and region, of less than 10 s before",
+            "all streams side by side in event time, lineitems up to 1.9 s out of order; each supplier, nation and "
+            "region is sent anew every 10 s",
+            ("parquet",),
+            (0.8, 1.5),
+            _INTERVAL_PEERS,
+        ),
     )
 }
+
+SUPPLIERS = {"eq5": WHOLE, "eq5-shuffled": SPREAD, "eq5-windows": ANEW}
+"""Part → how suppliers come."""
 
 
 def choose_parts(asked: tuple[str, ...] | None) -> list[JoinPart]:

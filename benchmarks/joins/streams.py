@@ -7,14 +7,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-INTERVAL, EQ5 = "interval", "eq5"
+INTERVAL, EQ5, EQ5_WINDOWS = "interval", "eq5", "eq5-windows"
+TIMED = (INTERVAL, EQ5_WINDOWS)
+"""Queries whose rows meet only if they are close in event time."""
 
 # How long before and after an ad was shown a click may be, both ends included, and how long watermarks wait.
 BEFORE_MS, AFTER_MS, DELAY_MS = 2_000, 8_000, 2_000
 
+VERSION_MS = 10_000
+"""In windows, rows of TPC-H's small tables are sent anew so often."""
+# So far before and after a row its partner may have been sent, both ends included: each finds one version.
+NEWEST_MS = (VERSION_MS - 1, 0)
+NEAREST_MS = (VERSION_MS // 2 - 1, VERSION_MS // 2)
+
 Columns = Mapping[str, str]
 """Name → type, as SQL has it; ``MOMENT`` is milliseconds in files, and a time in flows and results."""
 MOMENT = "MOMENT"
+
+_TABLES: Mapping[str, Columns] = {
+    "lineitem": {
+        "l_orderkey": "BIGINT",
+        "l_linenumber": "INT",
+        "l_suppkey": "BIGINT",
+        "l_quantity": "DOUBLE",
+        "l_extendedprice": "DOUBLE",
+        "l_discount": "DOUBLE",
+        "l_shipdate": "DATE",
+        "l_shipinstruct": "STRING",
+        "l_shipmode": "STRING",
+    },
+    "supplier": {"s_suppkey": "BIGINT", "s_name": "STRING", "s_nationkey": "BIGINT", "s_acctbal": "DOUBLE"},
+    "nation": {"n_nationkey": "BIGINT", "n_name": "STRING", "n_regionkey": "BIGINT"},
+    "region": {"r_regionkey": "BIGINT", "r_name": "STRING"},
+}
 
 STREAMS: Mapping[str, Mapping[str, Columns]] = {
     INTERVAL: {
@@ -35,32 +60,28 @@ STREAMS: Mapping[str, Mapping[str, Columns]] = {
             "mobile": "BOOLEAN",
         },
     },
-    EQ5: {
-        "lineitem": {
-            "l_orderkey": "BIGINT",
-            "l_linenumber": "INT",
-            "l_suppkey": "BIGINT",
-            "l_quantity": "DOUBLE",
-            "l_extendedprice": "DOUBLE",
-            "l_discount": "DOUBLE",
-            "l_shipdate": "DATE",
-            "l_shipinstruct": "STRING",
-            "l_shipmode": "STRING",
-        },
-        "supplier": {"s_suppkey": "BIGINT", "s_name": "STRING", "s_nationkey": "BIGINT", "s_acctbal": "DOUBLE"},
-        "nation": {"n_nationkey": "BIGINT", "n_name": "STRING", "n_regionkey": "BIGINT"},
-        "region": {"r_regionkey": "BIGINT", "r_name": "STRING"},
-    },
+    EQ5: _TABLES,
+    EQ5_WINDOWS: {table: {**columns, f"{table[0]}_at": MOMENT} for table, columns in _TABLES.items()},
 }
 """Query → stream → its columns."""
 
-_ON_THE_RIGHT = {INTERVAL: ("ad",), EQ5: ("s_suppkey", "n_nationkey", "r_regionkey")}
+_LEFT_OUT = {
+    INTERVAL: ("ad",),
+    EQ5: ("s_suppkey", "n_nationkey", "r_regionkey"),
+    EQ5_WINDOWS: ("s_suppkey", "n_nationkey", "r_regionkey", "n_at", "r_at"),
+}
+"""What streams on the right have that results do not."""
+
+
+def find_time(query: str, stream: str) -> str | None:
+    """Return the column with the event time of a stream."""
+    return next((name for name, kind in STREAMS[query][stream].items() if kind == MOMENT), None)
 
 
 def list_results(query: str) -> dict[str, str]:
-    """Return the columns of the results: those of all streams, and of two that are equal the left one."""
+    """Return the columns of the results: those of all streams, of two that are equal the left one."""
     first, *others = STREAMS[query].values()
     return {
         **first,
-        **{name: kind for columns in others for name, kind in columns.items() if name not in _ON_THE_RIGHT[query]},
+        **{name: kind for columns in others for name, kind in columns.items() if name not in _LEFT_OUT[query]},
     }

@@ -8,7 +8,6 @@ from pathlib import Path
 import polars as pl
 import pyarrow.parquet as pq
 
-from benchmarks.joins.interval_input import ADS_A_CLICK
 from benchmarks.servers.jars import FLINK_PARQUET
 from benchmarks.shared.peers.flink import ensure_flink
 from benchmarks.shared.workload import list_files, write_atomically
@@ -28,11 +27,11 @@ def prepare_command(cache_dir: Path) -> list[str]:
 
 
 def write_lanes(folder: Path, lanes: int) -> Path:
-    """Return a folder with the rows of ads and clicks in one file a reader, side by side in event time.
+    """Return a folder with the rows of all streams in one file a reader, side by side in event time.
 
     Flink's file source hands out files in no order, and holds back no source that runs ahead of another: rows of
-    overtaken files would be late, and the smaller stream would be read and kept long before its time. So the rows lie
-    as they would in a topic of both: four ads, a click, in turn for each of the readers.
+    overtaken files would be late, and smaller streams would be read and kept long before their time. So the rows lie
+    as they would in a topic of all streams, in turn for each of the readers.
     """
     file_format = folder.name
     target = folder.with_name(f"{file_format}-lanes{lanes}")
@@ -45,30 +44,32 @@ def write_lanes(folder: Path, lanes: int) -> Path:
     return target
 
 
-def _list_pairs(folder: Path) -> list[tuple[Path, Path]]:
-    return list(zip(list_files(folder / "ads"), list_files(folder / "clicks"), strict=True))
+def _list_turns(folder: Path) -> list[tuple[Path, ...]]:
+    """Return the files that go along in event time: one of each stream."""
+    streams = sorted(path for path in folder.iterdir() if path.is_dir())
+    return list(zip(*map(list_files, streams), strict=True))
 
 
 def _write_lines(folder: Path, lane: int, lanes: int, target: Path) -> None:
     with target.open("wb") as file:
-        for some, others in _list_pairs(folder):
-            ads, clicks = some.read_bytes().splitlines(keepends=True), others.read_bytes().splitlines(keepends=True)
-            for number in range(lane, len(clicks), lanes):
-                file.writelines(ads[number * ADS_A_CLICK : (number + 1) * ADS_A_CLICK])
-                file.write(clicks[number])
+        for paths in _list_turns(folder):
+            lines = [pl.DataFrame({"line": path.read_bytes().splitlines(keepends=True)}) for path in paths]
+            file.writelines(_deal(lines, lane, lanes).get_column("line"))
 
 
 def _write_row_groups(folder: Path, lane: int, lanes: int, target: Path) -> None:
     writer = None
-    for some, others in _list_pairs(folder):
-        ads, clicks = pl.read_parquet(some), pl.read_parquet(others)
-        numbered = [
-            ads.with_columns(turn=pl.int_range(pl.len()) // ADS_A_CLICK),
-            clicks.with_columns(turn=pl.int_range(pl.len())),
-        ]
-        rows = pl.concat(numbered, how="diagonal").filter(pl.col("turn") % lanes == lane)
-        table = rows.sort("turn", maintain_order=True).drop("turn").to_arrow(compat_level=pl.CompatLevel.oldest())
+    for paths in _list_turns(folder):
+        rows = _deal([pl.read_parquet(path) for path in paths], lane, lanes)
+        table = rows.to_arrow(compat_level=pl.CompatLevel.oldest())
         writer = writer or pq.ParquetWriter(target, table.schema, compression="snappy")
         writer.write_table(table)
     if writer is not None:
         writer.close()
+
+
+def _deal(streams: list[pl.DataFrame], lane: int, lanes: int) -> pl.DataFrame:
+    """Return a reader's share of rows, which lie in each stream by time."""
+    timed = [rows.with_columns(__turn=pl.int_range(pl.len()) / pl.len()) for rows in streams]
+    rows = pl.concat(timed, how="diagonal").sort("__turn", maintain_order=True)
+    return rows.drop("__turn").gather_every(lanes, lane)

@@ -9,14 +9,28 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.joins.streams import AFTER_MS, BEFORE_MS, DELAY_MS, EQ5, INTERVAL, MOMENT, STREAMS, list_results
+from benchmarks.joins.streams import (
+    AFTER_MS,
+    BEFORE_MS,
+    DELAY_MS,
+    EQ5,
+    EQ5_WINDOWS,
+    INTERVAL,
+    MOMENT,
+    NEAREST_MS,
+    NEWEST_MS,
+    STREAMS,
+    TIMED,
+    find_time,
+    list_results,
+)
 from benchmarks.keyed_window.peers.flink_job import configure, open_tables, run_measured
 
 TYPES = {MOMENT: "BIGINT"}
 EVENTS = f"""
 CREATE TABLE events (
   {{columns}},
-  event_time AS TO_TIMESTAMP_LTZ(COALESCE(shown, clicked), 3),
+  event_time AS TO_TIMESTAMP_LTZ(COALESCE({{times}}), 3),
   WATERMARK FOR event_time AS event_time - INTERVAL '{DELAY_MS // 1000}' SECOND
 ) WITH ({{place}})
 """
@@ -28,13 +42,32 @@ KEYS = {
     "nation": "n_nationkey",
     "region": "r_regionkey",
 }
+
+
+def select_stream(query: str, stream: str) -> str:
+    """Return the rows of one of the streams that lie in one folder."""
+    at = find_time(query, stream)
+    columns = ", ".join("event_time AS " + name if name == at else f"`{name}`" for name in STREAMS[query][stream])
+    return f"(SELECT {columns} FROM events WHERE {at} IS NOT NULL)"
+
+
+def is_close(time: str, other: str, before_ms: int, after_ms: int) -> str:
+    """Return the condition on event times."""
+    before, after = (f"INTERVAL '{ms // 1_000}.{ms % 1_000:03d}' SECOND" for ms in (before_ms, after_ms))
+    return f"{time} BETWEEN {other} - {before} AND {other} + {after}"
+
+
 JOINS = {
     INTERVAL: f"""
-        (SELECT *, event_time AS shown_time FROM events WHERE shown IS NOT NULL) a,
-        (SELECT *, event_time AS clicked_time FROM events WHERE clicked IS NOT NULL) c
-        WHERE a.ad = c.ad
-          AND c.clicked_time BETWEEN a.shown_time - INTERVAL '{BEFORE_MS // 1000}' SECOND
-                                 AND a.shown_time + INTERVAL '{AFTER_MS // 1000}' SECOND""",
+        {select_stream(INTERVAL, "ads")} a JOIN {select_stream(INTERVAL, "clicks")} c
+        ON a.ad = c.ad AND {is_close("clicked", "shown", BEFORE_MS, AFTER_MS)}""",
+    EQ5_WINDOWS: f"""
+        {select_stream(EQ5_WINDOWS, "lineitem")} JOIN (
+          {select_stream(EQ5_WINDOWS, "supplier")} JOIN (
+            {select_stream(EQ5_WINDOWS, "nation")} JOIN {select_stream(EQ5_WINDOWS, "region")}
+            ON n_regionkey = r_regionkey AND {is_close("r_at", "n_at", *NEWEST_MS)}
+          ) ON s_nationkey = n_nationkey AND {is_close("n_at", "s_at", *NEWEST_MS)}
+        ) ON l_suppkey = s_suppkey AND {is_close("s_at", "l_at", *NEAREST_MS)}""",
     EQ5: """
         lineitem JOIN (
           supplier JOIN (nation JOIN region ON n_regionkey = r_regionkey) ON s_nationkey = n_nationkey
@@ -45,11 +78,12 @@ JOINS = {
 def create_tables(tables: Any, arguments: argparse.Namespace) -> None:
     """Declare what is read and what is written."""
     streams = STREAMS[arguments.query]
-    if arguments.query == INTERVAL:
-        # Both streams lie in one folder, so that none of them runs ahead of the other.
-        both = {**streams["ads"], **streams["clicks"]}
+    if arguments.query in TIMED:
+        # All streams lie in one folder, so that none of them runs ahead of the others.
+        columns = {name: kind for some in streams.values() for name, kind in some.items()}
+        times = ", ".join(name for name, kind in columns.items() if kind == MOMENT)
         place = place_files(arguments.input, arguments.format)
-        tables.execute_sql(EVENTS.format(columns=list_columns(both), place=place))
+        tables.execute_sql(EVENTS.format(columns=list_columns(columns), times=times, place=place))
     else:
         for name, columns in streams.items():
             place = place_files(f"{arguments.input}/{name}", arguments.format)
@@ -71,12 +105,9 @@ def place_files(path: str, file_format: str) -> str:
 
 def write_query(query: str) -> str:
     """Return the statement that joins the streams."""
-    if query != INTERVAL:
-        return f"INSERT INTO results SELECT {', '.join(list_results(query))} FROM {JOINS[query]}"
-    sides = {name: "a" if name in STREAMS[query]["ads"] else "c" for name in list_results(query)}
     selected = ", ".join(
-        f"CAST({side}.{name}_time AS TIMESTAMP(3))" if list_results(query)[name] == MOMENT else f"{side}.`{name}`"
-        for name, side in sides.items()
+        f"CAST({name} AS TIMESTAMP(3))" if kind == MOMENT else "a.ad" if name == "ad" else f"`{name}`"
+        for name, kind in list_results(query).items()
     )
     return f"INSERT INTO results SELECT {selected} FROM {JOINS[query]}"
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from benchmarks.joins.streams import AFTER_MS, BEFORE_MS, DELAY_MS, INTERVAL, MOMENT, STREAMS, list_results
+from benchmarks.joins.streams import (
+    AFTER_MS,
+    BEFORE_MS,
+    DELAY_MS,
+    EQ5_WINDOWS,
+    INTERVAL,
+    MOMENT,
+    NEAREST_MS,
+    NEWEST_MS,
+    STREAMS,
+    list_results,
+)
 from benchmarks.shared.peers.native_spark import configure, describe_batch, run_to_end, start_spark, write_outcome
 from benchmarks.shared.peers.options import read_options
 
@@ -21,18 +32,26 @@ def _join(spark: SparkSession, given: Namespace) -> DataFrame:
     streams = {stream: _read(spark, given, stream) for stream in STREAMS[given.query]}
     if given.query == INTERVAL:
         ads, clicks = streams["ads"], streams["clicks"].withColumnRenamed("ad", "clicked_ad")
-        joined = ads.join(
-            clicks,
-            F.expr(
-                f"ad = clicked_ad AND clicked >= shown - INTERVAL {BEFORE_MS} MILLISECONDS"
-                f" AND clicked <= shown + INTERVAL {AFTER_MS} MILLISECONDS"
-            ),
-        )
+        joined = ads.join(clicks, F.expr(f"ad = clicked_ad AND {_is_close('clicked', 'shown', BEFORE_MS, AFTER_MS)}"))
+    elif given.query == EQ5_WINDOWS:
+        newest = F.expr(f"n_regionkey = r_regionkey AND {_is_close('r_at', 'n_at', *NEWEST_MS)}")
+        nations = streams["nation"].join(streams["region"], newest).drop("r_at")
+        newest = F.expr(f"s_nationkey = n_nationkey AND {_is_close('n_at', 's_at', *NEWEST_MS)}")
+        suppliers = streams["supplier"].join(nations, newest).drop("n_at")
+        nearest = F.expr(f"l_suppkey = s_suppkey AND {_is_close('s_at', 'l_at', *NEAREST_MS)}")
+        joined = streams["lineitem"].join(suppliers, nearest)
     else:
         nations = streams["nation"].join(streams["region"], F.expr("n_regionkey = r_regionkey"))
         suppliers = streams["supplier"].join(nations, F.expr("s_nationkey = n_nationkey"))
         joined = streams["lineitem"].join(suppliers, F.expr("l_suppkey = s_suppkey"))
     return joined.select(*list_results(given.query))
+
+
+def _is_close(time: str, other: str, before_ms: int, after_ms: int) -> str:
+    return (
+        f"{time} >= {other} - INTERVAL {before_ms} MILLISECONDS"
+        f" AND {time} <= {other} + INTERVAL {after_ms} MILLISECONDS"
+    )
 
 
 def _read(spark: SparkSession, given: Namespace, stream: str) -> DataFrame:

@@ -9,17 +9,25 @@ import polars as pl
 
 import anabranch as ab
 from benchmarks.joins.inputs import find_schema
-from benchmarks.joins.streams import AFTER_MS, BEFORE_MS, DELAY_MS, EQ5, INTERVAL
+from benchmarks.joins.streams import (
+    AFTER_MS,
+    BEFORE_MS,
+    DELAY_MS,
+    EQ5,
+    EQ5_WINDOWS,
+    INTERVAL,
+    NEAREST_MS,
+    NEWEST_MS,
+    find_time,
+    list_results,
+)
 from benchmarks.shared.peers.options import read_options
 from benchmarks.shared.peers.our_outcome import run_over_files
 
 
 def _join_interval(streams: Streams) -> ab.Stream:
-    ads, clicks = (
-        streams.read(stream).with_columns(**{at: pl.from_epoch(at, "ms")}).watermark(at, delay=f"{DELAY_MS}ms")
-        for stream, at in (("ads", "shown"), ("clicks", "clicked"))
-    )
-    return ads.join(clicks, on="ad", within=(f"{BEFORE_MS}ms", f"{AFTER_MS}ms"), **streams.placing)
+    ads, clicks = streams.read("ads"), streams.read("clicks")
+    return ads.join(clicks, on="ad", within=_lengths(BEFORE_MS, AFTER_MS), **streams.placing)
 
 
 def _join_tables(streams: Streams) -> ab.Stream:
@@ -30,7 +38,25 @@ def _join_tables(streams: Streams) -> ab.Stream:
     return streams.read("lineitem").join(suppliers, left_on="l_suppkey", right_on="s_suppkey", **streams.placing)
 
 
-_JOINS = {INTERVAL: _join_interval, EQ5: _join_tables}
+def _join_versions(streams: Streams) -> ab.Stream:
+    placing = streams.placing
+    newest, nearest = _lengths(*NEWEST_MS), _lengths(*NEAREST_MS)
+    nations = streams.read("nation").join(
+        streams.read("region"), left_on="n_regionkey", right_on="r_regionkey", within=newest, **placing
+    )
+    suppliers = streams.read("supplier").join(
+        nations, left_on="s_nationkey", right_on="n_nationkey", within=newest, **placing
+    )
+    return streams.read("lineitem").join(
+        suppliers, left_on="l_suppkey", right_on="s_suppkey", within=nearest, **placing
+    )
+
+
+def _lengths(*lengths_ms: int) -> tuple[str, ...]:
+    return tuple(f"{length_ms}ms" for length_ms in lengths_ms)
+
+
+_JOINS = {INTERVAL: _join_interval, EQ5: _join_tables, EQ5_WINDOWS: _join_versions}
 
 
 class Streams:
@@ -51,12 +77,15 @@ class Streams:
             max_files=given.files_per_batch,
             max_bytes=None,
         )
-        return self._flow.read(files, name=stream)
+        rows, at = self._flow.read(files, name=stream), find_time(given.query, stream)
+        if at is None:
+            return rows
+        return rows.with_columns(**{at: pl.from_epoch(at, "ms")}).watermark(at, delay=f"{DELAY_MS}ms")
 
 
 def build(flow: ab.Flow, given: Namespace) -> ab.Stream:
     """Add a query's join to a flow."""
-    return _JOINS[given.query](Streams(flow, given))
+    return _JOINS[given.query](Streams(flow, given)).select(*list_results(given.query))
 
 
 def main() -> None:

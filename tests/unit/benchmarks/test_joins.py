@@ -22,14 +22,28 @@ from benchmarks.joins import bench as joins
 from benchmarks.joins import eq5_input
 from benchmarks.joins.answers import ask_oracle, check_answer
 from benchmarks.joins.bench import run
-from benchmarks.joins.eq5_input import Eq5Input, plan_eq5
+from benchmarks.joins.eq5_input import ANEW, SPREAD, WHOLE, Eq5Input, plan_eq5
 from benchmarks.joins.figures import JoinPoint, JoinRun, compute_figures
 from benchmarks.joins.inputs import FEWEST_FILES, JoinInput, cut_files, write_streams
 from benchmarks.joins.interval_input import ADS_A_CLICK, DISORDER_MS, RESULTS_A_ROW, IntervalInput, plan_interval
 from benchmarks.joins.peers import flink, ours
 from benchmarks.joins.plan import FLINK_HEAP, HASHED, NAMES, PARTS, SPARK_MEMORY, SPARK_ROCKSDB, SPARK_ROCKSDB_4
 from benchmarks.joins.report import JoinsReport, print_report
-from benchmarks.joins.streams import AFTER_MS, BEFORE_MS, DELAY_MS, EQ5, INTERVAL, STREAMS, list_results
+from benchmarks.joins.streams import (
+    AFTER_MS,
+    BEFORE_MS,
+    DELAY_MS,
+    EQ5,
+    EQ5_WINDOWS,
+    INTERVAL,
+    NEAREST_MS,
+    NEWEST_MS,
+    STREAMS,
+    TIMED,
+    VERSION_MS,
+    find_time,
+    list_results,
+)
 from benchmarks.shared.answers import AnswerCheck
 from benchmarks.shared.figures import OURS
 from benchmarks.shared.registry import BENCHES, BenchError, BenchOptions
@@ -89,8 +103,8 @@ def make_interval(rows: int = 6_000, exponent: float = 1.5, keys: int = 2_000, s
     return plan_interval(rows, keys, exponent, seed)
 
 
-def make_eq5(exponent: float = 0.8, *, spreads_suppliers: bool = False) -> Eq5Input:
-    return plan_eq5(4_800, exponent, 7, spreads_suppliers=spreads_suppliers, tables_dir=Path("nowhere"))
+def make_eq5(exponent: float = 0.8, suppliers: str = WHOLE) -> Eq5Input:
+    return plan_eq5(4_800, exponent, 7, suppliers=suppliers, tables_dir=Path("nowhere"))
 
 
 def read_all(given: JoinInput, stream: str) -> pl.DataFrame:
@@ -104,6 +118,17 @@ def answer_with_polars(given: JoinInput) -> pl.DataFrame:
         pairs = rows["ads"].join(rows["clicks"], on="ad")
         joined = pairs.filter((pl.col("clicked") - pl.col("shown")).is_between(-BEFORE_MS, AFTER_MS))
         joined = joined.with_columns(pl.from_epoch("shown", "ms"), pl.from_epoch("clicked", "ms"))
+    elif given.query == EQ5_WINDOWS:
+        versions = [
+            ("supplier", "l_suppkey", "s_suppkey", pl.col("s_at") - pl.col("l_at"), NEAREST_MS),
+            ("nation", "s_nationkey", "n_nationkey", pl.col("n_at") - pl.col("s_at"), NEWEST_MS),
+            ("region", "n_regionkey", "r_regionkey", pl.col("r_at") - pl.col("n_at"), NEWEST_MS),
+        ]
+        joined = rows["lineitem"]
+        for table, left, right, later_ms, (before_ms, after_ms) in versions:
+            pairs = joined.join(rows[table], left_on=left, right_on=right)
+            joined = pairs.filter(later_ms.is_between(-before_ms, after_ms))
+        joined = joined.with_columns(pl.from_epoch("l_at", "ms"), pl.from_epoch("s_at", "ms"))
     else:
         joined = (
             rows["lineitem"]
@@ -181,11 +206,28 @@ def test_suppliers_of_lineitems_are_drawn_by_the_zipf_law(tables: Path) -> None:
 
 
 def test_spread_suppliers_are_the_same_ones_with_some_in_every_file() -> None:
-    whole, spread = make_eq5(), make_eq5(spreads_suppliers=True)
+    whole, spread = make_eq5(), make_eq5(suppliers=SPREAD)
     assert (whole.count_files("supplier"), spread.count_files("supplier")) == (1, spread.cut.count)
     assert all(spread.make_rows("supplier", index).height for index in range(spread.cut.count))
     assert read_all(spread, "supplier").sort("s_suppkey").equals(read_all(whole, "supplier"))
     assert whole.describe()["scale_factor"] == pytest.approx(4_800 / 6_000_000)
+
+
+def test_every_small_row_is_sent_anew_as_often_as_a_version_is_good_for() -> None:
+    given = make_eq5(suppliers=ANEW)
+    for stream, key in (("supplier", "s_suppkey"), ("nation", "n_nationkey"), ("region", "r_regionkey")):
+        versions = read_all(given, stream).sort(key, find_time(EQ5_WINDOWS, stream))
+        assert versions.height == given.count_rows()[stream] > read_all(make_eq5(), stream).height
+        apart = versions.select(pl.col(str(find_time(EQ5_WINDOWS, stream))).diff().over(key)).to_series().drop_nulls()
+        assert apart.unique().to_list() == [VERSION_MS]
+
+
+def test_a_lineitem_meets_one_version_of_its_supplier() -> None:
+    given = make_eq5(suppliers=ANEW)
+    answer = answer_with_polars(given)
+    assert not answer.select("l_orderkey", "l_linenumber").is_duplicated().any()
+    # At the begin and at the end, some come too early or too late for one.
+    assert 0.7 * 4_800 < answer.height < 4_800
 
 
 def test_rows_are_cut_into_whole_files_and_too_few_are_refused() -> None:
@@ -199,7 +241,8 @@ def test_rows_are_cut_into_whole_files_and_too_few_are_refused() -> None:
 
 
 def list_inputs() -> list[tuple[JoinInput, str]]:
-    return [(make_interval(), "json"), (make_interval(), "parquet"), (make_eq5(), "parquet")]
+    eq5 = [(make_eq5(), "parquet"), (make_eq5(suppliers=ANEW), "parquet")]
+    return [(make_interval(), "json"), (make_interval(), "parquet"), *eq5]
 
 
 @pytest.mark.parametrize(("given", "file_format"), list_inputs())
@@ -251,7 +294,7 @@ def test_results_that_are_not_committed_do_not_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("balance", ["auto", "none"])
-@pytest.mark.parametrize(("given", "file_format"), [*list_inputs(), (make_eq5(1.5, spreads_suppliers=True), "parquet")])
+@pytest.mark.parametrize(("given", "file_format"), [*list_inputs(), (make_eq5(1.5, SPREAD), "parquet")])
 def test_our_flows_answer_as_the_oracle_does(given: JoinInput, file_format: str, balance: str, tmp_path: Path) -> None:
     folder = write_streams(given, file_format, tmp_path)
     flow = ab.Flow("joins")
@@ -268,20 +311,23 @@ def test_our_flows_answer_as_the_oracle_does(given: JoinInput, file_format: str,
     assert found.equal, found.difference
 
 
-@pytest.mark.parametrize("file_format", ["json", "parquet"])
-def test_lanes_have_every_row_once_and_both_streams_side_by_side(file_format: str, tmp_path: Path) -> None:
-    given = make_interval()
+@pytest.mark.parametrize(("given", "file_format"), [one for one in list_inputs() if one[0].query in TIMED])
+def test_lanes_have_every_row_once_and_all_streams_side_by_side(
+    given: JoinInput, file_format: str, tmp_path: Path
+) -> None:
     folder = write_streams(given, file_format, tmp_path)
     lanes = flink.write_lanes(folder, 2)
+    streams = STREAMS[given.query]
+    columns = list(dict.fromkeys(name for columns in streams.values() for name in columns))
     read = pl.read_ndjson if file_format == "json" else pl.read_parquet
-    columns = [*STREAMS[INTERVAL]["ads"], *list(STREAMS[INTERVAL]["clicks"])[1:]]
     frames = [read(path).select(columns) for path in sorted(lanes.iterdir())]
     assert len(frames) == 2
+    moments = [str(find_time(given.query, stream)) for stream in streams]
     for frame in frames:
-        times = frame.select(pl.coalesce("shown", "clicked")).to_series()
+        times = frame.select(pl.coalesce(moments)).to_series()
         assert (times.cum_max() - times).max() < DELAY_MS  # type: ignore[operator]
     rows = pl.concat(frames)
-    for stream, at in (("ads", "shown"), ("clicks", "clicked")):
+    for stream, at in zip(streams, moments, strict=True):
         wanted = read_all(given, stream)
         found = rows.filter(pl.col(at).is_not_null()).select(
             pl.col(name).cast(wanted[name].dtype) for name in wanted.columns
