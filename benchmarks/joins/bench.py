@@ -17,11 +17,20 @@ from benchmarks.joins.figures import JoinPoint, JoinRun, compute_figures, find_f
 from benchmarks.joins.inputs import JoinInput, write_streams
 from benchmarks.joins.interval_input import plan_interval
 from benchmarks.joins.peers import flink
-from benchmarks.joins.plan import HASHED, NAMES, PARTS, SPARK_MEMORY, SPARK_ROCKSDB_4, SUPPLIERS, JoinPart, choose_parts
+from benchmarks.joins.plan import (
+    NAMES,
+    OUR_WAYS,
+    PARTS,
+    SPARK_MEMORY,
+    SPARK_ROCKSDB_4,
+    SUPPLIERS,
+    JoinPart,
+    choose_parts,
+)
 from benchmarks.joins.report import JoinsReport, print_report
 from benchmarks.joins.streams import INTERVAL, TIMED
 from benchmarks.shared.answers import AnswerCheck
-from benchmarks.shared.figures import OURS, WARM_UP_SHARE, compute_steady_rate, find_longest_steady_batch
+from benchmarks.shared.figures import WARM_UP_SHARE, compute_steady_rate, find_longest_steady_batch
 from benchmarks.shared.launch import (
     CORES,
     FLINK_CHECKPOINT_SECONDS,
@@ -104,13 +113,13 @@ class _Joins:
         part = PARTS[case.point.part]
         peers = {system: peer for peer in self._peers for system in part.list_variants(peer)}
         runs: list[JoinRun] = []
-        systems = [OURS, HASHED, *peers]
+        systems = [*OUR_WAYS, *peers]
         for number in range(rounds):
             # Each goes first as often as the others, as far as that goes: a machine that slows down is none of them.
             for system in systems[:: -1 if number % 2 else 1]:
                 runs += self._try(case, system, peers.get(system), folder)
             fastest = {find_fastest(runs, case.point, peer) for peer in self._peers}
-            systems = [OURS, HASHED, *(system for system in peers if system in fastest)]
+            systems = [*OUR_WAYS, *(system for system in peers if system in fastest)]
         return runs
 
     def describe(self, rounds: int) -> dict[str, Any]:
@@ -187,8 +196,8 @@ class _Joins:
         for stream in given.count_rows():
             read_through(folder / stream)
         options |= {"files-per-batch": _count_files_per_batch(given), "memory": JVM_MEMORY}
-        if system in (OURS, HASHED):
-            options |= {"slots": self._slots, "cores": CORES, "balance": "auto" if system == OURS else "none"}
+        if system in OUR_WAYS:
+            options |= {"slots": self._slots, "cores": CORES, "balance": OUR_WAYS[system]}
             return run_peer(name, our_script("joins.peers.ours"), options, places)
         options |= {
             "state-store": "memory" if system == SPARK_MEMORY else "rocksdb",

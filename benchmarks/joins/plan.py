@@ -11,6 +11,8 @@ from benchmarks.shared.registry import BenchError
 
 HASHED = "anabranch-hash"
 """Ours with keys where their hash puts them, whatever that does to slots."""
+OUR_WAYS = {OURS: "auto", HASHED: "none"}
+"""System → how keys are placed, as our script is told."""
 SPARK_MEMORY, SPARK_ROCKSDB, SPARK_ROCKSDB_4 = "spark-memory", "spark-rocksdb", "spark-rocksdb-4"
 FLINK_HEAP, FLINK_ROCKSDB = "flink-heap", "flink-rocksdb"
 FLINK_HEAP_MINI, FLINK_ROCKSDB_MINI = "flink-heap-mini", "flink-rocksdb-mini"
