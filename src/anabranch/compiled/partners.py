@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch.compiled.hash_order import WORTH_COMPILED_CODE_ROWS, Hashes
+from anabranch.compiled.hash_order import WORTH_COMPILED_CODE_ROWS, Hashes, order_by_hash
 from anabranch.compiled.plain import partner_loops as plain_loops
 
 Times = NDArray[np.int64]
-Places = NDArray[np.int64]
+Places = NDArray[np.integer]
+"""Numbers of rows."""
 
 PAIRS_AT_ONCE = 2_000_000
 """Pairs that are laid out at a time: a hot key may have as many as rows squared."""
@@ -22,8 +24,8 @@ PAIRS_AT_ONCE = 2_000_000
 class Partners:
     """By seeking row, where its partners begin among the others, and how many there are."""
 
-    firsts: Places
-    counts: Places
+    firsts: NDArray[np.int64]
+    counts: NDArray[np.int64]
 
     def pairs(self, most: int = PAIRS_AT_ONCE) -> Iterator[tuple[Places, Places]]:
         """Yield all pairs, as places of partners and of those who seek them, about so many at a time."""
@@ -33,12 +35,11 @@ class Partners:
             before = int(ends[start - 1]) if start else 0
             # At least one row, however many partners it has.
             end = max(start + 1, int(np.searchsorted(ends, before + most, side="right")))
-            counts = self.counts[start:end]
-            total = int(counts.sum())
+            total = int(ends[end - 1]) - before
             if total:
-                seeking = np.repeat(np.arange(start, end), counts)
-                place_in_stretch = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
-                yield self.firsts[seeking] + place_in_stretch, seeking
+                partners, seeking = np.empty(total, np.uint32), np.empty(total, np.uint32)
+                _loops_for(total).lay_pairs(self.firsts[start:end], self.counts[start:end], start, partners, seeking)
+                yield partners, seeking
             start = end
 
 
@@ -52,13 +53,22 @@ def find_partners(
     firsts, counts = np.zeros(len(seeking), np.int64), np.zeros(len(seeking), np.int64)
     if len(hashes) and len(seeking) and least_us <= most_us:
         columns = (np.ascontiguousarray(column) for column in (hashes, times_us, seeking, at_us))
-        _find(len(hashes) + len(seeking))(*columns, least_us, most_us, firsts, counts)
+        loops = _loops_for(len(hashes) + len(seeking))
+        loops.find_partners(*columns, least_us, most_us, firsts, counts)
     return Partners(firsts, counts)
 
 
-def _find(rows: int) -> Callable[..., None]:
+def order_by_hash_and_time(hashes: Hashes, times_us: Times) -> tuple[Places, Hashes]:
+    """Return the order of rows by hash, then time, else as they were, and the hashes in that order."""
+    order, ordered = order_by_hash(hashes)
+    _loops_for(len(order)).order_times(ordered, np.ascontiguousarray(times_us), order)
+    return order, ordered
+
+
+def _loops_for(rows: int) -> Any:
+    """Return compiled loops where they are worth loading, else their plain twins."""
     if rows < WORTH_COMPILED_CODE_ROWS:
-        return plain_loops.find_partners
+        return plain_loops
     from anabranch.compiled import partner_loops
 
-    return partner_loops.find_partners
+    return partner_loops

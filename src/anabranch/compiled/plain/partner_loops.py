@@ -8,6 +8,24 @@ from numpy.typing import NDArray
 _LARGEST_NUMBER = 2**62
 
 
+def order_times(hashes: NDArray[np.uint64], times_us: NDArray[np.int64], order: NDArray[np.integer]) -> None:
+    """Put rows of equal hashes, which lie side by side in the order, by time, those of equal times as they were."""
+    order[:] = order[np.lexsort((times_us[order], hashes))]
+
+
+def lay_pairs(
+    firsts: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    start: int,
+    partners: NDArray[np.uint32],
+    seeking: NDArray[np.uint32],
+) -> None:
+    """Fill in the pairs of rows from ``start`` on, as places of partners and of those who seek them."""
+    places_in_stretch = np.arange(len(partners)) - np.repeat(np.cumsum(counts) - counts, counts)
+    partners[:] = np.repeat(firsts, counts) + places_in_stretch
+    seeking[:] = np.repeat(np.arange(start, start + len(firsts)), counts)
+
+
 def find_partners(
     hashes: NDArray[np.uint64],
     times_us: NDArray[np.int64],

@@ -32,8 +32,8 @@ class Results:
         """Return pairs of rows, by their places; the time of a pair is the later one."""
         inputs = self._spec.inputs
         columns = [
-            *left.rows.select(*self._spec.keys, *inputs[LEFT].columns)[left_places].get_columns(),
-            *right.rows.select(list(inputs[RIGHT].columns))[right_places].get_columns(),
+            *left.take([*self._spec.keys, *inputs[LEFT].columns], left_places).get_columns(),
+            *right.take(list(inputs[RIGHT].columns), right_places).get_columns(),
         ]
         at_us = np.maximum(left.at_us[left_places], right.at_us[right_places])
         return pl.DataFrame([*columns, *self._times(at_us)])

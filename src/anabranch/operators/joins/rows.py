@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.compiled.hash_order import Hashes, hashes_of, sort_by_hash
-from anabranch.compiled.partners import Places
+from anabranch.compiled.hash_order import Hashes, hashes_of, order_by_number, take_in_order
+from anabranch.compiled.partners import Places, order_by_hash_and_time
 from anabranch.model import BATCH, END_OF_TIME, HASH, ORDER, WINDOW, SlotState
 from anabranch.model.columns import DRAW, SECTION, USE
 from anabranch.model.joins import AT, PROBE, STORE, JoinInput, fates_section, rows_section
@@ -26,6 +26,12 @@ EARLIEST = "__earliest"
 _ID = [HASH, AT, BATCH, ORDER]
 """What tells a row from all others of its input; rows that are equal in all of it are equal in everything."""
 _SEGMENTS = 4
+_MOST_SEGMENTS_COUNTED = 1 << 16
+"""Segments may be microseconds long, and rows hours apart."""
+_SORT_FIRST_BEYOND = 0.5
+"""The share of all rows from which on it is worth it to sort all first: neighbours are taken faster than others."""
+
+Times = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +90,21 @@ class Layout:
         columns = [pl.col(own).alias(name) for name, own in self.source.columns.items()]
         return frame.select(*keys, at.alias(AT), ORDER, *columns)
 
+    def order_by_segment(self, at_us: Times) -> Places | None:
+        """Return the stable order of rows by segment; None where they have none, or all the same."""
+        if self.hold_us is None or not len(at_us):
+            return None
+        segments = (at_us + self.hold_us) // self.segment_us
+        first, last = int(segments.min()), int(segments.max())
+        if first == last:
+            return None
+        if last - first < _MOST_SEGMENTS_COUNTED:
+            return order_by_number((segments - first).astype(np.int32), last - first + 1)[0]
+        return np.argsort(segments, kind="stable")
+
     def as_run(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return rows, sorted by hash and time, as a run."""
-        rows = self.in_segments(rows, self.rows_section).select(self.columns)
-        return rows.sort(WINDOW, maintain_order=True) if self.hold_us is not None else rows
+        """Return rows, sorted by segment, hash and time, as a run."""
+        return self.in_segments(rows, self.rows_section).select(self.columns)
 
     def in_segments(self, rows: pl.DataFrame, section: int) -> pl.DataFrame:
         """Return rows that say their section and, if they end, their segment of time."""
@@ -98,39 +115,63 @@ class Layout:
 
     def unite(self, runs: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Return the rows of several runs as one."""
-        return sort_as_run(concatenate(list(runs)).sort(AT, maintain_order=True))
+        rows = concatenate(list(runs)).rechunk()
+        at_us = _times_of(rows)
+        order, _ = order_by_hash_and_time(hashes_of(rows), at_us)
+        by_segment = self.order_by_segment(take_in_order(at_us, order))
+        return rows[order if by_segment is None else order[by_segment]]
 
 
-@dataclass(slots=True)
 class Piece:
-    """Rows sorted by hash and time, and which of them met a partner in this batch."""
+    """Rows in the order of hash and time, and which of them met a partner in this batch."""
 
-    rows: pl.DataFrame
-    met: NDArray[np.bool_] = field(init=False)
-    earliest_us: NDArray[np.int64] = field(init=False)
-    """The AT of the earliest partner."""
+    def __init__(self, rows: pl.DataFrame, *, is_sorted: bool) -> None:
+        self._rows = rows
+        self._order: Places | None = None
+        self.hashes: Hashes = hashes_of(rows)
+        self.at_us: Times = _times_of(rows)
+        if not is_sorted:
+            # Most columns of most rows are taken once or never: sorting all of them first would be work for nothing.
+            self._order, self.hashes = order_by_hash_and_time(self.hashes, self.at_us)
+            self.at_us = take_in_order(self.at_us, self._order)
+        self.met: NDArray[np.bool_] | None = None
+        self._earliest_us: Times | None = None
 
-    def __post_init__(self) -> None:
-        self.met = np.zeros(self.rows.height, np.bool_)
-        self.earliest_us = np.full(self.rows.height, END_OF_TIME, np.int64)
+    def __len__(self) -> int:
+        return self._rows.height
 
-    def meet(self, places: NDArray[np.int64], partners_us: NDArray[np.int64]) -> None:
+    def has(self, column: str) -> bool:
+        """Say whether the rows have a column."""
+        return column in self._rows.columns
+
+    @property
+    def rows(self) -> pl.DataFrame:
+        """All rows, in their order."""
+        if self._order is not None:
+            self._rows, self._order = self._rows[self._order], None
+        return self._rows
+
+    def take(self, columns: Sequence[str], places: Places) -> pl.DataFrame:
+        """Return columns of rows, by their places."""
+        if len(places) > _SORT_FIRST_BEYOND * len(self):
+            rows = self.rows.select(columns)
+            return rows if _are_all(places, rows.height) else rows[places]
+        rows = self._rows.select(columns)
+        return rows[places] if self._order is None else rows[self._order[places]]
+
+    def meet(self, places: Places, partners_us: Times) -> None:
         """Note that rows met partners, whose AT are given."""
+        if self.met is None or self._earliest_us is None:
+            self.met = np.zeros(len(self), np.bool_)
+            self._earliest_us = np.full(len(self), END_OF_TIME, np.int64)
         self.met[places] = True
-        np.minimum.at(self.earliest_us, places, partners_us)
+        np.minimum.at(self._earliest_us, places, partners_us)
 
-    def met_rows(self) -> pl.DataFrame:
-        """Return the rows that met a partner, with the AT of their earliest."""
-        return self.rows.with_columns(pl.Series(EARLIEST, self.earliest_us)).filter(pl.Series(self.met))
-
-    @property
-    def hashes(self) -> Hashes:
-        return hashes_of(self.rows)
-
-    @property
-    def at_us(self) -> NDArray[np.int64]:
-        at_us: NDArray[np.int64] = self.rows.get_column(AT).to_numpy()
-        return at_us
+    def met_rows(self) -> pl.DataFrame | None:
+        """Return the rows that met a partner, with the AT of their earliest; None if there are none."""
+        if self.met is None:
+            return None
+        return self.rows.with_columns(pl.Series(EARLIEST, self._earliest_us)).filter(pl.Series(self.met))
 
 
 class InputState:
@@ -147,37 +188,45 @@ class InputState:
         found = []
         for rows in self._rows.live():
             if layout.hold_us is None:
-                found.append(Piece(rows))
+                found.append(Piece(rows, is_sorted=True))
                 continue
             for start_us, segment in _segments(rows):
                 first_us = start_us - layout.hold_us
                 if first_us <= latest_us and first_us + layout.segment_us > earliest_us:
-                    found.append(Piece(segment))
+                    found.append(Piece(segment, is_sorted=True))
         return found
 
     def keep(self, new: Piece, batch: int, passed_us: int) -> pl.DataFrame | None:
         """Write new rows; return those that met nobody and are not needed any more, which are not written."""
         layout = self._layout
-        rows = new.rows
-        if layout.remembers:
-            rows = rows.with_columns(pl.Series(MET, new.met), pl.lit(batch, pl.Int64).alias(BATCH))
-        alone = None
+        is_needed = np.ones(len(new), np.bool_)
         if layout.hold_us is not None:
-            is_done = rows.get_column(AT) + layout.hold_us <= passed_us
-            if is_done.any():
-                alone = rows.filter(is_done & ~pl.col(MET)) if layout.remembers else None
-                rows = rows.filter(~is_done)
+            is_needed = new.at_us + layout.hold_us > passed_us
+        places = _places_of(is_needed)
+        by_segment = layout.order_by_segment(new.at_us[places])
+        rows = self._take(new, places if by_segment is None else places[by_segment], batch)
         if layout.remembers and layout.may_be_copied:
             # What this copy met is this slot's to know: one that goes to another slot must not take it along.
             self._write_fates(rows.filter(MET))
             rows = rows.with_columns(pl.lit(value=False).alias(MET))
         self._rows.append(layout.as_run(rows))
         compact(self._rows, layout.unite)
-        return alone
+        if not layout.remembers or is_needed.all():
+            return None
+        return self._take(new, _places_of(~is_needed), batch).filter(~pl.col(MET))
+
+    def _take(self, new: Piece, places: Places, batch: int) -> pl.DataFrame:
+        layout = self._layout
+        more = [name for name, is_there in ((DRAW, layout.draws), (ORDER, layout.remembers)) if is_there]
+        rows = new.take([HASH, *layout.keys, AT, *more, *layout.source.columns], places)
+        if not layout.remembers:
+            return rows
+        met = np.zeros(len(places), np.bool_) if new.met is None else new.met[places]
+        return rows.with_columns(pl.Series(MET, met), pl.lit(batch, pl.Int64).alias(BATCH))
 
     def remember(self, pieces: Sequence[Piece]) -> pl.DataFrame | None:
         """Write down which stored rows met a partner for the first time, and return them with their earliest one."""
-        met = [piece.met_rows() for piece in pieces if piece.met.any()]
+        met = [rows for rows in (piece.met_rows() for piece in pieces) if rows is not None]
         if not met:
             return None
         first = self._unmet(met)
@@ -246,17 +295,17 @@ class Came:
 
 
 def gather_rows(frames: Sequence[pl.DataFrame]) -> Piece | None:
-    """Return all rows by hash, then time, then order; None if there are none."""
+    """Return all rows by hash, then time, else as they came; None if there are none."""
     some = [frame for frame in frames if frame.height]
-    return Piece(sort_by_hash(concatenate(some).sort(AT, ORDER, maintain_order=True))) if some else None
+    return Piece(concatenate(some).rechunk(), is_sorted=False) if some else None
 
 
 def part_by_use(rows: Piece | None) -> Came:
     """Return new rows by what they are for; unless they say it, for both."""
-    if rows is None or USE not in rows.rows.columns:
+    if rows is None or not rows.has(USE):
         return Came(rows, rows)
     parts = [rows.rows.filter((pl.col(USE) & use) > 0).drop(USE) for use in (STORE, PROBE)]
-    return Came(*(Piece(part) if part.height else None for part in parts))
+    return Came(*(Piece(part, is_sorted=True) if part.height else None for part in parts))
 
 
 def leave_strangers(
@@ -264,15 +313,30 @@ def leave_strangers(
 ) -> tuple[Places, Places]:
     """Return pairs without those of different keys with the same hash, and of null, which equals nothing."""
     same = np.ones(len(places), np.bool_)
+    some, other = seeking.take(keys, places), others.take(keys, other_places)
     for key in keys:
-        some, other = seeking.rows.get_column(key)[places], others.rows.get_column(key)[other_places]
-        same &= (some == other).fill_null(value=False).to_numpy()
+        same &= (some[key] == other[key]).fill_null(value=False).to_numpy()
     return (other_places, places) if same.all() else (other_places[same], places[same])
 
 
 def sort_fates(runs: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return the fates in several runs as one."""
     return sort_as_run(concatenate(list(runs)).sort(BATCH, ORDER))
+
+
+def _times_of(rows: pl.DataFrame) -> Times:
+    at_us: Times = rows.get_column(AT).to_numpy()
+    return at_us
+
+
+def _places_of(chosen: NDArray[np.bool_]) -> Places:
+    # Polars counts rows in 32 bits.
+    return np.flatnonzero(chosen).astype(np.uint32)
+
+
+def _are_all(places: Places, count: int) -> bool:
+    """Say whether these are the places of all rows, in order."""
+    return len(places) == count and bool((places == np.arange(count, dtype=places.dtype)).all())
 
 
 def _segments(rows: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
