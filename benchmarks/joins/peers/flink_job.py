@@ -80,10 +80,10 @@ def create_tables(tables: Any, arguments: argparse.Namespace) -> None:
     streams = STREAMS[arguments.query]
     if arguments.query in TIMED:
         # All streams lie in one folder, so that none of them runs ahead of the others.
-        columns = {name: kind for some in streams.values() for name, kind in some.items()}
-        times = ", ".join(name for name, kind in columns.items() if kind == MOMENT)
+        every = {name: kind for some in streams.values() for name, kind in some.items()}
+        times = ", ".join(name for name, kind in every.items() if kind == MOMENT)
         place = place_files(arguments.input, arguments.format)
-        tables.execute_sql(EVENTS.format(columns=list_columns(columns), times=times, place=place))
+        tables.execute_sql(EVENTS.format(columns=list_columns(every), times=times, place=place))
     else:
         for name, columns in streams.items():
             place = place_files(f"{arguments.input}/{name}", arguments.format)

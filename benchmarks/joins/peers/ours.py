@@ -52,8 +52,8 @@ def _join_versions(streams: Streams) -> ab.Stream:
     )
 
 
-def _lengths(*lengths_ms: int) -> tuple[str, ...]:
-    return tuple(f"{length_ms}ms" for length_ms in lengths_ms)
+def _lengths(before_ms: int, after_ms: int) -> tuple[str, str]:
+    return f"{before_ms}ms", f"{after_ms}ms"
 
 
 _JOINS = {INTERVAL: _join_interval, EQ5: _join_tables, EQ5_WINDOWS: _join_versions}
