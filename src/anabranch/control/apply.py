@@ -16,7 +16,8 @@ from anabranch.model import BEGINNING_OF_TIME, OperatorTime
 from anabranch.model.balance import ProtocolChoice
 from anabranch.query.nodes import Stateful
 from anabranch.query.plan import Plan
-from anabranch.routing.phases import Earlier, End, FlowRoutes, JoinEnd, PhasedRoutes, can_wait, settle, switch_after
+from anabranch.routing.bases.drawn import DrawnRoute
+from anabranch.routing.phases import Earlier, End, FlowRoutes, JoinEnd, PhasedRoutes, settle, switch_after
 from anabranch.routing.routes import Routes
 from anabranch.state.manifest import LevelState
 
@@ -40,6 +41,33 @@ def choose_protocol(
     assert end is not None
     most_us = _BATCHES_TO_WAIT * (event_us_a_batch or 0.0)
     return "window" if (end.wait_us if isinstance(end, JoinEnd) else end.size_us) <= most_us else "state"
+
+
+def can_wait(end: End | None, old: Routes, new: Routes) -> bool:
+    """Say whether the window protocol can do a change, or its state must move.
+
+    Sessions and running aggregates have no end to wait for. What a slot fires is looked at by the hash alone. And
+    where a row goes to its old and to its new slot, one of them could get it twice if a key had several of each.
+    """
+    if end is None or old.needs_values or new.needs_values:
+        return False
+    if isinstance(end, JoinEnd):
+        return _splits_alike(old, new)
+    if end.kind == "session":
+        return False
+    return end.kind == "tumbling" or not (old.may_split or new.may_split)
+
+
+def _splits_alike(old: Routes, new: Routes) -> bool:
+    """Say whether the same keys are split in the same way."""
+    if isinstance(old.base, DrawnRoute) or isinstance(new.base, DrawnRoute):
+        return False
+    if old.splitter is not None or new.splitter is not None or old.swapped != new.swapped:
+        return False
+    return all(
+        old.table.owners(key) == new.table.owners(key)
+        for key in np.union1d(old.table.split_keys(), new.table.split_keys()).tolist()
+    )
 
 
 def check_decision(plan: Plan, routes: FlowRoutes, decision: Decision) -> Decision:

@@ -14,7 +14,6 @@ from anabranch.eventtime import drop_limit_us, first_window_us, last_window_us
 from anabranch.model import HASH, WINDOW, AggregateSpec, JoinSpec, OperatorSpec, TopKSpec, WindowSpec
 from anabranch.model.joins import AT, LEFT, RIGHT
 from anabranch.model.runs import Leaving
-from anabranch.routing.bases.drawn import DrawnRoute
 from anabranch.routing.keys import KeyBatch
 from anabranch.routing.routes import Routes, RowSlots
 
@@ -182,33 +181,6 @@ def end_of(spec: OperatorSpec) -> End | None:
         return None
     reach_us = 0 if spec.within is None else max(spec.within.most_us, -spec.within.least_us, 0)
     return JoinEnd(reach_us, max(spec.hold_us(number) or 0 for number in (LEFT, RIGHT)), spec.window)
-
-
-def can_wait(end: End | None, old: Routes, new: Routes) -> bool:
-    """Say whether the window protocol can do a change, or its state must move.
-
-    Sessions and running aggregates have no end to wait for. What a slot fires is looked at by the hash alone. And
-    where a row goes to its old and to its new slot, one of them could get it twice if a key had several of each.
-    """
-    if end is None or old.needs_values or new.needs_values:
-        return False
-    if isinstance(end, JoinEnd):
-        return _splits_alike(old, new)
-    if end.kind == "session":
-        return False
-    return end.kind == "tumbling" or not (old.may_split or new.may_split)
-
-
-def _splits_alike(old: Routes, new: Routes) -> bool:
-    """Say whether the same keys are split in the same way."""
-    if isinstance(old.base, DrawnRoute) or isinstance(new.base, DrawnRoute):
-        return False
-    if old.splitter is not None or new.splitter is not None or old.swapped != new.swapped:
-        return False
-    return all(
-        old.table.owners(key) == new.table.owners(key)
-        for key in np.union1d(old.table.split_keys(), new.table.split_keys()).tolist()
-    )
 
 
 def divide_by_phase(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from anabranch.control.apply import can_wait
 from anabranch.control.decisions import RouteChange
 from anabranch.eventtime.flow.operator_times import lateness_of
 from anabranch.eventtime.operator_clocks import OperatorClocks, follow_parts
@@ -32,7 +33,6 @@ from anabranch.routing.phases import (
     Earlier,
     PhasedRoutes,
     SlotStanding,
-    can_wait,
     divide_by_phase,
     drop_copies,
     keys_of,

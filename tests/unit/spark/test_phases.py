@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.control.apply import can_wait
 from anabranch.eventtime import pane_us
 from anabranch.model import HASH, WINDOW, AggregateSpec, BucketMap, DistinctSpec, RoutingTable, WindowSpec
 from anabranch.operators.aggregates import functions as ab
@@ -17,7 +18,6 @@ from anabranch.routing import BucketRoute, ChoiceSplitter, KeyBatch, ModuloRoute
 from anabranch.routing.phases import (
     Earlier,
     PhasedRoutes,
-    can_wait,
     divide_by_phase,
     keys_of,
     moving_to,
