@@ -19,15 +19,19 @@ BENCH_ARGS ?=
 SOAK_ARGS ?=
 LOCK_ARGS ?=
 
-# Some tests wait for servers that are gone, and those first: one process more than there are cores.
-QUICK_PROCESSES := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+# Each process has a stretch of the tests, and takes from others what they have not come to: tests of a file share what is
+# imported, compiled and made for them.
+DISTRIBUTION := --dist worksteal
+# Some tests wait for servers that are gone: one process more than there are cores.
+QUICK_DISTRIBUTION := -n $(shell echo $$(($(CORES) + 1))) $(DISTRIBUTION)
 # Tests with Spark wait much, for small jobs and for processes that start: three of them at a time. Tests that share a
 # Spark stay together by file.
 SPARK_DISTRIBUTION := -n 3 --dist loadgroup --no-loadscope-reorder
 QUICK_TESTS := tests/contracts tests/flows tests/test_architecture.py tests/unit
 SPARK_TESTS := tests/docs tests/spark
 
-.PHONY: help setup demo test test-lab check lint bench soak docs format lock clean java servers kafka
+.PHONY: help setup demo test test-lab check look lint bench soak docs format lock clean java servers kafka
 
 help: ## Show this list
 	@echo "Anabranch: keyed, stateful streaming on Apache Spark"
@@ -45,15 +49,20 @@ test: setup servers kafka $(CLASS_ARCHIVE) ## Run every test but those of the la
 ifdef TEST_ARGS
 	$(BIN)/python -m pytest $(TEST_ARGS)
 else
-	$(BIN)/python -m pytest -q -n $(QUICK_PROCESSES) $(QUICK_TESTS)
+	$(BIN)/python -m pytest -q $(QUICK_DISTRIBUTION) $(QUICK_TESTS)
 	$(BIN)/python -m pytest $(SPARK_DISTRIBUTION) $(SPARK_TESTS)
 endif
 
 test-lab: setup servers kafka $(CLASS_ARCHIVE) ## Run the tests that kill real processes, start clusters and small benches
 	$(BIN)/python -m pytest $(SPARK_DISTRIBUTION) tests/lab $(TEST_ARGS)
 
-check: lint ## Check format, lint, types, architecture and unit tests (needs no Java, no servers)
-	$(BIN)/python -m pytest -q -n $(QUICK_PROCESSES) --hypothesis-profile check tests/test_architecture.py tests/unit
+check: $(INSTALLED) ## Check format, lint, types, architecture and unit tests (needs no Java, no servers)
+	@$(MAKE) --no-print-directory -j 2 lint look
+
+# A look at everything while one works: few examples, and nothing at length.
+look: $(INSTALLED)
+	$(BIN)/python -m pytest -q -n $(CORES) $(DISTRIBUTION) --hypothesis-profile check -m "not soak and not thorough" \
+		tests/test_architecture.py tests/unit
 
 lint: $(INSTALLED) ## Check format, lint and types
 	$(BIN)/ruff format --check .
@@ -90,6 +99,12 @@ clean: ## Remove .venv, caches and what the demo and the benchmarks wrote
 # Workers use this Python: one from outside the virtual environment lacks PyArrow.
 demo test test-lab bench soak: export SPARK_LOCAL_IP ?= 127.0.0.1
 demo test test-lab bench soak: export PYSPARK_PYTHON = $(CURDIR)/$(BIN)/python
+# Tests start hundreds of Python processes, workers of Spark among them: without bytecode that is kept, each compiles every
+# module that it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
+# Frames of tests are small, and threads that wait for each other cost more than they help. Tasks on Spark have one, too;
+# soak runs have as many as there are.
+test test-lab look: export POLARS_MAX_THREADS ?= 1
 test test-lab soak: export ANABRANCH_CLASS_ARCHIVE = $(CURDIR)/$(CLASS_ARCHIVE)
 
 java:

@@ -70,6 +70,7 @@ def test_keys_that_stay_whole_have_no_strategies_that_split_them() -> None:
     assert [run.name for run in run_fixed(lab, "ranges", data)] == ["ranges", "ranges, anew"]
 
 
+@pytest.mark.thorough
 def test_switching_comes_near_the_best_fixed_strategy_at_a_change_a_minute() -> None:
     """All strategies, more seeds, keys that may be split, and the slower rate are in the soak tests."""
     lab = make_lab(7)

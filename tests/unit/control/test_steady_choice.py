@@ -26,6 +26,7 @@ def test_on_a_steady_stream_the_strategy_changes_once_at_most(seed: int, splitta
     assert count_switches(batches) <= 1
 
 
+@pytest.mark.thorough
 def test_random_flows_with_keys_that_cannot_be_split_never_go_back_and_forth() -> None:
     """Of sixty such flows, two went from ranges to hash and back for ever."""
     for seed in range(60):

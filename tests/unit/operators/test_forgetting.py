@@ -183,6 +183,7 @@ def check_on_slots(name: str, seed: int, count: int = 40) -> ManySlots:
     return one
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SPECS)
 def test_what_is_forgotten_does_not_depend_on_slots_moves_and_damage(name: str) -> None:
     forgotten = check_on_slots(name, seed=5).clocks.forgotten

@@ -62,11 +62,13 @@ def test_forty_batches_with_moves_and_compactions_emit_what_one_slot_emits(spec:
     assert slots.meetings > 0 or slots.kernel.meeting is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 def test_merged_runs_that_are_damaged_while_keys_move_are_worked_around(spec: OperatorSpec) -> None:
     check_long_stream(spec, 2, damages=True)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [name for name in SPECS if "ttl" not in name])
 def test_what_is_read_of_all_slots_is_what_one_slot_holds(name: str) -> None:
     """Whatever is on its way, and where windows overlap: rows that two owners have for a while count once."""
