@@ -17,6 +17,7 @@ from anabranch.engine.settings import make_settings
 from anabranch.routing import BipartiteRoute, GridRoute
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.state import Checkpoint, open_store
+from anabranch.testing import FlowTester
 from flows.running import FlowBench
 from flows.test_joins import START, check, make_rows
 from flows.wild_steering import WildSteering
@@ -160,3 +161,34 @@ def test_a_matrix_takes_the_shape_that_suits_both_sides(bench: FlowBench) -> Non
     assert base == GridRoute(8, 8, 1, doubles=True)
     counts = dict(sink.frame().group_by("key").agg(pl.col("pairs").max()).rows())
     assert counts == {0: 9_600 * 96, 1: 1_200 * 12, 2: 1_200 * 12}
+
+
+def test_pairs_are_the_same_while_people_change_slots_and_strategies() -> None:
+    flow = ab.Flow("joins")
+    schema = {"key": pl.Int64, "ts": pl.Datetime("us")}
+    sides = [
+        flow.read(ab.memory(pl.DataFrame(schema=schema | {column: pl.Int64})), name=column).watermark("ts", delay="1h")
+        for column in ("a", "b")
+    ]
+    sides[0].join(sides[1], on="key", ttl="1h", routing="matrix").write(ab.to_memory())
+    commands: list[tuple[Any, dict[str, Any]]] = [
+        ("slots", {"count": 5}),
+        ("strategy", {"name": "bi6"}),
+        ("slots", {"count": 2}),
+        ("strategy", {"name": "hash"}),
+        ("strategy", {"name": "grid"}),
+        ("slots", {"count": 6}),
+    ]
+    frames: dict[str, list[pl.DataFrame]] = {"a": [], "b": []}
+    with FlowTester(flow, slots=4) as tester:
+        for number, (action, given) in enumerate(commands):
+            for column, kept in frames.items():
+                kept.append(make_even(column, 30).with_columns(pl.col(column) + 100 * number))
+                tester.add(kept[-1], column)
+            tester.run()
+            assert "takes effect" in tester.ctl(action, **given)
+            tester.tick()
+        assert tester.state().height == 2 * 30 * len(commands)
+        found = tester.results().select("key", "a", "b").rows()
+    expected = pl.concat(frames["a"]).join(pl.concat(frames["b"]), on="key").select("key", "a", "b").rows()
+    assert sorted(found) == sorted(expected)
