@@ -146,7 +146,7 @@ def _find_routing(routing: Routing) -> Routing:
     if routing.strategy == AUTO:
         return replace(routing, strategy=_GRID)
     if _goes_by_keys(routing):
-        for_joins = [name for name in strategy_names() if name not in strategy_names(for_joins=False)]
+        for_joins = [name for name in strategy_names(for_joins=True) if name not in strategy_names()]
         dealing = [name for name in for_joins if not goes_by_keys(make_strategy(name))]
         msg = (
             f"join_where: {routing.strategy} goes by keys, and the predicate says of no columns that they are equal, "

@@ -77,7 +77,7 @@ def make_routing(
     names = strategy_names(for_joins=step != "key_by")
     if named.name != AUTO and named.name not in names:
         wrong = f"unknown routing {named.name!r}"
-        if named.name in strategy_names():
+        if named.name in strategy_names(for_joins=True):
             wrong = f"routing {named.name!r} places rows, not keys, which is for joins only"
         msg = f"{step}: {wrong}; there are {AUTO}, {', '.join(names)}"
         raise FlowError(msg)

@@ -140,7 +140,7 @@ def test_history_is_what_makes_least_count_even_on_rows_to_come(case: str) -> No
 
 def test_every_strategy_is_scored_best_first() -> None:
     scores = score_all(CASES["other keys, other data"], Routes.even(8), np.random.default_rng(1))
-    assert sorted(scored.strategy for scored in scores.ranked) == sorted(strategy_names(for_joins=False))
+    assert sorted(scored.strategy for scored in scores.ranked) == sorted(strategy_names())
     ranks = [scored.score.max_over_mean for scored in scores.ranked]
     assert ranks == sorted(ranks)
     assert scores.refused == {}

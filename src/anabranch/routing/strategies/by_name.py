@@ -147,8 +147,8 @@ def goes_by_history(chosen: Strategy) -> bool:
     return bool(getattr(chosen, "with_history", False))
 
 
-def strategy_names(*, for_joins: bool = True) -> tuple[str, ...]:
-    """Return the names of all strategies, the user's own included; without those for joins only, if asked for."""
+def strategy_names(*, for_joins: bool = False) -> tuple[str, ...]:
+    """Return the names of all strategies, the user's own included; those for joins only if they are asked for."""
     return tuple(name for name in _strategies.names() if for_joins or not places_rows(_strategies.find(name)))
 
 

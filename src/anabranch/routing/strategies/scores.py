@@ -102,7 +102,7 @@ def decide_all(
     routes, refused = {}, {}
     # Each strategy draws from the same numbers, so what it decides doesn't depend on who was asked before.
     seed = int(rng.integers(2**63))
-    for name in strategy_names(for_joins=False) if names is None else names:
+    for name in strategy_names() if names is None else names:
         try:
             strategy = make_strategy(name)
             seen = remembered if remembered is not None and goes_by_history(strategy) else sample
