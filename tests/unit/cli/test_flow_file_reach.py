@@ -54,7 +54,9 @@ def test_every_method_of_a_stream_is_a_step_with_all_its_arguments(method: str) 
         assert word in PAGE.read_text(encoding="utf-8")
         return
     assert method in STEPS
-    single = {"filter": {"predicate"}, "join": {"other"}}.get(method, set())
+    single = {"filter": {"predicate"}, "join": {"other"}, "join_where": {"other"}, "join_asof": {"other"}}.get(
+        method, set()
+    )
     assert arguments_of(getattr(Stream, method)) - single - fields_of(step_forms()[method]) == set()
 
 

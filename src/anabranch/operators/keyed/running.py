@@ -195,7 +195,7 @@ class RunningAggregate:
         if shares_hash:
             # Another key has the hash of one that came: it is not touched.
             totals = totals.join(placed, on=PLACE, how="semi", maintain_order="left")
-        return totals.select(arrived.columns)
+        return totals.select(*self._keys, HASH, pl.exclude(*self._keys, HASH, PLACE))
 
     def _find_alive(self, found: list[pl.DataFrame], time: OperatorTime) -> pl.DataFrame | None:
         return self._alive(concatenate(found), time) if found else None
