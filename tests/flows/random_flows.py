@@ -65,8 +65,8 @@ SCHEMA: dict[str, pl.DataType] = {
 }
 
 
-_WHOLE = ("auto", "auto", *(name for name in strategy_names(for_joins=False) if not make_strategy(name).splits_keys))
-_SPREADING = ("auto", "auto", *strategy_names(for_joins=False))
+_WHOLE = ("auto", "auto", *(name for name in strategy_names() if not make_strategy(name).splits_keys))
+_SPREADING = ("auto", "auto", *strategy_names())
 _PLANNERS = (*sorted(PLANNERS), "balance-load")
 _TRIGGERS = (
     None,

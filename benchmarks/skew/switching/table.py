@@ -135,7 +135,7 @@ def run_table(seed: int, *, seconds: float = 120.0) -> list[SwitchingRun]:
         # At the slowest rate, the data changes once on the way.
         data = ChangingData.draw(lab, rate, max(seconds, 90 / rate), seed)
         runs += [run_trigger(lab, name, data) for name in TRIGGERS]
-        runs += [run for name in strategy_names(for_joins=False) for run in run_fixed(lab, name, data)]
+        runs += [run for name in strategy_names() for run in run_fixed(lab, name, data)]
     return runs
 
 

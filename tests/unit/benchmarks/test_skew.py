@@ -202,7 +202,7 @@ def test_pairs_do_not_depend_on_who_was_first() -> None:
 
 def test_every_strategy_but_those_of_values_and_powers_competes() -> None:
     competing = {competitor.routing for competitor in STRATEGIES} - {"auto"}
-    assert set(strategy_names(for_joins=False)) - competing == {"ranges", "weight-hash"}
+    assert set(strategy_names()) - competing == {"ranges", "weight-hash"}
 
 
 def test_competitors_come_back_from_json() -> None:
