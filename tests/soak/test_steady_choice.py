@@ -26,7 +26,5 @@ def test_switching_comes_near_the_best_fixed_strategy(number: int, changes_a_min
     lab = make_lab(SEED + number, splittable=splittable)
     data = ChangingData.draw(lab, changes_a_minute, max(240.0, 90 / changes_a_minute), SEED + number)
     own = run_trigger(lab, "default", data)
-    fixed = [
-        run.settled_rows_per_second for name in strategy_names() for run in run_fixed(lab, name, data)
-    ]
+    fixed = [run.settled_rows_per_second for name in strategy_names() for run in run_fixed(lab, name, data)]
     assert own.settled_rows_per_second >= 0.95 * max(fixed), f"with ANABRANCH_SOAK_SEED={SEED}"
