@@ -67,12 +67,19 @@ def join_itself(stream: Any) -> Any:
     return timed.join(timed.select("key", "ts", later="whole"), on="key", within=("-1s", "6s"), how="left")
 
 
-def test_a_join_commits_the_same_on_spark_and_in_this_process(here: LocalBench, bench: SparkBench) -> None:
+def find_last_rows(stream: Any) -> Any:
+    """Return a stream's rows with the one before of the same key."""
+    timed = stream.watermark("ts", delay="5s")
+    return timed.join_asof(timed.select("key", "ts", last="whole"), by="key", allow_exact_matches=False)
+
+
+@pytest.mark.parametrize("build", [join_itself, find_last_rows])
+def test_a_join_commits_the_same_on_spark_and_in_this_process(here: LocalBench, bench: SparkBench, build: Any) -> None:
     case = make_random_flow(KINDS[0], 20_261_116)
     rows = [row for batch in case.batches() for row in batch]
     source = ab.memory(*frames_of(case.batches(), SCHEMA), max_frames=1)
     (own, own_files), (sparks, spark_files) = (
-        run(one, case, source, lambda program: WildSteering(7, program, rows), join_itself) for one in (here, bench)
+        run(one, case, source, lambda program: WildSteering(7, program, rows), build) for one in (here, bench)
     )
     assert any(commit for commit in own)
     assert own == sparks

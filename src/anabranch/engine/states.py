@@ -122,7 +122,7 @@ def _sample(node: Node, rows: pl.DataFrame) -> KeySample | None:
     keys = node.operation.spec.keys
     if not rows.height or not keys or any(key not in rows.columns for key in keys):
         return None
-    batch = KeyBatch.of(rows, keys)
+    batch = KeyBatch.of(rows.drop_nulls(list(keys)), keys)
     return KeySample.gather(batch.hashes, values=batch.values)
 
 
@@ -152,7 +152,8 @@ def _parts(node: Node, rows: pl.DataFrame, routes: Routes, slots: NDArray[np.int
         )
         raise FlowError(msg)
     if keys:
-        rows = rows.with_columns(hash_keys(rows, keys).alias(HASH))
+        # Only rows of joins may have a null as their key.
+        rows = rows.with_columns(hash_keys(rows, keys).fill_null(0).alias(HASH))
     parts: dict[int, list[pl.DataFrame]] = {}
     if slots is None and isinstance(node.operation.spec, JoinSpec):
         rows, slots = place_joined(rows, routes, node.operation.spec)

@@ -96,7 +96,7 @@ def last_end_of(spec: OperatorSpec) -> LastEnd:
 
     A row that waits for its turn goes on once the watermark has passed it.
     """
-    if isinstance(spec, ProcessSpec | OrderSpec):
+    if isinstance(spec, ProcessSpec | OrderSpec) or (isinstance(spec, JoinSpec) and spec.newest):
         return _just_after
     if isinstance(spec, JoinSpec) and spec.within is not None:
         return partial(np.add, max(spec.within.most_us, -spec.within.least_us, 0) + 1)

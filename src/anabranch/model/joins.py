@@ -107,6 +107,8 @@ class JoinSpec:
     """By which partners are searched, where not by equal keys."""
     near: bool = False
     """Whether keys of partners, one integer column, need not be equal: they are in the band."""
+    newest: bool = False
+    """Whether a left row meets the newest of its partners only, once no newer one can come: an as-of join."""
 
     @property
     def copied(self) -> int:
@@ -139,7 +141,7 @@ class JoinSpec:
     @property
     def swaps_sides(self) -> bool:
         """Whether the other input may be copied instead, key by key: no row of an inner join need know whom it met."""
-        return self.how == "inner"
+        return self.how == "inner" and not self.newest
 
     @property
     def grows_for_ever(self) -> bool:

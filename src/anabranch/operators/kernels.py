@@ -18,6 +18,7 @@ from anabranch.model import (
     ProcessSpec,
     TopKSpec,
 )
+from anabranch.operators.joins.asof_join import AsofJoin
 from anabranch.operators.joins.equi_join import EquiJoin
 from anabranch.operators.joins.near_join import NearJoin
 from anabranch.operators.joins.theta_join import ThetaJoin
@@ -36,6 +37,8 @@ from anabranch.operators.windows.windows_by_key import make_windows_by_key
 def _make_join(spec: JoinSpec) -> JoinKernel:
     if spec.near:
         return NearJoin(spec)
+    if spec.newest:
+        return AsofJoin(spec)
     return EquiJoin(spec) if spec.keys else ThetaJoin(spec)
 
 

@@ -28,6 +28,7 @@ from anabranch.model import (
 from anabranch.model.joins import Interval, JoinInput, JoinSpec
 from anabranch.operators.aggregates import functions as aggregates
 from anabranch.operators.aggregates import sketches
+from anabranch.operators.joins.sections import ASOF_JOIN, EQUI_JOIN
 from anabranch.operators.kernels import make_kernel
 from anabranch.operators.keyed.keyed_state import KeyedState
 from anabranch.operators.keyed.single_rows import drop_engine_columns
@@ -96,7 +97,7 @@ def _recover_spec(structure: Mapping[str, Any]) -> OperatorSpec | None:
     kind, keys = structure.get("kind"), tuple(structure.get("keys", ()))
     if kind == "distinct":
         return DistinctSpec(keys, ttl_us=structure["ttl_us"])
-    if kind == "join":
+    if kind in (EQUI_JOIN, ASOF_JOIN):
         return _recover_join(structure, keys)
     if kind not in _AGGREGATING:
         return None
@@ -122,8 +123,8 @@ def _recover_join(structure: Mapping[str, Any], keys: tuple[str, ...]) -> JoinSp
     # Rows in state have the names that results have; nobody who reads them asks for types.
     left, right = (JoinInput(keys, {name: name for name in columns}, {}) for columns in structure["inputs"])
     interval = None if within is None else Interval(*within)
-    draws = bool(structure.get("draws"))
-    return JoinSpec((left, right), structure["how"], interval, recover_window(structure), draws=draws)
+    draws, newest = bool(structure.get("draws")), structure["kind"] == ASOF_JOIN
+    return JoinSpec((left, right), structure["how"], interval, recover_window(structure), draws=draws, newest=newest)
 
 
 def recover_window(structure: Mapping[str, Any]) -> WindowSpec | None:

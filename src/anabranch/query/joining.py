@@ -84,9 +84,7 @@ def join_streams(
 ) -> Stream:
     """Return the rows of two streams in pairs."""
     how = terms.how
-    if left.graph is not right.graph:
-        msg = f"join takes streams of one flow; one is of {left.graph.name!r}, one of {right.graph.name!r}"
-        raise FlowError(msg)
+    check_same_flow("join", left, right)
     if how not in JOIN_KINDS:
         msg = f"join: how={how!r} is unknown; {name_alternatives(str(how), JOIN_KINDS, 'there are')}"
         raise FlowError(msg)
@@ -111,22 +109,35 @@ def join_streams(
     time = None
     if spec.time_column is not None:
         time = EventTime(JOINED_AT) if window is None else EventTime(WINDOW_END, from_windows=True)
-    by = f"join where {where.text}" if where is not None else f"{how} join by {_describe_keys(keys)}"
+    by = f"join where {where.text}" if where is not None else f"{how} join by {describe_keys(keys)}"
     label = f"{by}{_describe_bounds(spec)}"
     operation = Stateful(spec, left.graph.unused_name(name), routing, read_align("join", terms.align, left, right))
     node = left.graph.add(operation, (left.node.id, right.node.id), schema, label, time)
     return type(left)(left.graph, node)
 
 
+def check_same_flow(verb: str, left: Stream, right: Stream) -> None:
+    """Raise ``FlowError`` unless both are of one flow."""
+    if left.graph is not right.graph:
+        msg = f"{verb} takes streams of one flow; one is of {left.graph.name!r}, one of {right.graph.name!r}"
+        raise FlowError(msg)
+
+
 def read_keys(on: Names | None, left_on: Names | None, right_on: Names | None) -> JoinKeys:
     """Return the keys of both sides."""
-    if (on is None) == (left_on is None and right_on is None) or (left_on is None) != (right_on is None):
-        msg = 'join: say by which columns, on="sensor", or left_on="sensor", right_on="device" where names differ'
+    remedy = 'on="sensor", or left_on="sensor", right_on="device" where names differ'
+    return pair_names("join", on, left_on, right_on, remedy)
+
+
+def pair_names(verb: str, both: Names | None, left: Names | None, right: Names | None, remedy: str) -> JoinKeys:
+    """Return columns of both sides, of which either all have the same names or both sides are given."""
+    if (both is None) == (left is None and right is None) or (left is None) != (right is None):
+        msg = f"{verb}: say by which columns, {remedy}"
         raise FlowError(msg)
-    left, right = (on, on) if on is not None else (left_on, right_on)
-    keys = tuple(tuple([names] if isinstance(names, str) else names or ()) for names in (left, right))
+    sides = (both, both) if both is not None else (left, right)
+    keys = tuple(tuple([names] if isinstance(names, str) else names or ()) for names in sides)
     if len(keys[LEFT]) != len(keys[RIGHT]):
-        msg = f"join: {len(keys[LEFT])} columns of the left stream and {len(keys[RIGHT])} of the right; give as many"
+        msg = f"{verb}: {len(keys[LEFT])} columns of the left stream and {len(keys[RIGHT])} of the right; give as many"
         raise FlowError(msg)
     return keys[LEFT], keys[RIGHT]
 
@@ -191,14 +202,22 @@ def _check_times(left: Stream, right: Stream, how: JoinKind, *, bounded: bool) -
         )
         raise FlowError(msg)
     for side, stream in (("left", left), ("right", right)):
-        if stream.node.time is None and bounded:
-            lost = find_lost_time(stream.graph.nodes, stream.node)
-            msg = f"join: rows are joined by event time, and the {side} stream has none: {lost}"
-            raise FlowError(msg)
-        if stream.node.time is not None and stream.node.time.clock.is_kept_in_slots:
-            per = stream.node.time.clock.per
-            msg = f'join: the {side} stream keeps time per {per}, and a join follows that of the flow; say per="flow"'
-            raise FlowError(msg)
+        if stream.node.time is not None or bounded:
+            check_time("join", side, stream)
+
+
+def check_time(verb: str, side: str, stream: Stream) -> EventTime:
+    """Return the event time of a stream, or raise ``FlowError`` unless it has one, and follows it as a whole."""
+    time = stream.node.time
+    if time is None:
+        lost = find_lost_time(stream.graph.nodes, stream.node)
+        msg = f"{verb}: rows are joined by event time, and the {side} stream has none: {lost}"
+        raise FlowError(msg)
+    if time.clock.is_kept_in_slots:
+        per = time.clock.per
+        msg = f'{verb}: the {side} stream keeps time per {per}, and a join follows that of the flow; say per="flow"'
+        raise FlowError(msg)
+    return time
 
 
 def _check_strategy(strategy: Strategy, name: str, how: JoinKind) -> None:
@@ -214,36 +233,57 @@ def _lay_out(
     left: Stream, right: Stream, keys: JoinKeys, terms: JoinTerms, window: WindowSpec | None, *, keeps_keys: bool
 ) -> tuple[JoinInput, JoinInput]:
     """Return both inputs, with the names that results give to their columns; right keys may be among them."""
+    if keys[LEFT] or not keeps_keys:
+        check_keys("join", left, right, keys)
+    kept = [name for name in columns_of(right) if keeps_keys or name not in keys[RIGHT]]
+    inputs = name_columns("join", (left.schema, right.schema), keys, (columns_of(left), kept), terms.suffix)
+    added = [WINDOW_START, WINDOW_END] if window is not None else [JOINED_AT]
+    shown = [*keys[LEFT], *inputs[LEFT].columns]
+    if terms.how not in ("semi", "anti"):
+        shown += inputs[RIGHT].columns
+    refuse_twice("join", [name for name in shown if name in added], terms.suffix)
+    return inputs
+
+
+def check_keys(verb: str, left: Stream, right: Stream, keys: JoinKeys) -> None:
+    """Raise ``FlowError`` unless both streams have their keys, of the same types."""
     for side, stream, names in (("left", left, keys[LEFT]), ("right", right, keys[RIGHT])):
-        if names or not keeps_keys:
-            check_key_columns(f"join, {side} stream", names, stream.schema)
+        check_key_columns(f"{verb}, {side} stream", names, stream.schema)
     for own, other in zip(*keys, strict=True):
         if left.schema[own] != right.schema[other]:
             msg = (
-                f"join: {own!r} is {left.schema[own]} on the left and {other!r} is {right.schema[other]} on the right; "
-                "cast one of them by with_columns() first"
+                f"{verb}: {own!r} is {left.schema[own]} on the left and {other!r} is {right.schema[other]} on the "
+                "right; cast one of them by with_columns() first"
             )
             raise FlowError(msg)
-    left_columns = {name: name for name in columns_of(left) if name not in keys[LEFT]}
+
+
+def name_columns(
+    verb: str,
+    schemas: tuple[Mapping[str, pl.DataType], Mapping[str, pl.DataType]],
+    keys: JoinKeys,
+    columns: tuple[Iterable[str], Iterable[str]],
+    suffix: str,
+) -> tuple[JoinInput, JoinInput]:
+    """Return both inputs with some columns; those of the right one that the left one has, too, get the suffix."""
+    left_columns = {name: name for name in columns[LEFT] if name not in keys[LEFT]}
     taken = {*keys[LEFT], *left_columns}
-    suffix = terms.suffix
-    kept = [name for name in columns_of(right) if keeps_keys or name not in keys[RIGHT]]
-    right_columns = name_right_columns(kept, taken, suffix)
-    added = [WINDOW_START, WINDOW_END] if window is not None else [JOINED_AT]
-    shown = {**left_columns, **({} if terms.how in ("semi", "anti") else right_columns)}
-    twice = [name for name in right_columns if name in taken] + [
-        name for name in (*keys[LEFT], *shown) if name in added
-    ]
-    if twice:
+    right_columns = name_right_columns(columns[RIGHT], taken, suffix)
+    refuse_twice(verb, [name for name in right_columns if name in taken], suffix)
+    return (
+        JoinInput(tuple(keys[LEFT]), left_columns, _types(schemas[LEFT], keys[LEFT], keys[LEFT], left_columns)),
+        JoinInput(tuple(keys[RIGHT]), right_columns, _types(schemas[RIGHT], keys[LEFT], keys[RIGHT], right_columns)),
+    )
+
+
+def refuse_twice(verb: str, names: Sequence[str], suffix: str) -> None:
+    """Raise ``FlowError`` if a result would have columns twice."""
+    if names:
         msg = (
-            f"join: the result would have {', '.join(twice)} twice; rename it by select() before, "
+            f"{verb}: the result would have {', '.join(names)} twice; rename it by select() before, "
             f"or give another suffix than {suffix!r}"
         )
         raise FlowError(msg)
-    return (
-        JoinInput(tuple(keys[LEFT]), left_columns, _types(left.schema, keys[LEFT], keys[LEFT], left_columns)),
-        JoinInput(tuple(keys[RIGHT]), right_columns, _types(right.schema, keys[LEFT], keys[RIGHT], right_columns)),
-    )
 
 
 def name_right_columns(names: Iterable[str], taken: Collection[str], suffix: str) -> dict[str, str]:
@@ -264,7 +304,8 @@ def _types(
     return keys | {name: schema[column] for name, column in columns.items()}
 
 
-def _describe_keys(keys: JoinKeys) -> str:
+def describe_keys(keys: JoinKeys) -> str:
+    """Name the keys, and where they differ those of both sides."""
     return ", ".join(own if own == other else f"{own} = {other}" for own, other in zip(*keys, strict=True))
 
 

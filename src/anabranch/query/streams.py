@@ -31,6 +31,7 @@ from anabranch.model.renamed import renamed_keywords
 from anabranch.model.schema_forms import SchemaLike
 from anabranch.model.times import DEFAULT_GROUPS, ClockLevel
 from anabranch.model.windows import UnfilledPolicy
+from anabranch.query.asof_joining import AsofKind, AsofStrategy, AsofTerms, join_asof, read_by
 from anabranch.query.column_checks import (
     ColumnTypes,
     check_key_columns,
@@ -292,6 +293,50 @@ class Stream:
         terms = JoinTerms("inner", within, closed, window, every, ttl, suffix, align)
         placing = make_routing(routing, balance, "auto", None, "join_where")
         return join_where(self, other, predicate, terms, placing, name or "join")
+
+    def join_asof(  # noqa: PLR0913 - one keyword for each thing that a flow may say of a join
+        self,
+        other: Stream,
+        on: str | None = None,
+        *,
+        left_on: str | None = None,
+        right_on: str | None = None,
+        by: Names | None = None,
+        by_left: Names | None = None,
+        by_right: Names | None = None,
+        strategy: AsofStrategy = "backward",
+        tolerance: Duration | None = None,
+        how: AsofKind = "left",
+        allow_exact_matches: bool = True,
+        suffix: str = "_right",
+        align: Duration | None = None,
+        routing: str | NamedStrategy = AUTO,
+        balance: Balance | None = _BALANCED,
+        name: str | None = None,
+    ) -> Stream:
+        """Add to each row the version of its key, in a stream of versions, that was valid at the row's time.
+
+        That is the newest row of the other stream with the same key, ``by``, that is not after this one, by event time,
+        or is before it, without ``allow_exact_matches``; and at most as old as the ``tolerance``. ``on`` names the
+        columns of event time, which both streams must follow, and may be left out. Of versions with equal times, the
+        one that came last counts.
+
+        A row comes out when the watermark has passed its time, so that versions which come out of order count, with its
+        own event time. Rows without a version have nulls, or are dropped where ``how`` is inner. Columns of the other
+        stream that this one has, too, get the suffix; keys are there once. ``align`` holds back who is ahead, as in
+        ``join``.
+
+        Examples:
+            >>> timed = readings.watermark("ts")
+            >>> before = timed.select("sensor", "ts", last="volts")
+            >>> steps = timed.join_asof(before, by="sensor", allow_exact_matches=False, how="inner")
+            >>> collect(steps.select("sensor", "last", "volts"))
+            [(1, 206.25, 231.0), (1, 230.0, 206.25)]
+        """
+        _check_stream("join_asof", other)
+        terms = AsofTerms(on, left_on, right_on, strategy, tolerance, how, allow_exact_matches, suffix, align)
+        placing = make_routing(routing, balance, "auto", None, "join_asof")
+        return join_asof(self, other, read_by(by, by_left, by_right), terms, placing, name or "join_asof")
 
     def lookup(
         self,

@@ -176,8 +176,9 @@ def end_of(spec: OperatorSpec) -> End | None:
     """Return what ends by itself in an operator, so that a change may wait for it."""
     if not isinstance(spec, JoinSpec):
         return window_of(spec)
-    # A row of another kind of join must know whether it met somebody, and would on one of two slots only.
-    if spec.how != "inner" or not spec.is_bounded or spec.near:
+    # A row of another kind of join must know whether it met somebody, or who was the newest, and would on one of two
+    # slots only.
+    if spec.how != "inner" or spec.newest or not spec.is_bounded or spec.near:
         return None
     reach_us = 0 if spec.within is None else max(spec.within.most_us, -spec.within.least_us, 0)
     return JoinEnd(reach_us, max(spec.hold_us(number) or 0 for number in (LEFT, RIGHT)), spec.window)

@@ -29,12 +29,14 @@ class Results:
         return self._values | dict.fromkeys(self._time_columns, pl.Datetime("us"))
 
     def pair(self, left: Piece, left_places: Places, right: Piece, right_places: Places) -> pl.DataFrame:
-        """Return pairs of rows, by their places; the time of a pair is the later one."""
+        """Return pairs of rows, by their places; the time of a pair is the later one, unless it has its own."""
         inputs = self._spec.inputs
         columns = [
             *left.take([*self._spec.keys, *inputs[LEFT].columns], left_places).get_columns(),
             *right.take(list(inputs[RIGHT].columns), right_places).get_columns(),
         ]
+        if not self._time_columns:
+            return pl.DataFrame(columns)
         at_us = np.maximum(left.at_us[left_places], right.at_us[right_places])
         return pl.DataFrame([*columns, *self._times(at_us)])
 
@@ -53,7 +55,8 @@ class Results:
 
     @property
     def _time_columns(self) -> list[str]:
-        if self._spec.time_column is None:
+        if self._spec.time_column is None or self._spec.newest:
+            # As of a row's time, the result has that time, which is among its columns.
             return []
         return [JOINED_AT] if self._spec.window is None else [WINDOW_START, WINDOW_END]
 

@@ -51,6 +51,8 @@ class Layout:
     """Whether other slots may have a copy of such a row, each of which met others."""
     draws: bool = False
     """Whether rows have a number drawn for them."""
+    is_ranked: bool = False
+    """Whether it matters which of several rows with the same AT came last."""
 
     @property
     def rows_section(self) -> int:
@@ -65,9 +67,10 @@ class Layout:
     @property
     def columns(self) -> list[str]:
         """The columns of a run."""
-        fate = [BATCH, ORDER, MET] if self.remembers else []
+        arrival = [BATCH, ORDER] if self.remembers or self.is_ranked else []
+        fate = [MET] if self.remembers else []
         draw = [DRAW] if self.draws else []
-        return [*self._segment, HASH, SECTION, *self.keys, AT, *draw, *fate, *self.source.columns]
+        return [*self._segment, HASH, SECTION, *self.keys, AT, *draw, *arrival, *fate, *self.source.columns]
 
     @property
     def fate_columns(self) -> list[str]:
@@ -83,6 +86,15 @@ class Layout:
         """The length of the segments of time in which runs can be searched and dropped."""
         assert self.hold_us is not None
         return max(1, abs(self.hold_us) // _SEGMENTS)
+
+    def segment_at(self, at_us: int) -> int:
+        """Return the segment of rows with this AT."""
+        assert self.hold_us is not None
+        return (at_us + self.hold_us) // self.segment_us * self.segment_us
+
+    def first_needed(self, passed_us: int) -> int:
+        """Return the first segment that may be needed once the watermark is there."""
+        return (passed_us + 1) // self.segment_us * self.segment_us
 
     def select(self, frame: pl.DataFrame, at: pl.Expr) -> pl.DataFrame:
         """Return rows as they travel: keys and columns with their names in results, AT, and ORDER."""
@@ -102,6 +114,11 @@ class Layout:
             return order_by_number((segments - first).astype(np.int32), last - first + 1)[0]
         return np.argsort(segments, kind="stable")
 
+    def cut(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return rows, sorted by hash and time, as a run."""
+        by_segment = self.order_by_segment(_times_of(rows))
+        return self.as_run(rows if by_segment is None else rows[by_segment])
+
     def as_run(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return rows, sorted by segment, hash and time, as a run."""
         return self.in_segments(rows, self.rows_section).select(self.columns)
@@ -116,6 +133,8 @@ class Layout:
     def unite(self, runs: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Return the rows of several runs as one."""
         rows = concatenate(list(runs)).rechunk()
+        if self.is_ranked:
+            rows = rows.sort(BATCH, ORDER)
         at_us = _times_of(rows)
         order, _ = order_by_hash_and_time(hashes_of(rows), at_us)
         by_segment = self.order_by_segment(take_in_order(at_us, order))
@@ -247,7 +266,7 @@ class InputState:
     def forget(self, until_us: int) -> None:
         """Drop what is not needed from this watermark on, by whole segments."""
         if self._layout.hold_us is not None:
-            limit_us = (until_us + 1) // self._layout.segment_us * self._layout.segment_us
+            limit_us = self._layout.first_needed(until_us)
             self._rows.drop_due(limit_us)
             self._fates.drop_due(limit_us)
 

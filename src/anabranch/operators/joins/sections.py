@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from anabranch.model import HASH, WINDOW, SlotState
+from anabranch.model import BEGINNING_OF_TIME, HASH, WINDOW, SlotState
 from anabranch.model.columns import SECTION
 from anabranch.model.joins import AT, LEFT, JoinSpec
 from anabranch.operators.joins.rows import InputState, Layout, sort_fates
+
+EQUI_JOIN, ASOF_JOIN = "join", "as-of join"
+"""What a checkpoint calls the kinds of joins."""
 
 
 class Sections:
@@ -20,16 +23,18 @@ class Sections:
 
     def open(self, state: SlotState) -> list[InputState]:
         """Return what a slot has of each input, with what came to it from other slots."""
-        opened = [
+        self.part(state)
+        return [
             InputState(layout, state.section(layout.rows_section), state.section(layout.fates_section))
             for layout in self._layouts
         ]
-        self._part(state)
-        return opened
 
     def unite(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Return rows of any sections and slots in one frame."""
         rows = pl.concat(frames, how="diagonal")
+        if WINDOW in rows.columns:
+            # One of the sections may have no segments.
+            rows = rows.with_columns(pl.col(WINDOW).fill_null(BEGINNING_OF_TIME))
         return rows.sort([name for name in (WINDOW, HASH, SECTION, AT) if name in rows.columns], maintain_order=True)
 
     def values(self, stored: pl.DataFrame) -> pl.DataFrame:
@@ -41,20 +46,25 @@ class Sections:
             shown.append(rows.with_columns(pl.lit(side).alias("input")).select("input", *layout.keys, *columns))
         return pl.concat(shown, how="diagonal")
 
-    def _part(self, state: SlotState) -> None:
+    def part(self, state: SlotState) -> None:
         """Put rows that came in one frame, from another slot or from outside, into their sections."""
+        sections = [
+            (number, state.section(number), columns, unite)
+            for layout in self._layouts
+            for number, columns, unite in (
+                (layout.rows_section, layout.columns, layout.unite),
+                (layout.fates_section, layout.fate_columns, sort_fates),
+            )
+        ]
+        # Only now are runs that have a section not among these.
         mixed = state.live()
         if not mixed:
             return
-        for layout in self._layouts:
-            for section, columns, unite in (
-                (layout.rows_section, layout.columns, layout.unite),
-                (layout.fates_section, layout.fate_columns, sort_fates),
-            ):
-                parts = [rows.filter(pl.col(SECTION) == section) for rows in mixed]
-                some = [rows.select(columns) for rows in parts if rows.height]
-                if some:
-                    state.section(section).append(unite(some))
+        for number, section, columns, unite in sections:
+            parts = [rows.filter(pl.col(SECTION) == number) for rows in mixed]
+            some = [rows.select(columns) for rows in parts if rows.height]
+            if some:
+                section.append(unite(some))
         state.replace(mixed[0].clear())
 
 
@@ -66,7 +76,7 @@ def describe_join(spec: JoinSpec) -> dict[str, object]:
         lengths = {"kind": window.kind, "size_us": window.size_us, "slide_us": window.slide_us}
         lengths |= {"offset_us": window.offset_us}
     return {
-        "kind": "join",
+        "kind": ASOF_JOIN if spec.newest else EQUI_JOIN,
         "how": spec.how,
         "within": None if spec.within is None else [spec.within.least_us, spec.within.most_us],
         "window": lengths,

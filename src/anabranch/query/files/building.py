@@ -28,6 +28,7 @@ from anabranch.query.files.steps import (
     FilterStep,
     FlatMapStep,
     FunctionArguments,
+    JoinAsofStep,
     JoinStep,
     JoinWhereStep,
     KeyByStep,
@@ -165,6 +166,8 @@ def _joined(described: StreamDocument) -> dict[str, str]:
                 joined.setdefault(given.other, "join")
             case JoinWhereStep(join_where=given):
                 joined.setdefault(given.other, "join_where")
+            case JoinAsofStep(join_asof=given):
+                joined.setdefault(given.other, "join_asof")
     return joined
 
 
@@ -280,7 +283,7 @@ def _make_trigger(said: Mapping[str, Any]) -> BalanceTrigger:
 
 def _take_stateful_step(
     stream: Stream,
-    step: AggStep | TopKStep | DistinctStep | OrderedStep | ProcessStep | JoinStep | JoinWhereStep,
+    step: AggStep | TopKStep | DistinctStep | OrderedStep | ProcessStep | JoinStep | JoinWhereStep | JoinAsofStep,
     around: Surroundings,
     streams: Mapping[str, Stream],
 ) -> Stream:
@@ -299,13 +302,23 @@ def _take_stateful_step(
         case ProcessStep(process=given):
             processor = _make(given.processor, {}, "processor", around)
             return stream.process(processor, schema=given.columns, name=step.name)
-        case JoinStep() | JoinWhereStep():
+        case JoinStep() | JoinWhereStep() | JoinAsofStep():
             return _take_joining_step(stream, step, streams)
 
 
-def _take_joining_step(stream: Stream, step: JoinStep | JoinWhereStep, streams: Mapping[str, Stream]) -> Stream:
+def _take_joining_step(
+    stream: Stream, step: JoinStep | JoinWhereStep | JoinAsofStep, streams: Mapping[str, Stream]
+) -> Stream:
     placing: dict[str, Any] = {"routing": _name_strategy(step.routing), "balance": _make_balance(step.balance)}
-    given, join = (step.join, stream.join) if isinstance(step, JoinStep) else (step.join_where, stream.join_where)
+    given: Section
+    join: Callable[..., Stream]
+    match step:
+        case JoinStep():
+            given, join = step.join, stream.join
+        case JoinWhereStep():
+            given, join = step.join_where, stream.join_where
+        case JoinAsofStep():
+            given, join = step.join_asof, stream.join_asof
     said = _said(given)
     return join(streams[said.pop("other")], **said, **placing, name=step.name)
 

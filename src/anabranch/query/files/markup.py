@@ -40,12 +40,13 @@ from defusedxml.common import DefusedXmlException
 from anabranch.errors import FlowError, name_alternatives
 
 _FLOW_PARTS = ("python", "source", "stream", "dead_letter", "run")
-_PLACING = ("key_by", "join", "join_where")
+_PLACING = ("key_by", "join", "join_where", "join_asof")
 """Steps that may say where their rows go."""
 _OPTIONS = {
     "key_by": ("routing", "balance", "exchange"),
     "join": ("routing", "balance", "name"),
     "join_where": ("routing", "balance", "name"),
+    "join_asof": ("routing", "balance", "name"),
     "agg": ("ttl", "name", "late_rows"),
     "top_k": ("ttl", "name", "late_rows"),
     "distinct": ("ttl", "name"),

@@ -16,6 +16,7 @@ from anabranch.model.joins import ClosedEnds, JoinKind
 from anabranch.model.lookups import MissingPolicy
 from anabranch.model.times import ClockLevel
 from anabranch.model.windows import UnfilledPolicy
+from anabranch.query.asof_joining import AsofKind, AsofStrategy
 from anabranch.query.files.sections import (
     Call,
     Columns,
@@ -186,6 +187,29 @@ class JoinWhereArguments(Section):
     align: Duration | None = None
 
 
+class JoinAsofArguments(Section):
+    """A stream of versions, and which is valid when; what is not said has the default of ``Stream.join_asof``."""
+
+    other: str = Field(alias="with")
+    on: str | None = None
+    left_on: str | None = None
+    right_on: str | None = None
+    by: Names | None = None
+    by_left: Names | None = None
+    by_right: Names | None = None
+    strategy: AsofStrategy | None = None
+    tolerance: Duration | None = None
+    how: AsofKind | None = None
+    allow_exact_matches: bool | None = None
+    suffix: str | None = None
+    align: Duration | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_on(cls, value: Any) -> Any:
+        return read_on(value)
+
+
 class FilterStep(Section):
     filter: str
 
@@ -271,6 +295,10 @@ class JoinWhereStep(_JoiningStep):
     join_where: JoinWhereArguments
 
 
+class JoinAsofStep(_JoiningStep):
+    join_asof: JoinAsofArguments
+
+
 def _read_distinct(value: Any) -> Any:
     return [] if value is None or value == "" else one_or_many(value)
 
@@ -342,6 +370,7 @@ STEPS: tuple[str, ...] = (
     "lookup",
     "join",
     "join_where",
+    "join_asof",
     "key_by",
     "watermark",
     "window",
@@ -369,6 +398,7 @@ Step = Annotated[
     | Annotated[LookupStep, Tag("lookup")]
     | Annotated[JoinStep, Tag("join")]
     | Annotated[JoinWhereStep, Tag("join_where")]
+    | Annotated[JoinAsofStep, Tag("join_asof")]
     | Annotated[KeyByStep, Tag("key_by")]
     | Annotated[WatermarkStep, Tag("watermark")]
     | Annotated[WindowStep, Tag("window")]
