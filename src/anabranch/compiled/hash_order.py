@@ -61,9 +61,9 @@ def order_by_number(numbers: NDArray[np.int32], count: int) -> tuple[NDArray[np.
     return order, edges
 
 
-def is_rising(hashes: Hashes) -> bool:
-    """Say whether no hash is smaller than the one before it."""
-    return bool((hashes[1:] >= hashes[:-1]).all())
+def is_rising(numbers: NDArray[np.integer]) -> bool:
+    """Say whether no number, such as a hash, is smaller than the one before it."""
+    return bool((numbers[1:] >= numbers[:-1]).all())
 
 
 def merge_hashes(some: Hashes, others: Hashes) -> Hashes:

@@ -7,49 +7,6 @@ from numpy.typing import NDArray
 
 from anabranch.compiled.jit import compile_loop
 
-_FEW = 16
-"""So many rows are sorted by moving one after the other to its place."""
-
-
-def _order_times(hashes: NDArray[np.uint64], times_us: NDArray[np.int64], order: NDArray[np.integer]) -> None:
-    """Put rows of equal hashes, which lie side by side in the order, by time, those of equal times as they were.
-
-    Few at a time by moving each to its place, then by merging neighbours that are in order, two by two.
-    """
-    spare = np.empty_like(order)
-    start = 0
-    while start < len(order):
-        end, rises = start + 1, True
-        while end < len(order) and hashes[end] == hashes[start]:
-            rises &= times_us[order[end - 1]] <= times_us[order[end]]
-            end += 1
-        if not rises:
-            for i in range(start, end):
-                row, place = order[i], i
-                first = i - (i - start) % _FEW
-                while place > first and times_us[order[place - 1]] > times_us[row]:
-                    order[place] = order[place - 1]
-                    place -= 1
-                order[place] = row
-            width = _FEW
-            while width < end - start:
-                for low in range(start, end - width, 2 * width):
-                    middle, high = low + width, min(low + 2 * width, end)
-                    if times_us[order[middle - 1]] <= times_us[order[middle]]:
-                        continue
-                    spare[low:middle] = order[low:middle]
-                    i, j, place = low, middle, low
-                    while i < middle:
-                        if j < high and times_us[order[j]] < times_us[spare[i]]:
-                            order[place] = order[j]
-                            j += 1
-                        else:
-                            order[place] = spare[i]
-                            i += 1
-                        place += 1
-                width *= 2
-        start = end
-
 
 def _lay_pairs(
     firsts: NDArray[np.int64],
@@ -113,5 +70,4 @@ def _find(
 
 
 find_partners = compile_loop(_find)
-order_times = compile_loop(_order_times)
 lay_pairs = compile_loop(_lay_pairs)

@@ -104,16 +104,6 @@ def test_partners_are_found(rows: list[tuple[int, int]], others: list[tuple[int,
     assert found[0][0] == wanted
 
 
-@given(rows=_ROWS | st.lists(st.tuples(st.integers(0, 1), _TIMES), min_size=1, max_size=200))
-def test_rows_are_put_in_the_order_of_hash_and_time(rows: list[tuple[int, int]]) -> None:
-    hashes = np.array([hash for hash, _ in rows], np.uint64)
-    times_us = np.array([at for _, at in rows], np.int64)
-    order, ordered, _ = plain_order.order_hashes(hashes)
-    check_same(partner_loops.order_times, plain_partners.order_times, ordered, times_us, order)
-    plain_partners.order_times(ordered, times_us, order)
-    assert order.tolist() == sorted(range(len(rows)), key=rows.__getitem__)
-
-
 @given(stretches=st.lists(st.tuples(st.integers(0, 90), st.integers(0, 4)), max_size=40), start=st.integers(0, 9))
 def test_pairs_are_laid_out(stretches: list[tuple[int, int]], start: int) -> None:
     firsts, counts = (np.array(column, np.int64).reshape(-1) for column in ([s[i] for s in stretches] for i in (0, 1)))

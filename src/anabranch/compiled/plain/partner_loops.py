@@ -8,11 +8,6 @@ from numpy.typing import NDArray
 _LARGEST_NUMBER = 2**62
 
 
-def order_times(hashes: NDArray[np.uint64], times_us: NDArray[np.int64], order: NDArray[np.integer]) -> None:
-    """Put rows of equal hashes, which lie side by side in the order, by time, those of equal times as they were."""
-    order[:] = order[np.lexsort((times_us[order], hashes))]
-
-
 def lay_pairs(
     firsts: NDArray[np.int64],
     counts: NDArray[np.int64],

@@ -35,10 +35,9 @@ class Results:
             *left.take([*self._spec.keys, *inputs[LEFT].columns], left_places).get_columns(),
             *right.take(list(inputs[RIGHT].columns), right_places).get_columns(),
         ]
-        if not self._time_columns:
-            return pl.DataFrame(columns)
-        at_us = np.maximum(left.at_us[left_places], right.at_us[right_places])
-        return pl.DataFrame([*columns, *self._times(at_us)])
+        if self._time_columns:
+            columns += self._times(np.maximum(left.at_us[left_places], right.at_us[right_places]))
+        return pl.DataFrame(columns)
 
     def alone(self, rows: pl.DataFrame, hold_us: int) -> pl.DataFrame:
         """Return rows that met nobody; their time is the last moment at which a partner could have come."""

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.compiled.hash_order import Hashes, hashes_of, order_by_number, take_in_order
+from anabranch.compiled.hash_order import Hashes, hashes_of, order_by_number
 from anabranch.compiled.partners import Places, order_by_hash_and_time
 from anabranch.model import BATCH, END_OF_TIME, HASH, ORDER, WINDOW, SlotState
 from anabranch.model.columns import DRAW, SECTION, USE
@@ -135,9 +135,8 @@ class Layout:
         rows = concatenate(list(runs)).rechunk()
         if self.is_ranked:
             rows = rows.sort(BATCH, ORDER)
-        at_us = _times_of(rows)
-        order, _ = order_by_hash_and_time(hashes_of(rows), at_us)
-        by_segment = self.order_by_segment(take_in_order(at_us, order))
+        order, _, at_us = order_by_hash_and_time(hashes_of(rows), _times_of(rows))
+        by_segment = self.order_by_segment(at_us)
         return rows[order if by_segment is None else order[by_segment]]
 
 
@@ -151,8 +150,7 @@ class Piece:
         self.at_us: Times = _times_of(rows)
         if not is_sorted:
             # Most columns of most rows are taken once or never: sorting all of them first would be work for nothing.
-            self._order, self.hashes = order_by_hash_and_time(self.hashes, self.at_us)
-            self.at_us = take_in_order(self.at_us, self._order)
+            self._order, self.hashes, self.at_us = order_by_hash_and_time(self.hashes, self.at_us)
         self.met: NDArray[np.bool_] | None = None
         self._earliest_us: Times | None = None
 
