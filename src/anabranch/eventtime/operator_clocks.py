@@ -124,7 +124,13 @@ class OperatorClocks:
         forgotten = self.forgotten
         for group, us in dropped:
             forgotten = forgotten.plus(until_us, {group: us})
-        return replace(self, forgotten=forgotten, split_keys=self.split_keys.pick(~over))
+        # Parts must hear first what fired where they met: one that goes to another slot would fire it again.
+        unheard = self.split_keys.before_us != self.split_keys.clock_us
+        clock_us = np.where(
+            over, np.maximum(forgotten.clocks_us[groups], self.split_keys.clock_us), self.split_keys.clock_us
+        )
+        split_keys = replace(self.split_keys, clock_us=clock_us)
+        return replace(self, forgotten=forgotten, split_keys=split_keys.pick(~over | unheard))
 
     def wake_us(self, clock: Clock, last_end_us: LastEnd, since_us: int) -> int | None:
         """Return when, by the wall clock, the next of them is idle whose windows may be open."""
@@ -165,7 +171,9 @@ def follow_parts(
 
     ``split`` has the hashes of keys that are, or were until now, on several slots: others keep their time themselves.
     """
-    every = [clocks for clocks in (known, *reported) if clocks is not None and len(clocks)]
+    # Of a key that nobody spoke of, nothing happened in the batch.
+    still = None if known is None else replace(known, before_us=known.clock_us)
+    every = [clocks for clocks in (still, *reported) if clocks is not None and len(clocks)]
     hashes = {key for part in split for key in part.tolist()}
     if not every or not hashes:
         return None

@@ -185,3 +185,30 @@ def test_what_is_read_of_parts_is_what_one_slot_has_open(late: Any) -> None:
         many.advance(batch, time, True)
         one.advance(batch, time, True)
         assert sorted(many.values(time).rows()) == sorted(one.values(time).rows())
+
+
+def test_what_a_silent_split_key_fired_is_not_fired_again_where_another_key_has_its_hash() -> None:
+    clock = Clock(per="key", delay_us=0, idle_us=11 * SECOND_US)
+    whole, silent, other = Routes.even(SLOTS, 16), 0, HASHES
+    split = whole.with_table(RoutingTable.of({0: {1: 0.5, 3: 0.5}}))
+    moments = [
+        # When, by the wall clock; seconds of rows of both keys; where they are from then on.
+        (0, [37], [55], split),
+        (1, [32], [56], None),
+        (60, [], [57], whole.with_table(RoutingTable.of({0: {0: 1.0}}))),
+        (65, [42, 54], [], None),
+        (90, [], [], None),
+    ]
+    slots, oracle = ManySlots(spec_of(TUMBLING, clock), whole, hash_few), KeyTimeOracle(TUMBLING, clock)
+    fired = []
+    for number, (now, of_silent, of_other, routes) in enumerate(moments):
+        seconds = [*((silent, second) for second in of_silent), *((other, second) for second in of_other)]
+        rows = tuple(Row(key, second, None, None) for key, second in seconds)
+        batch = Batch((rows,), 0, now * SECOND_US)
+        time = OperatorTime(number, now_us=now * SECOND_US, last_now_us=-1)
+        emitted, late, _ = oracle.advance(place(number, batch), time)
+        change = None if routes is None else RouteChange(routes, "state")
+        outcome = slots.advance(batch, time, False, change)
+        assert (rows_of(outcome), outcome.late_rows) == (as_rows(emitted, shape), late)
+        fired += [row[0] // SECOND_US for row in rows_of(outcome) if row[2] == silent]
+    assert fired == [30, 40, 50]
