@@ -13,7 +13,7 @@ from rich.console import Console
 
 from anabranch.lab.errors import LabError
 from anabranch.lab.namespaces import HostNetwork, host_network
-from anabranch.lab.standalone import SparkHost, standalone_cluster
+from anabranch.lab.standalone import SparkHost, WorkerSize, name_settings, standalone_cluster
 from benchmarks.exchange.answers import ask_oracle, check_way
 from benchmarks.exchange.figures import LOCAL, PLAIN, WAYS, ExchangeRun, compute_figures, pool_rates
 from benchmarks.exchange.inputs import (
@@ -219,10 +219,7 @@ class _Exchange:
 
 def _describe_session(master: str, network: HostNetwork) -> dict[str, object]:
     settings = {
-        "spark.driver.host": network.gateway,
-        "spark.driver.bindAddress": network.gateway,
-        "spark.executor.cores": "1",
-        "spark.executor.memory": _EXECUTOR_MEMORY,
+        **name_settings(master, network.gateway, WorkerSize(memory=_EXECUTOR_MEMORY)),
         # A full wire delays heartbeats, too.
         "spark.network.timeout": "300s",
     }

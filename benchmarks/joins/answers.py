@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 from benchmarks.joins.streams import (
     AFTER_MS,
     BEFORE_MS,
+    BNCI,
+    BY_TRUCK,
     EQ5,
     EQ5_WINDOWS,
     INTERVAL,
     MOMENT,
+    MUCH,
     NEAREST_MS,
     NEWEST_MS,
     STREAMS,
@@ -37,6 +40,11 @@ _FROM = {
         lineitem JOIN supplier ON l_suppkey = s_suppkey AND s_at - l_at BETWEEN -{NEAREST_MS[0]} AND {NEAREST_MS[1]}
         JOIN nation ON s_nationkey = n_nationkey AND n_at - s_at BETWEEN -{NEWEST_MS[0]} AND {NEWEST_MS[1]}
         JOIN region ON n_regionkey = r_regionkey AND r_at - n_at BETWEEN -{NEWEST_MS[0]} AND {NEWEST_MS[1]}""",
+    BNCI: f"""
+        (FROM lineitem WHERE {BY_TRUCK}) JOIN
+        (SELECT l_orderkey AS l_orderkey_right, l_linenumber AS l_linenumber_right, l_quantity AS l_quantity_right
+         FROM lineitem WHERE {MUCH})
+        ON l_orderkey_right BETWEEN l_orderkey - 1 AND l_orderkey + 1""",
 }
 _WHOLE_ROW = "whole row"
 

@@ -28,6 +28,10 @@ from benchmarks.joins.plan import (
     choose_parts,
 )
 from benchmarks.joins.report import JoinsReport, print_report
+from benchmarks.joins.spread.figures import compute_growth_figures, compute_received_figures
+from benchmarks.joins.spread.measuring import SpreadMeasures
+from benchmarks.joins.spread.picture import draw_spread
+from benchmarks.joins.spread.points import GROWTH, RECEIVED
 from benchmarks.joins.streams import INTERVAL, TIMED
 from benchmarks.shared.answers import AnswerCheck
 from benchmarks.shared.figures import WARM_UP_SHARE, compute_steady_rate, find_longest_steady_batch
@@ -61,11 +65,26 @@ def run(options: BenchOptions, console: Console | None = None, rounds: int = ROU
     from then on in the one that was fastest.
     """
     console = console or Console()
-    bench = _Joins(options, console)
+    bench, spread = _Joins(options, console), SpreadMeasures(options, console)
     runs = [run for part in bench.parts for case in bench.list_cases(part) for run in bench.compare(case, rounds)]
-    figures = compute_figures(runs, bench.rows)
+    received = spread.measure_received() if RECEIVED in bench.spread_parts else []
+    growth = spread.measure_growth() if GROWTH in bench.spread_parts else []
+    rows = bench.rows if bench.parts else spread.find_most_rows(bench.spread_parts)
+    figures = compute_figures(runs, rows, [*(run.answer for run in received), *(run.answer for run in growth)])
+    pictures: list[Path] = []
+    # No matching answers, no claim: a picture would be one.
+    if figures["answers_equal"]:
+        figures |= compute_received_figures(received) | compute_growth_figures(growth)
+        pictures += draw_spread(received, growth, options.out_dir) if options.out_dir is not None else []
     report = JoinsReport(
-        workload=bench.describe(rounds), figures=figures, systems=runs, seed=options.seed, notes=bench.notes
+        workload=bench.describe(rounds) | {part: spread.describe(part) for part in bench.spread_parts},
+        figures=figures,
+        systems=runs,
+        received=received,
+        growth=growth,
+        seed=options.seed,
+        notes=bench.notes,
+        pictures=pictures,
     )
     return deliver(report, options.json_path, print_report, console)
 
@@ -88,13 +107,14 @@ class _Joins:
         self._logs = (options.out_dir or options.cache_dir) / "logs"
         self._slots = options.slots or CORES
         self._peers = choose_peers("joins", options.peers)
-        self.parts = choose_parts(options.only)
+        self.parts, self.spread_parts = choose_parts(options.only)
         self.rows = options.rows or DEFAULT_ROWS
         # Known to fail or not before anything is measured.
-        self._flink_command = flink.prepare_command(options.cache_dir) if "flink" in self._peers else []
+        wants_flink = bool(self.parts) and "flink" in self._peers
+        self._flink_command = flink.prepare_command(options.cache_dir) if wants_flink else []
         self.notes: list[str] = []
         absent = [peer for peer in BENCHES["joins"].peers if peer not in self._peers]
-        if self._peers and absent:
+        if self.parts and self._peers and absent:
             self.notes.append(f"the best peer is the best of {', '.join(self._peers)}: {', '.join(absent)} did not run")
 
     def list_cases(self, part: JoinPart) -> list[_Case]:

@@ -11,7 +11,7 @@ import polars as pl
 
 from benchmarks.joins.inputs import FileCut, cut_files, find_schema
 from benchmarks.joins.streams import EQ5, EQ5_WINDOWS, VERSION_MS, find_time
-from benchmarks.joins.tpch import LINEITEMS_A_SCALE, ensure_tables
+from benchmarks.joins.tpch import LINEITEMS_A_SCALE, ensure_tables_for
 from benchmarks.shared.zipf import draw_zipf
 
 # Raise it when the rows change, or caches would mix old files with new ones.
@@ -22,9 +22,6 @@ FILES_A_VERSION = 4
 """In so many files, the small tables are sent once."""
 DISORDER_MS = 1_900
 _ORIGIN_MS = 1_700_000_003_700
-# Orders have one to seven lines by chance: so many more are made that there are enough, and the rest is left out.
-_SPARE = 1.02
-_SPARE_ROWS = 1_000
 
 
 @dataclass(frozen=True)
@@ -113,9 +110,7 @@ class Eq5Input:
 
     @cached_property
     def _tables(self) -> Path:
-        lineitems = self.cut.count * self.cut.rows_per_file
-        # Suppliers are those of the scale factor that is told, or one in fifty more.
-        return ensure_tables(round((_SPARE * lineitems + _SPARE_ROWS) / LINEITEMS_A_SCALE, 6), self.tables_dir)
+        return ensure_tables_for(self.cut.count * self.cut.rows_per_file, self.tables_dir)
 
     def _read(self, stream: str) -> pl.DataFrame:
         return self._scan(stream).collect()

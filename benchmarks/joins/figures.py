@@ -75,13 +75,14 @@ def find_fastest(runs: Sequence[JoinRun], point: JoinPoint, peer: str | None = N
     return max(timed, key=lambda system: rates[point, system].median, default=None)
 
 
-def compute_figures(runs: Sequence[JoinRun], rows: int) -> dict[str, float]:
-    """Return the figures by name; those of what was not run are absent.
+def compute_figures(runs: Sequence[JoinRun], rows: int, other_answers: Sequence[AnswerCheck] = ()) -> dict[str, float]:
+    """Return the figures by name; those of what was not run are absent. ``other_answers`` are those of other parts.
 
     Unequal answers leave no claim about speed: only ``answers_equal``, ``rows`` and ``batch_seconds`` remain.
     """
+    answers = [*(run.answer for run in runs), *other_answers]
     figures: dict[str, float] = {
-        "answers_equal": int(bool(runs) and all(run.answer.equal for run in runs)),
+        "answers_equal": int(bool(answers) and all(answer.equal for answer in answers)),
         "rows": rows,
     }
     batches = [run.batch_seconds for run in runs if run.system == OURS and run.batch_seconds is not None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchmarks.joins.eq5_input import ANEW, SPREAD, WHOLE
+from benchmarks.joins.spread.points import SPREAD_PARTS
 from benchmarks.joins.streams import EQ5, EQ5_WINDOWS, INTERVAL
 from benchmarks.shared.figures import OURS
 from benchmarks.shared.registry import BenchError
@@ -104,10 +105,12 @@ SUPPLIERS = {"eq5": WHOLE, "eq5-shuffled": SPREAD, "eq5-windows": ANEW}
 """Part → how suppliers come."""
 
 
-def choose_parts(asked: tuple[str, ...] | None) -> list[JoinPart]:
-    """Return the parts to run, in the order of the bench; raise ``BenchError`` for strangers."""
-    unknown = sorted(set(asked or ()) - set(PARTS))
+def choose_parts(asked: tuple[str, ...] | None) -> tuple[list[JoinPart], list[str]]:
+    """Return the parts to run beside peers, and those that look at slots; raise ``BenchError`` for strangers."""
+    known = (*PARTS, *SPREAD_PARTS)
+    unknown = sorted(set(asked or ()) - set(known))
     if unknown:
-        msg = f"unknown joins {', '.join(unknown)}; there are {', '.join(PARTS)}"
+        msg = f"unknown parts {', '.join(unknown)}; there are {', '.join(known)}"
         raise BenchError(msg)
-    return [part for part in PARTS.values() if asked is None or part.name in asked]
+    chosen = known if asked is None else asked
+    return [part for part in PARTS.values() if part.name in chosen], [name for name in SPREAD_PARTS if name in chosen]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from rich.box import SIMPLE_HEAD
@@ -12,6 +12,9 @@ from rich.table import Table
 
 from benchmarks.joins.figures import JoinPoint, JoinRun, find_fastest, find_rates
 from benchmarks.joins.plan import NAMES
+from benchmarks.joins.spread.growth import GrowthRun
+from benchmarks.joins.spread.received import ReceivedRun
+from benchmarks.joins.spread.report import print_growth, print_received
 from benchmarks.shared.figures import OURS
 from benchmarks.shared.report import CurvedReport, print_figures, print_if_busy, print_if_wrong, print_notes
 
@@ -20,13 +23,28 @@ from benchmarks.shared.report import CurvedReport, print_figures, print_if_busy,
 class JoinsReport(CurvedReport[JoinRun, Mapping[str, Any]]):
     """What the bench found."""
 
-    units: ClassVar[Mapping[str, str]] = {"*_rows_per_second_*": "rows/s", "*_seconds": "s", "*_x_*": "ratio"}
+    units: ClassVar[Mapping[str, str]] = {
+        "*_rows_per_second_*": "rows/s",
+        "*_seconds": "s",
+        "*_x_*": "ratio",
+        "*_over_best_other*": "ratio",
+        "*_slots_needed_*": "slots",
+    }
+
+    received: Sequence[ReceivedRun] = ()
+    growth: Sequence[GrowthRun] = ()
+
+    def list_parts(self) -> dict[str, Any]:
+        """Return the runs beside peers, and those that look at slots."""
+        spread = {"received": [asdict(run) for run in self.received], "growth": [asdict(run) for run in self.growth]}
+        return {**CurvedReport.list_parts(self), **spread}
 
 
 def print_report(report: JoinsReport, console: Console) -> None:
     """Print a table a part, the figures and, first of all, whether the answers were equal."""
     if report.answers_equal:
-        console.print(f"[green]Answers equal[/]: {len(report.systems)} runs gave the oracle's.")
+        runs = len(report.systems) + len(report.received) + len(report.growth)
+        console.print(f"[green]Answers equal[/]: {runs} runs gave the oracle's.")
     for run in report.systems:
         name = f"{NAMES[run.system]}, {run.point}"
         print_if_wrong(name, run.answer, console)
@@ -35,14 +53,15 @@ def print_report(report: JoinsReport, console: Console) -> None:
     for part in dict.fromkeys(run.point.part for run in report.systems):
         chosen = [run for run in report.systems if run.point.part == part]
         console.print(_build_table(part, chosen, report.workload))
+    print_received(report.received, report.workload, console)
+    print_growth(report.growth, report.workload, console)
     print_figures(report, console)
 
 
 def _build_table(part: str, runs: Sequence[JoinRun], workload: Mapping[str, Any]) -> Table:
     table = Table(title=part, box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    table.add_column("input", no_wrap=True)
-    table.add_column("system", no_wrap=True)
-    for name in ("M rows/s", "spread", "ours ×", "batch", "state", "memory"):
+    table.add_column("input and system", no_wrap=True)
+    for name in ("M rows/s", "spread", "ours ×", "batch", "MB", "GB"):
         table.add_column(name, justify="right", no_wrap=True)
     table.caption = _describe(part, workload)
     for point in dict.fromkeys(run.point for run in runs):
@@ -60,14 +79,16 @@ def _describe(part: str, workload: Mapping[str, Any]) -> str:
     scales = dict.fromkeys(f", scale factor {point['scale_factor']:g}" for point in points if "scale_factor" in point)
     return (
         f"{rows} rows{''.join(scales)}; {told['arrival']}; {workload['slots']} slots on {workload['cores']} cores. "
-        f"Medians of {workload['rounds']} rounds in turn; of a peer, the fastest way counts and is run again."
+        f"Medians of {workload['rounds']} rounds in turn; of a peer, the fastest way counts and is run again. "
+        "Beside them the longest batch in seconds, MB of state, GB of memory."
     )
 
 
 def _add_point(table: Table, point: JoinPoint, runs: Sequence[JoinRun]) -> None:
     rates = find_rates(runs)
     ours, best = rates.get((point, OURS)), find_fastest(runs, point)
-    for place, system in enumerate(dict.fromkeys(run.system for run in runs)):
+    table.add_row(f"{point.file_format}, z = {point.exponent:g}")
+    for system in dict.fromkeys(run.system for run in runs):
         own = [run for run in runs if run.system == system]
         rate, right = rates.get((point, system)), all(run.answer.equal for run in own)
         batches = [run.batch_seconds for run in own if run.batch_seconds is not None]
@@ -75,12 +96,11 @@ def _add_point(table: Table, point: JoinPoint, runs: Sequence[JoinRun]) -> None:
         name = f"[bold]{NAMES[system]}[/]" if system in (OURS, best) else NAMES[system]
         shown = f"{rate.median / 1e6:.3f}" if rate else "too short"
         table.add_row(
-            "" if place else f"{point.file_format}, z = {point.exponent:g}",
-            name,
+            f" {name}",
             shown if right else "[red]wrong[/]",
             f"{rate.slowest / 1e6:.3f}–{rate.fastest / 1e6:.3f}" if rate and len(own) > 1 else "",
             f"{ours.median / rate.median:.2f}" if right and ours and rate and system != OURS else "",
-            f"{max(batches):.2f} s" if batches else "–",
-            f"{max(states) / 1e6:,.0f} MB" if states else "–",
-            f"{max(run.peak_memory_bytes for run in own) / 1e9:.1f} GB",
+            f"{max(batches):.2f}" if batches else "–",
+            f"{max(states) / 1e6:,.0f}" if states else "–",
+            f"{max(run.peak_memory_bytes for run in own) / 1e9:.1f}",
         )

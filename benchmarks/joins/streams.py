@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-INTERVAL, EQ5, EQ5_WINDOWS = "interval", "eq5", "eq5-windows"
+INTERVAL, EQ5, EQ5_WINDOWS, BNCI = "interval", "eq5", "eq5-windows", "bnci"
 TIMED = (INTERVAL, EQ5_WINDOWS)
 """Queries whose rows meet only if they are close in event time."""
 
 # How long before and after an ad was shown a click may be, both ends included, and how long watermarks wait.
 BEFORE_MS, AFTER_MS, DELAY_MS = 2_000, 8_000, 2_000
+
+BY_TRUCK, MUCH = "l_shipmode = 'TRUCK'", "l_shipinstruct = 'NONE' AND l_quantity > 48"
+"""Which lineitems are joined, on the left and on the right, by orders that are next to each other."""
 
 VERSION_MS = 10_000
 """In windows, rows of TPC-H's small tables are sent anew so often."""
@@ -62,6 +65,15 @@ STREAMS: Mapping[str, Mapping[str, Columns]] = {
     },
     EQ5: _TABLES,
     EQ5_WINDOWS: {table: {**columns, f"{table[0]}_at": MOMENT} for table, columns in _TABLES.items()},
+    BNCI: {
+        "lineitem": {
+            "l_orderkey": "BIGINT",
+            "l_linenumber": "INT",
+            "l_quantity": "DOUBLE",
+            "l_shipinstruct": "STRING",
+            "l_shipmode": "STRING",
+        }
+    },
 }
 """Query → stream → its columns."""
 
@@ -79,7 +91,13 @@ def find_time(query: str, stream: str) -> str | None:
 
 
 def list_results(query: str) -> dict[str, str]:
-    """Return the columns of the results: those of all streams, of two that are equal the left one."""
+    """Return the columns of the results: those of all streams, of two that are equal the left one.
+
+    Of lineitem joined with itself, those that tell rows apart, of either side.
+    """
+    if query == BNCI:
+        kept = {name: STREAMS[BNCI]["lineitem"][name] for name in ("l_orderkey", "l_linenumber", "l_quantity")}
+        return {f"{name}{side}": kind for side in ("", "_right") for name, kind in kept.items()}
     first, *others = STREAMS[query].values()
     return {
         **first,

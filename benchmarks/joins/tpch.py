@@ -13,6 +13,15 @@ from benchmarks.shared.registry import BenchError
 TPCHGEN_VERSION = "4.0.0"
 LINEITEMS_A_SCALE = 6_000_000
 TABLES = ("lineitem", "supplier", "nation", "region")
+# Orders have one to seven lines by chance: so many more are made that there are enough, and the rest is left out.
+_SPARE = 1.02
+_SPARE_ROWS = 1_000
+
+
+def ensure_tables_for(lineitems: int, cache_dir: Path) -> Path:
+    """Return the folder with tables that have at least so many lineitems."""
+    # Suppliers are those of the scale factor that is told, or one in fifty more.
+    return ensure_tables(round((_SPARE * lineitems + _SPARE_ROWS) / LINEITEMS_A_SCALE, 6), cache_dir)
 
 
 def ensure_tables(scale_factor: float, cache_dir: Path) -> Path:

@@ -184,7 +184,7 @@ BENCHES: dict[str, Bench] = {
         ),
         Bench(
             name="joins",
-            summary="an interval join of skewed streams, and EQ5 over TPC-H, beside Flink and native Spark",
+            summary="an interval join of skewed streams, and EQ5 over TPC-H, beside Flink and Spark, and slot by slot",
             run=_run_joins,
             peers=("flink", "spark"),
         ),

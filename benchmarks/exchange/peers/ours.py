@@ -13,7 +13,7 @@ import polars as pl
 from pyspark.sql import SparkSession
 
 import anabranch as ab
-from anabranch.lab.namespaces import read_link
+from anabranch.lab.wires import read_link
 from anabranch.spark.anchors import executor_locations
 from benchmarks.exchange.answers import STORE_TABLE
 from benchmarks.exchange.figures import AHEAD, GLOBAL, HELD, LOCAL, PLAIN

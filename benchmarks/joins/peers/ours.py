@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
@@ -12,10 +13,13 @@ from benchmarks.joins.inputs import find_schema
 from benchmarks.joins.streams import (
     AFTER_MS,
     BEFORE_MS,
+    BNCI,
+    BY_TRUCK,
     DELAY_MS,
     EQ5,
     EQ5_WINDOWS,
     INTERVAL,
+    MUCH,
     NEAREST_MS,
     NEWEST_MS,
     find_time,
@@ -52,20 +56,27 @@ def _join_versions(streams: Streams) -> ab.Stream:
     )
 
 
+def _join_near_orders(streams: Streams) -> ab.Stream:
+    lines = streams.read("lineitem")
+    return lines.filter(BY_TRUCK).join_where(
+        lines.filter(MUCH), "abs(l_orderkey - l_orderkey_right) <= 1", **streams.placing
+    )
+
+
 def _lengths(before_ms: int, after_ms: int) -> tuple[str, str]:
     return f"{before_ms}ms", f"{after_ms}ms"
 
 
-_JOINS = {INTERVAL: _join_interval, EQ5: _join_tables, EQ5_WINDOWS: _join_versions}
+_JOINS = {INTERVAL: _join_interval, EQ5: _join_tables, EQ5_WINDOWS: _join_versions, BNCI: _join_near_orders}
 
 
 class Streams:
     """The streams of a query as files, and how their keys are placed."""
 
-    def __init__(self, flow: ab.Flow, given: Namespace) -> None:
+    def __init__(self, flow: ab.Flow, given: Namespace, placing: Mapping[str, Any]) -> None:
         self._flow = flow
         self._given = given
-        self.placing: dict[str, Any] = {} if given.balance == "auto" else {"balance": None}
+        self.placing = placing
 
     def read(self, stream: str) -> ab.Stream:
         """Return the rows of a stream."""
@@ -83,9 +94,9 @@ class Streams:
         return rows.with_columns(**{at: pl.from_epoch(at, "ms")}).watermark(at, delay=f"{DELAY_MS}ms")
 
 
-def build(flow: ab.Flow, given: Namespace) -> ab.Stream:
-    """Add a query's join to a flow."""
-    return _JOINS[given.query](Streams(flow, given)).select(*list_results(given.query))
+def build(flow: ab.Flow, given: Namespace, placing: Mapping[str, Any]) -> ab.Stream:
+    """Add a query's join to a flow; ``placing`` is what every join is told of where rows go."""
+    return _JOINS[given.query](Streams(flow, given, placing)).select(*list_results(given.query))
 
 
 def main() -> None:
@@ -94,7 +105,8 @@ def main() -> None:
         query=str, input=str, format=str, files_per_batch=int, slots=int, cores=int, memory=str, balance=str
     )
     flow = ab.Flow("joins")
-    build(flow, given).write(ab.parquet(given.output))
+    placing: dict[str, Any] = {} if given.balance == "auto" else {"balance": None}
+    build(flow, given, placing).write(ab.parquet(given.output))
     run_over_files(
         flow,
         given,

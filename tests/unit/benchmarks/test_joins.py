@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from datetime import date
-from decimal import Decimal
 from io import StringIO
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 from rich.console import Console
@@ -19,7 +16,7 @@ import anabranch as ab
 from anabranch.engine.local_run import LocalRun
 from anabranch.engine.settings import make_settings
 from benchmarks.joins import bench as joins
-from benchmarks.joins import eq5_input
+from benchmarks.joins import tpch
 from benchmarks.joins.answers import ask_oracle, check_answer
 from benchmarks.joins.bench import run
 from benchmarks.joins.eq5_input import ANEW, SPREAD, WHOLE, Eq5Input, plan_eq5
@@ -49,54 +46,20 @@ from benchmarks.shared.figures import OURS
 from benchmarks.shared.registry import BENCHES, BenchError, BenchOptions
 from benchmarks.shared.workload import WorkloadError
 from benchmarks.shared.zipf import find_shares
+from unit.benchmarks.tpch_tables import SUPPLIERS, write_tables
 
 RIGHT = AnswerCheck(True, 10, "d")
 WRONG = AnswerCheck(False, 10, "e", "3 results, 10 are wanted")
-SUPPLIERS = 60
 
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return tables as the generator of TPC-H writes them, small, with a column that nobody asks for."""
-    folder = tmp_path_factory.mktemp("tpch")
-    chance = np.random.default_rng(3)
-    lines = 5_000
-    money = [Decimal(cents) / 100 for cents in chance.integers(100, 10_000, lines).tolist()]
-    lineitem = pl.DataFrame(
-        {
-            "l_orderkey": np.arange(lines) // 4,
-            "l_linenumber": pl.Series(np.arange(lines) % 4, dtype=pl.Int32),
-            "l_suppkey": chance.integers(1, SUPPLIERS, lines),
-            "l_quantity": money,
-            "l_extendedprice": money[::-1],
-            "l_discount": money,
-            "l_shipdate": [date(1996, 1, 1 + day) for day in chance.integers(0, 28, lines).tolist()],
-            "l_shipinstruct": "COLLECT COD",
-            "l_shipmode": "TRUCK",
-            "l_comment": "carefully",
-        }
-    )
-    keys = np.arange(1, SUPPLIERS + 1)
-    supplier = pl.DataFrame(
-        {
-            "s_suppkey": keys,
-            "s_name": pl.select(pl.format("Supplier#{}", pl.Series(keys))).to_series(),
-            "s_nationkey": keys % 25,
-            "s_acctbal": [Decimal(int(key)) / 100 for key in keys],
-        }
-    )
-    nation = pl.DataFrame(
-        {"n_nationkey": range(25), "n_name": [f"N{n}" for n in range(25)], "n_regionkey": [n % 5 for n in range(25)]}
-    )
-    region = pl.DataFrame({"r_regionkey": range(5), "r_name": ["AFRICA", "AMERICA", "ASIA", "EUROPE", "MIDDLE EAST"]})
-    for name, table in (("lineitem", lineitem), ("supplier", supplier), ("nation", nation), ("region", region)):
-        table.write_parquet(folder / f"{name}.parquet")
-    return folder
+    return write_tables(tmp_path_factory.mktemp("tpch"))
 
 
 @pytest.fixture(autouse=True)
 def _no_generator(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eq5_input, "ensure_tables", lambda scale_factor, cache_dir: tables)
+    monkeypatch.setattr(tpch, "ensure_tables", lambda scale_factor, cache_dir: tables)
 
 
 def make_interval(rows: int = 6_000, exponent: float = 1.5, keys: int = 2_000, seed: int = 7) -> IntervalInput:
@@ -293,13 +256,15 @@ def test_results_that_are_not_committed_do_not_count(tmp_path: Path) -> None:
 # -- systems -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("balance", ["auto", "none"])
+@pytest.mark.parametrize("placing", [{}, {"balance": None}])
 @pytest.mark.parametrize(("given", "file_format"), [*list_inputs(), (make_eq5(1.5, SPREAD), "parquet")])
-def test_our_flows_answer_as_the_oracle_does(given: JoinInput, file_format: str, balance: str, tmp_path: Path) -> None:
+def test_our_flows_answer_as_the_oracle_does(
+    given: JoinInput, file_format: str, placing: dict[str, None], tmp_path: Path
+) -> None:
     folder = write_streams(given, file_format, tmp_path)
     flow = ab.Flow("joins")
-    told = Namespace(query=given.query, input=folder, format=file_format, files_per_batch=2, balance=balance)
-    ours.build(flow, told).write(ab.parquet(tmp_path / "output"))
+    told = Namespace(query=given.query, input=folder, format=file_format, files_per_batch=2)
+    ours.build(flow, told, placing).write(ab.parquet(tmp_path / "output"))
     settings = make_settings(checkpoint=str(tmp_path / "checkpoint"), trigger="available-now", slots=2)
     local = LocalRun(flow, settings, cores=2)
     try:
@@ -401,7 +366,7 @@ def test_tables_say_who_is_how_fast_on_what_and_who_is_wrong() -> None:
 
 
 def test_an_unknown_join_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(BenchError, match="unknown joins bnci; there are interval, eq5"):
+    with pytest.raises(BenchError, match="unknown parts bnci; there are interval, eq5"):
         run(BenchOptions(only=("bnci",), cache_dir=tmp_path))
 
 

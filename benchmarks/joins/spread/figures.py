@@ -1,0 +1,52 @@
+"""From what slots received and kept to the figures that are claimed; pure, so that each can be tested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from benchmarks.joins.spread.growth import GrowthRun
+from benchmarks.joins.spread.received import ReceivedRun
+from benchmarks.joins.spread.strategies import MNRT, RIVALS
+from benchmarks.joins.streams import BNCI
+
+SKEWED_FROM = 0.8
+"""The zipf exponent from which on MNRT is held against the best of the others."""
+
+
+def compute_received_figures(runs: Sequence[ReceivedRun]) -> dict[str, float]:
+    """Return what MNRT's slots received over the best of the others, by point, and the worst of EQ5's skewed ones.
+
+    It counts rows of the whole run or of its second half, whichever is worse.
+    """
+    figures: dict[str, float] = {}
+    skewed = []
+    for point in dict.fromkeys(run.point for run in runs):
+        by_strategy = {run.strategy: run for run in runs if run.point == point}
+        if MNRT not in by_strategy or not any(name in by_strategy for name in RIVALS):
+            continue
+        whole = _hold_against_rivals(by_strategy, lambda run: run.whole.mean)
+        settled = _hold_against_rivals(by_strategy, lambda run: run.settled.mean)
+        worse = max(whole, settled)
+        figures[f"{point.stem}_mnrt_rows_received_over_best_other_{point.ending}"] = worse
+        figures[f"{point.stem}_mnrt_most_received_over_best_other_{point.ending}"] = _hold_against_rivals(
+            by_strategy, lambda run: run.settled.most
+        )
+        if point.query != BNCI and point.exponent >= SKEWED_FROM:
+            skewed.append(worse)
+    if skewed:
+        figures["mnrt_rows_received_over_best_other"] = max(skewed)
+    return figures
+
+
+def compute_growth_figures(runs: Sequence[GrowthRun]) -> dict[str, float]:
+    """Return how many slots MNRT needed, by point, where a number was found that will do."""
+    return {
+        f"{run.point.stem}_mnrt_slots_needed_{run.point.ending}": run.slots
+        for run in runs
+        if run.strategy == MNRT and run.fits
+    }
+
+
+def _hold_against_rivals(by_strategy: Mapping[str, ReceivedRun], measure: Callable[[ReceivedRun], float]) -> float:
+    """Return MNRT's measure over the smallest of its rivals'."""
+    return measure(by_strategy[MNRT]) / min(measure(by_strategy[name]) for name in RIVALS if name in by_strategy)
