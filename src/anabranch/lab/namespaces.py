@@ -18,14 +18,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import psutil
 
 from anabranch.lab.errors import LabError
+from anabranch.lab.wires import Traffic, WireLimit, has_link, is_up, read_link
 
 _NET = ipaddress.ip_network("10.213.0.0/16")
+_PREFIX_LENGTH = 24
 _FIRST_HOST = 2
 _MOST_HOSTS = 200
 # Namespaces and wires carry the number of the process that made them: what a killed one left can be told by it.
@@ -33,21 +34,10 @@ _OURS = re.compile(r"^ab([0-9a-f]+)x\d+(?:h\d+|br)$")
 _SERIALS = itertools.count()
 _COMMAND_SECONDS = 20.0
 _END_SECONDS = 5.0
-_QUEUE_MS = 200
-_SMALLEST_BURST_BYTES = 64 * 1024
-# Tokens come once a tick of the kernel's clock, 100 ticks a second at the fewest: a burst must last for one.
-_TICKS_A_SECOND = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """What crossed a wire, headers of Ethernet included."""
-
-    sent_bytes: int
-    received_bytes: int
-
-    def __sub__(self, earlier: Traffic) -> Traffic:
-        return Traffic(self.sent_bytes - earlier.sent_bytes, self.received_bytes - earlier.received_bytes)
+# Copies of state on an executor's host lie in this folder. `ip netns exec` gives each command mounts of its own, so a
+# mount hides the folder of the machine, in which copies of one host would be at hand on all others.
+_OWN_COPIES = 'own="/dev/shm/anabranch-$(id -u)"; mkdir -p -m 700 "$own"; mount -t tmpfs -o mode=700 tmpfs "$own"'
+_WITH_OWN_COPIES = ("sh", "-c", f'{_OWN_COPIES} && exec "$@"', "sh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,25 +51,25 @@ class Host:
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """What a command is put behind to run there; the process has the number that it would have without."""
-        return ("ip", "netns", "exec", self.name)
+        """What a command is put behind to run there; the process has the number that it would have without.
 
-    def limit(self, megabits_per_second: float) -> None:
-        """Let no more than this through the wire, each way."""
-        if megabits_per_second <= 0:
-            msg = f"a wire of {megabits_per_second} Mbit/s lets nothing through; to cut a host off, call cut_off()"
-            raise LabError(msg)
-        bits = round(megabits_per_second * 1_000_000)
-        burst = max(_SMALLEST_BURST_BYTES, bits // 8 // _TICKS_A_SECOND)
-        rule = ("tbf", "rate", f"{bits}bit", "burst", f"{burst}b", "latency", f"{_QUEUE_MS}ms")
+        It has a folder of its own for hot copies of state, which the processes that it starts see, too.
+        """
+        return ("ip", "netns", "exec", self.name, *_WITH_OWN_COPIES)
+
+    def limit(self, limit: WireLimit) -> None:
+        """Let no more than this through the wire, each way; a limit from before is gone."""
+        if limit.delay_ms is not None:
+            self._try_delay(limit)
+        self.lift_limit()
         # A queue limits what leaves through it, so each end of the wire has one.
-        _call("tc", "qdisc", "replace", "dev", self.link, "root", *rule)
-        _call("tc", "-n", self.name, "qdisc", "replace", "dev", "eth0", "root", *rule)
+        for rule in limit.rules:
+            for command, device in self._ends:
+                _call(*command, "qdisc", "add", "dev", device, *rule)
 
     def lift_limit(self) -> None:
         """Let the wire be as fast as the machine again; one that has no limit stays as it is."""
-        for command in (("tc",), ("tc", "-n", self.name)):
-            device = self.link if len(command) == 1 else "eth0"
+        for command, device in self._ends:
             with contextlib.suppress(LabError):
                 _call(*command, "qdisc", "del", "dev", device, "root")
 
@@ -91,21 +81,49 @@ class Host:
         """Put the wire back in; connections that have not timed out go on."""
         _call("ip", "link", "set", self.link, "up")
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Say whether the wire is out."""
+        return not is_up(self.link)
+
+    def end_processes(self) -> None:
+        """End all that runs there, at once; their connections are closed, so others are told if the wire is in."""
+        _end_processes(self.name)
+
     def read_traffic(self) -> Traffic:
         """Return what the host has sent and received since it was made."""
-        # What the bridge's end received is what the host sent.
-        end = read_link(self.link)
-        return Traffic(end.received_bytes, end.sent_bytes)
+        return read_link(self.link).seen_from_the_other_end
+
+    @property
+    def _ends(self) -> tuple[tuple[tuple[str, ...], str], ...]:
+        return ((("tc",), self.link), (("tc", "-n", self.name), "eth0"))
+
+    def _try_delay(self, limit: WireLimit) -> None:
+        """Raise if this kernel cannot delay packets; then the wire is as it was."""
+        try:
+            _call("tc", "qdisc", "replace", "dev", self.link, *limit.rules[0])
+        except LabError as error:
+            msg = (
+                f"a wire cannot be slowed down by {limit.delay_ms:g} ms here: this kernel has no netem "
+                f"(CONFIG_NET_SCH_NETEM); a limit in Mbit/s works without. {error}"
+            )
+            raise LabError(msg) from error
 
 
 @dataclass(frozen=True, slots=True)
 class HostNetwork:
     """Hosts that see each other, and this machine at ``gateway``."""
 
-    bridge: str
+    stem: str
+    """What the names of all its namespaces and wires begin with."""
     gateway: str
     """The address at which hosts find programs that run outside of them."""
     hosts: tuple[Host, ...]
+
+    @property
+    def bridge(self) -> str:
+        """The interface that all wires end in; what it receives is meant for this machine itself."""
+        return f"{self.stem}br"
 
     def limit(self, megabits_per_second: float | None) -> None:
         """Limit the wires of all hosts, or lift all limits."""
@@ -113,13 +131,15 @@ class HostNetwork:
             if megabits_per_second is None:
                 host.lift_limit()
             else:
-                host.limit(megabits_per_second)
+                host.limit(WireLimit(megabits_per_second))
 
-
-def read_link(link: str) -> Traffic:
-    """Return what an interface of this machine, the end of a wire or a bridge, has sent and received."""
-    folder = Path("/sys/class/net") / link / "statistics"
-    return Traffic(int((folder / "tx_bytes").read_text()), int((folder / "rx_bytes").read_text()))
+    def name_host(self, number: int) -> Host:
+        """Return the host of this number, from 0 on, be it made or not."""
+        if not 0 <= number < _MOST_HOSTS:
+            msg = f"host {number} was asked for; a network has {_MOST_HOSTS}, from 0 on"
+            raise LabError(msg)
+        address = ipaddress.IPv4Address(self.gateway) + _FIRST_HOST + number
+        return Host(f"{self.stem}h{number}", str(address), f"{self.stem}h{number}")
 
 
 def find_hindrance() -> str | None:
@@ -134,9 +154,8 @@ def find_hindrance() -> str | None:
     return None
 
 
-@contextlib.contextmanager
-def host_network(count: int) -> Iterator[HostNetwork]:
-    """Make so many hosts on one bridge; when the block ends, end what still runs in them and take all away."""
+def check_hosts(count: int) -> None:
+    """Raise if so many hosts cannot be made on this machine."""
     hindrance = find_hindrance()
     if hindrance is not None:
         msg = f"no hosts can be made on this machine: {hindrance}"
@@ -144,26 +163,63 @@ def host_network(count: int) -> Iterator[HostNetwork]:
     if not 1 <= count <= _MOST_HOSTS:
         msg = f"{count} hosts were asked for; a network has 1 to {_MOST_HOSTS}"
         raise LabError(msg)
+
+
+@contextlib.contextmanager
+def host_network(count: int) -> Iterator[HostNetwork]:
+    """Make so many hosts on one bridge; when the block ends, end what still runs in them and take all away."""
+    check_hosts(count)
     sweep_leftovers()
-    subnet = _find_free_subnet()
     stem = f"ab{os.getpid():x}x{next(_SERIALS)}"
-    addresses = list(subnet.hosts())
-    network = HostNetwork(
-        bridge=f"{stem}br",
-        gateway=str(addresses[0]),
-        hosts=tuple(
-            Host(f"{stem}h{number}", str(addresses[_FIRST_HOST + number]), f"{stem}h{number}")
-            for number in range(count)
-        ),
-    )
+    network = plan_network(stem, count)
     try:
-        _make(network, subnet.prefixlen)
+        make_network(network)
         yield network
     finally:
-        for host in network.hosts:
-            _remove_namespace(host.name)
-            _remove_link(host.link)
-        _remove_link(network.bridge)
+        remove_network(stem)
+
+
+def plan_network(stem: str, count: int) -> HostNetwork:
+    """Return a network at addresses that are free, with hosts 0 to ``count`` - 1; nothing is made."""
+    gateway = next(_find_free_subnet().hosts())
+    network = HostNetwork(stem, str(gateway), ())
+    return replace(network, hosts=tuple(network.name_host(number) for number in range(count)))
+
+
+def make_network(network: HostNetwork) -> None:
+    """Make the bridge and all hosts."""
+    _call("ip", "link", "add", network.bridge, "type", "bridge")
+    _call("ip", "addr", "add", f"{network.gateway}/{_PREFIX_LENGTH}", "dev", network.bridge)
+    _call("ip", "link", "set", network.bridge, "up")
+    for host in network.hosts:
+        make_host(host, network.bridge)
+
+
+def make_host(host: Host, bridge: str) -> None:
+    """Make a host at a bridge."""
+    _call("ip", "netns", "add", host.name)
+    _call("ip", "link", "add", host.link, "type", "veth", "peer", "name", "eth0", "netns", host.name)
+    _call("ip", "link", "set", host.link, "master", bridge, "up")
+    _call("ip", "-n", host.name, "addr", "add", f"{host.address}/{_PREFIX_LENGTH}", "dev", "eth0")
+    _call("ip", "-n", host.name, "link", "set", "eth0", "up")
+    _call("ip", "-n", host.name, "link", "set", "lo", "up")
+
+
+def remove_host(host: Host) -> None:
+    """End what runs on a host and take away what there is of it, also if it was half made."""
+    _remove_namespace(host.name)
+    _remove_link(host.link)
+
+
+def remove_network(stem: str) -> None:
+    """End what runs on the hosts of a network, and take away what there is of it, also if it was half made."""
+    of_it = re.compile(rf"{re.escape(stem)}(?:h\d+|br)")
+    for name in _list_namespaces():
+        if of_it.fullmatch(name):
+            _remove_namespace(name)
+    for link in _list_links():
+        if of_it.fullmatch(link):
+            _remove_link(link)
 
 
 def sweep_leftovers() -> None:
@@ -179,26 +235,13 @@ def sweep_leftovers() -> None:
 # -- inside --------------------------------------------------------------------------------------------------------
 
 
-def _make(network: HostNetwork, prefix_length: int) -> None:
-    _call("ip", "link", "add", network.bridge, "type", "bridge")
-    _call("ip", "addr", "add", f"{network.gateway}/{prefix_length}", "dev", network.bridge)
-    _call("ip", "link", "set", network.bridge, "up")
-    for host in network.hosts:
-        _call("ip", "netns", "add", host.name)
-        _call("ip", "link", "add", host.link, "type", "veth", "peer", "name", "eth0", "netns", host.name)
-        _call("ip", "link", "set", host.link, "master", network.bridge, "up")
-        _call("ip", "-n", host.name, "addr", "add", f"{host.address}/{prefix_length}", "dev", "eth0")
-        _call("ip", "-n", host.name, "link", "set", "eth0", "up")
-        _call("ip", "-n", host.name, "link", "set", "lo", "up")
-
-
 def _find_free_subnet() -> ipaddress.IPv4Network:
     taken = [
         ipaddress.ip_interface(f"{address['local']}/{address['prefixlen']}").network
         for link in json.loads(_call("ip", "-j", "-4", "addr"))
         for address in link.get("addr_info", ())
     ]
-    for subnet in _NET.subnets(new_prefix=24):
+    for subnet in _NET.subnets(new_prefix=_PREFIX_LENGTH):
         if not any(subnet.overlaps(other) for other in taken):
             assert isinstance(subnet, ipaddress.IPv4Network)
             return subnet
@@ -223,20 +266,24 @@ def _remove_namespace(name: str) -> None:
     if name not in _list_namespaces():
         return
     # A namespace lives as long as a process is in it, and keeps its wire.
-    left = [int(pid) for pid in _call("ip", "netns", "pids", name).split()]
-    for pid in left:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + _END_SECONDS
-    while left and time.monotonic() < deadline and _call("ip", "netns", "pids", name).split():
-        time.sleep(0.05)
+    _end_processes(name)
     _call("ip", "netns", "del", name)
+
+
+def _end_processes(namespace: str) -> None:
+    deadline = time.monotonic() + _END_SECONDS
+    # Again and again: one that is about to end may have started another.
+    while (left := _call("ip", "netns", "pids", namespace).split()) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        time.sleep(0.05)
 
 
 def _remove_link(link: str) -> None:
     # The wire of a namespace that has just gone may go by itself between looking and doing.
     with contextlib.suppress(LabError):
-        if (Path("/sys/class/net") / link).exists():
+        if has_link(link):
             _call("ip", "link", "del", link)
 
 

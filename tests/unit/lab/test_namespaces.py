@@ -15,7 +15,9 @@ import pytest
 
 from anabranch.lab import namespaces
 from anabranch.lab.errors import LabError
-from anabranch.lab.namespaces import Host, HostNetwork, Traffic, find_hindrance, host_network, sweep_leftovers
+from anabranch.lab.namespaces import Host, HostNetwork, find_hindrance, host_network, sweep_leftovers
+from anabranch.lab.wires import WireLimit
+from anabranch.state.hot_copies import open_hot_copies
 
 hosts_needed = pytest.mark.skipif(find_hindrance() is not None, reason=str(find_hindrance()))
 PATIENCE_SECONDS = 20.0
@@ -73,6 +75,8 @@ def test_what_a_host_sends_is_counted_on_its_wire_alone(network: HostNetwork) ->
     finally:
         sink.close()
     assert 300_000 < sent.sent_bytes < 400_000
+    # The most that goes into a packet, which the kernel may gather up to 64 kB on its way.
+    assert 300_000 / 65_536 < sent.sent_packets < 1_000
     assert sent.received_bytes < 50_000 and idle.sent_bytes < 50_000
 
 
@@ -113,8 +117,8 @@ def test_a_limit_lies_on_both_ends_of_the_wire_and_can_be_lifted(network: HostNe
     network.limit(None)
     network.limit(None)
     assert not any("tbf" in rules(host) for host in network.hosts)
-    with pytest.raises(LabError, match="cut_off"):
-        network.hosts[0].limit(0)
+    with pytest.raises(LabError, match="cut the host off"):
+        network.limit(0)
 
 
 @hosts_needed
@@ -148,6 +152,39 @@ def test_what_a_killed_process_left_is_swept_and_what_a_living_one_has_is_not(ne
     assert name not in left and network.hosts[0].name in left
 
 
+@hosts_needed
+def test_hot_copies_of_a_host_are_at_hand_there_alone(network: HostNetwork) -> None:
+    first, second = network.hosts
+    copies = open_hot_copies(first.name, 1, 0.0, cap_bytes=1)
+    assert copies is not None
+    shutil.rmtree(copies.folder.parent)
+    mark = copies.folder.parents[1] / f"{first.name}-mark"
+    seen = subprocess.run(
+        [*first.prefix, "sh", "-c", f"echo here > {mark}; cat {mark}"], capture_output=True, check=True
+    )
+    assert seen.stdout == b"here\n"
+    assert not mark.exists()
+    assert subprocess.run([*second.prefix, "test", "-e", str(mark)], check=False).returncode == 1
+
+
+@hosts_needed
+def test_a_delay_is_laid_on_the_wire_or_refused_with_what_the_kernel_says(network: HostNetwork) -> None:
+    host = network.hosts[0]
+    host.limit(WireLimit(mbit=50))
+    shown = ["tc", "qdisc", "show", "dev", host.link]
+    try:
+        host.limit(WireLimit(mbit=20, delay_ms=30))
+    except LabError as error:
+        assert "no netem" in str(error) and "said:" in str(error)
+        # The limit from before is as it was.
+        assert "rate 50Mbit" in subprocess.run(shown, capture_output=True, text=True, check=True).stdout
+    else:
+        rules = subprocess.run(shown, capture_output=True, text=True, check=True).stdout
+        assert "delay 30ms" in rules and "rate 20Mbit" in rules
+    finally:
+        host.lift_limit()
+
+
 def test_what_is_missing_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert "Linux" in str(find_hindrance())
@@ -166,7 +203,3 @@ def test_a_command_that_fails_is_named_with_what_it_said() -> None:
         namespaces._call("no-such-program", "x")
     with pytest.raises(LabError, match="said: status 1"):
         namespaces._call("false")
-
-
-def test_traffic_is_what_came_since() -> None:
-    assert Traffic(10, 7) - Traffic(4, 5) == Traffic(6, 2)
