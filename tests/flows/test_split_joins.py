@@ -21,7 +21,9 @@ from anabranch.model import RoutingTable
 from anabranch.routing import Routes, hash_keys
 from anabranch.routing.phases import FlowRoutes, PhasedRoutes
 from anabranch.state import Checkpoint, open_store
+from anabranch.state.inspect import read_rows
 from anabranch.state.manifest import Manifest
+from anabranch.testing import FlowTester
 from flows.running import FlowBench
 
 START = datetime(2026, 1, 1)
@@ -214,3 +216,25 @@ def test_a_plan_counts_the_copies_that_it_makes(bench: FlowBench) -> None:
     copies = (len(routes.table.owners(HOT)) - 1) * 2_400
     assert planned[-1].plan_costs["join"]["split_load"] == pytest.approx(copies, rel=0.01)
     assert got.progress[-1].max_over_mean < 1.1
+
+
+@pytest.mark.parametrize(("within", "fewest"), [(None, 150), ("1h", 0)])
+def test_slots_that_come_to_a_key_get_their_share_of_what_is_kept_for_ever(within: str | None, fewest: int) -> None:
+    past = pl.DataFrame({"key": [1] * 800, "ts": [START] * 800, "a": range(800)})
+    later = past.head(1).rename({"a": "b"})
+    flow = ab.Flow("joins")
+    left, right = (flow.read(ab.memory(rows.clear())).watermark("ts") for rows in (past, later))
+    left.join(right, on="key", within=within, name="join").write(ab.to_memory())
+    with FlowTester(flow, slots=4) as tester:
+        tester.add(past, 0).run()
+        tester.split(1, [0, 1, 2, 3])
+        tester.tick()
+        tester.add(later, 1).run()
+        assert sorted(tester.results()["a"]) == list(range(800))
+        store = open_store(tester.checkpoint)
+        manifest = Checkpoint(store).latest()
+        assert manifest is not None
+        kept = read_rows(store, manifest.levels[0])
+    counts = [kept.filter(pl.col("__slot") == slot, pl.col("a").is_not_null()).height for slot in range(4)]
+    assert sum(counts) == 800 and min(counts) >= fewest
+    assert fewest or max(counts) == 800

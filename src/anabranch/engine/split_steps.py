@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from anabranch.engine.reading_levels import ALL_FIRST
 from anabranch.model import Hold, PlannedSplits, Split, SplitPlanner
 from anabranch.state.split_log import BEFORE_FIRST, LogEntry, SplitLog
 
@@ -103,17 +104,32 @@ def _waits(hold: Hold, coming: Collection[int], now_seconds: float, *, ends: boo
     return now_seconds * 1e6 < hold.until_us
 
 
-def pack(entries: Sequence[LogEntry], tasks: int) -> list[list[tuple[int, int, Split]]]:
-    """Deal the splits of a batch to at most this many tasks, as (ordinal, source, split), evenly by bytes.
+def pack(
+    entries: Sequence[LogEntry], tasks: int, levels: Mapping[int, int] = ALL_FIRST
+) -> list[list[tuple[int, int, Split]]]:
+    """Deal the splits of a batch to tasks, as (ordinal, source, split): at most so many for each level.
 
-    Splits of a partition that follow each other stay together where that is fair: whoever reads one of them goes on
-    with the next without asking anew. Of all others the large ones come first, each to the task that has least. A
-    task's splits are in their own order: equal entries give equal tasks.
+    ``levels`` has the sources that are read behind one. Tasks lie by level, and the first is one that reads before all.
     """
     numbered = [
         (ordinal, source, split)
         for ordinal, (source, split) in enumerate(pair for entry in entries for pair in entry.splits)
     ]
+    packed: list[list[tuple[int, int, Split]]] = []
+    for level in sorted({levels.get(source, 0) for _, source, _ in numbered}):
+        if level and not packed:
+            packed.append([])
+        packed += _deal([item for item in numbered if levels.get(item[1], 0) == level], tasks)
+    return packed
+
+
+def _deal(numbered: Sequence[tuple[int, int, Split]], tasks: int) -> list[list[tuple[int, int, Split]]]:
+    """Deal splits to at most this many tasks, evenly by bytes.
+
+    Splits of a partition that follow each other stay together where that is fair: whoever reads one of them goes on
+    with the next without asking anew. Of all others the large ones come first, each to the task that has least. A
+    task's splits are in their own order: equal entries give equal tasks.
+    """
     count = max(1, min(tasks, len(numbered)))
     packed: list[list[tuple[int, int, Split]]] = [[] for _ in range(count)]
     loads = [0.0] * count

@@ -1,4 +1,4 @@
-"""Lay an operator's state anew when its flow changed between slots by key and slots by partition."""
+"""Lay an operator's state anew: its slots were by key and are by partition, or back, or an older version wrote it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from anabranch.engine.ahead.level import find_partitioner
 from anabranch.engine.batch_routes import load_routes
 from anabranch.engine.spec import FlowProgram
 from anabranch.engine.states import read_state, write_level
+from anabranch.engine.structure import stores_near_rows_once
 from anabranch.errors import CheckpointError
 from anabranch.query.nodes import Node, Stateful
 from anabranch.routing.bases.partitions import PARTITIONS, PartitionRoute
@@ -33,6 +34,10 @@ def rehome_state(program: FlowProgram, before: Manifest, buckets: int, writer: W
     levels = []
     for level in before.levels:
         node = nodes.get(level.operator)
+        if node is not None and stores_near_rows_once(before, node):
+            levels.append(_rewrite(program, node, before, None, buckets, writer))
+            logger.info("%s: state was laid anew, with copies of right rows for the slots of near keys", level.operator)
+            continue
         was_ahead = level.routes["base"]["kind"] == PARTITIONS
         if node is None or was_ahead == (program.plan.exchanges[node.id].kind == "ahead"):
             levels.append(level)

@@ -10,8 +10,9 @@ import polars as pl
 from anabranch.engine.spec import FlowProgram
 from anabranch.errors import CheckpointError
 from anabranch.eventtime.durations import describe_duration
-from anabranch.model import TIME
-from anabranch.query.nodes import Stateful
+from anabranch.model import TIME, JoinSpec
+from anabranch.operators.joins.sections import COPIED
+from anabranch.query.nodes import Node, Stateful
 from anabranch.state.manifest import Manifest, plain_json
 
 MAY_CHANGE = (
@@ -36,6 +37,15 @@ def describe_flow(program: FlowProgram, buckets: int, parallelism: str) -> dict[
                 operators[node.operation.name]["exchange"] = "global"
     described = {"operators": operators, "buckets": buckets, "strategy": parallelism}
     return dict(plain_json(described))
+
+
+def stores_near_rows_once(manifest: Manifest, node: Node) -> bool:
+    """Say whether rows of a join of near keys are on one slot each, as versions before copies of them left it."""
+    assert isinstance(node.operation, Stateful)
+    spec = node.operation.spec
+    if not isinstance(spec, JoinSpec) or not spec.near or spec.draws:
+        return False
+    return COPIED not in manifest.flow_structure["operators"].get(node.operation.name, {COPIED: None})
 
 
 def refuse_changed_flow(manifest: Manifest, flow: str, structure: Mapping[str, Any]) -> None:
@@ -68,6 +78,9 @@ def _compare_operators(name: str, before: Mapping[str, Any], after: Mapping[str,
     for field in sorted(set(before) | set(after)):
         old, new = before.get(field), after.get(field)
         if old == new or (field == "fields" and before.get("kind") == "processor"):
+            continue
+        if field == COPIED and old is None:
+            # Its state is laid anew.
             continue
         if field == "aggregates" and old and new:
             differences += _compare_aggregates(old, new)

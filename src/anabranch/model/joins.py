@@ -114,6 +114,8 @@ class JoinSpec:
     def copied(self) -> int:
         """The input of which every slot of a split key has all rows; of the other, each row is on one of the slots.
 
+        Of near keys, rows of it are on all slots that have keys near theirs.
+
         Where it matters whether a row met somebody, its slot must know: such rows are not copied, if that can be
         helped. In a full join it matters of all: slots that have copies of one tell each other.
         """
@@ -140,8 +142,11 @@ class JoinSpec:
 
     @property
     def swaps_sides(self) -> bool:
-        """Whether the other input may be copied instead, key by key: no row of an inner join need know whom it met."""
-        return self.how == "inner" and not self.newest
+        """Whether the other input may be copied instead, key by key: no row of an inner join need know whom it met.
+
+        Of keys that are near each other, all must have the same input copied, or rows of two of them would not meet.
+        """
+        return self.how == "inner" and not self.newest and not self.near
 
     @property
     def grows_for_ever(self) -> bool:

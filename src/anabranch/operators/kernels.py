@@ -19,9 +19,9 @@ from anabranch.model import (
     TopKSpec,
 )
 from anabranch.operators.joins.asof_join import AsofJoin
-from anabranch.operators.joins.equi_join import EquiJoin
-from anabranch.operators.joins.near_join import NearJoin
-from anabranch.operators.joins.theta_join import ThetaJoin
+from anabranch.operators.joins.by_keys import EqualKeys, NearKeys
+from anabranch.operators.joins.by_order import ByOrder
+from anabranch.operators.joins.pair_join import PairJoin
 from anabranch.operators.keyed.distinct import Distinct
 from anabranch.operators.keyed.running import RunningAggregate
 from anabranch.operators.keyed.single_rows import SingleRowsKernel
@@ -35,11 +35,11 @@ from anabranch.operators.windows.windows_by_key import make_windows_by_key
 
 
 def _make_join(spec: JoinSpec) -> JoinKernel:
-    if spec.near:
-        return NearJoin(spec)
     if spec.newest:
         return AsofJoin(spec)
-    return EquiJoin(spec) if spec.keys else ThetaJoin(spec)
+    if spec.near:
+        return PairJoin(spec, NearKeys(spec))
+    return PairJoin(spec, EqualKeys(spec) if spec.keys else ByOrder(spec))
 
 
 def make_kernel(spec: OperatorSpec) -> Kernel | JoinKernel:

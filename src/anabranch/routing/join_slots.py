@@ -1,7 +1,8 @@
 """Where rows of a join go: those of one input to one slot of their key, those of the other to all of them.
 
-So a pair is found once, however many slots share its key: where the first of the two is. Routes that place rows by a
-draw say themselves where each goes, and what for.
+So a pair is found once, however many slots share its key: where the first of the two is. Of keys that need only be near
+each other, rows of the second input go to the slots of all keys that are near theirs. Routes that place rows by a draw
+say themselves where each goes, and what for.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.compiled.key_hashes import add_to_integers
+from anabranch.compiled.key_hashes import add_to_integers, hash_numbers
 from anabranch.model import HASH
 from anabranch.model.columns import DRAW, USE
-from anabranch.model.joins import AT, LEFT, PROBE, RIGHT, STORE, JoinSpec, is_of_input, is_row_of_input
+from anabranch.model.joins import AT, LEFT, RIGHT, JoinSpec, is_of_input, is_row_of_input
 from anabranch.model.runs import Leaving
 from anabranch.routing.bases.drawn import DrawnRoute, draw_rows
 from anabranch.routing.hashing import mix, unit_interval
@@ -29,7 +30,7 @@ FindStorage = Callable[[pl.DataFrame], NDArray[np.int32]]
 FindContent = Callable[[pl.DataFrame], pl.Series]
 """Rows → a number of each, the same wherever it is made."""
 
-_CONTENT_SEED = 302
+_CONTENT_SEED, _SHARE_SEED = 302, 303
 
 
 def send_joined(
@@ -37,16 +38,15 @@ def send_joined(
 ) -> tuple[pl.DataFrame, NDArray[np.int32]]:
     """Return rows of an input, once for each slot that gets them, and those slots."""
     if isinstance(routes.base, DrawnRoute):
-        dealt = routes.base.places_of(number, *_hashes_and_draws(rows))
+        partners = _hash_partners(rows, spec, number) if spec.near else None
+        dealt = routes.base.places_of(number, *_hashes_and_draws(rows), partners)
         sent = rows[dealt.rows]
         return sent if dealt.uses is None else sent.with_columns(pl.Series(USE, dealt.uses)), dealt.slots
-    if spec.near:
-        return _send_near(rows, routes, spec, number, find_storage(rows))
     is_copied = find_copied(routes, spec, number, rows.get_column(HASH).to_numpy())
-    if not routes.may_split or not is_copied.any():
+    if not (routes.may_split or spec.near) or not is_copied.any():
         return rows, find_storage(rows)
     copies = rows if is_copied.all() else rows.filter(pl.Series(is_copied))
-    places, slots = routes.operation_slots(keys_of(routes, copies, spec.keys))
+    places, slots = _find_partners_slots(routes, spec, number, copies, keys_of(routes, copies, spec.keys))
     copies = copies if len(places) == copies.height else copies[places]
     if is_copied.all():
         return copies, slots
@@ -55,9 +55,9 @@ def send_joined(
 
 
 def find_copied(routes: Routes, spec: JoinSpec, number: int, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Say of each row of an input whether all slots of its key get it."""
-    is_copied = np.full(len(hashes), number == spec.copied and not spec.near)
-    if routes.swapped and spec.swaps_sides and not spec.near:
+    """Say of each row of an input whether all slots get it that may have partners of it."""
+    is_copied = np.full(len(hashes), number == spec.copied)
+    if routes.swapped and spec.swaps_sides:
         rows, _ = find_keys(hashes, np.asarray(routes.swapped, np.uint64))
         is_copied[rows] ^= True
     return is_copied
@@ -142,7 +142,9 @@ class _Change:
         rows: pl.DataFrame,
         find_content: FindContent,
     ) -> None:
+        self.old = old
         self.new = new
+        self.spec = spec
         self.keys = keys
         self.slot = slot
         self.rows, self.slots = _find_storage(new, spec, rows, keys)
@@ -194,12 +196,18 @@ def _find_copied_state(routes: Routes, spec: JoinSpec, rows: pl.DataFrame) -> ND
 
 def _find_storage(routes: Routes, spec: JoinSpec, rows: pl.DataFrame, keys: KeyBatch) -> RowSlots:
     """Return (row, slot) for every slot that has a row of the state, or that may have it where slots share its key."""
-    if not isinstance(routes.base, DrawnRoute):
+    if not (isinstance(routes.base, DrawnRoute) or spec.near):
         return routes.operation_slots(keys)
     found = []
     for number in (LEFT, RIGHT):
         chosen = np.flatnonzero(is_of_input(rows, number))
-        places, slots = routes.base.places_of(number, *_hashes_and_draws(rows[chosen])).stored
+        own = rows[chosen]
+        if isinstance(routes.base, DrawnRoute):
+            places, slots = routes.base.places_of(number, *_hashes_and_draws(own)).stored
+        elif number == spec.copied:
+            places, slots = _find_partners_slots(routes, spec, number, own, keys.take(chosen))
+        else:
+            places, slots = routes.operation_slots(keys.take(chosen))
         found.append((chosen[places], slots))
     all_rows, all_slots = (np.concatenate(parts) for parts in zip(*found, strict=True))
     # Each half is sorted by (row, slot), and no row is in both, so the order of slots survives a stable sort.
@@ -207,26 +215,59 @@ def _find_storage(routes: Routes, spec: JoinSpec, rows: pl.DataFrame, keys: KeyB
     return all_rows[order], all_slots[order]
 
 
-def _send_near(
-    rows: pl.DataFrame, routes: Routes, spec: JoinSpec, number: int, stored: NDArray[np.int32]
-) -> tuple[pl.DataFrame, NDArray[np.int32]]:
-    """Return rows once for the slot that stores each, and for those where the keys of its partners are."""
+def _find_partners_slots(routes: Routes, spec: JoinSpec, number: int, rows: pl.DataFrame, keys: KeyBatch) -> RowSlots:
+    """Return (row, slot) for every slot that may have partners of a row: those of its key, or of all keys near it."""
+    if not spec.near:
+        return routes.operation_slots(keys)
     numbers = rows.get_column(spec.keys[0]).cast(pl.Int64).to_numpy()
-    lows, highs = (pl.Series(add_to_integers(numbers, end)) for end in spec.near_keys(number))
-    places, slots = routes.operation_slots_between(lows, highs)
-    probed, kept = places * routes.slots + slots, np.arange(rows.height) * routes.slots + stored
-    every = np.union1d(probed, kept)
-    uses = np.where(np.isin(every, kept), STORE, 0) | np.where(np.isin(every, probed), PROBE, 0)
-    sent = rows[every // routes.slots].with_columns(pl.Series(USE, uses.astype(np.uint8)))
-    return sent, (every % routes.slots).astype(np.int32)
+    least, most = spec.near_keys(number)
+    # Also a row that can meet nobody has a slot.
+    lows, highs = (pl.Series(add_to_integers(numbers, end)) for end in (least, max(least, most)))
+    return routes.operation_slots_between(lows, highs)
 
 
 def _hashes_and_draws(rows: pl.DataFrame) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
     return rows.get_column(HASH).to_numpy(), rows.get_column(DRAW).to_numpy()
 
 
+def _hash_partners(rows: pl.DataFrame, spec: JoinSpec, number: int) -> NDArray[np.uint64]:
+    """Return the hashes of all keys that partners of each row may have, a column each."""
+    numbers = rows.get_column(spec.keys[0]).cast(pl.Int64).to_numpy()
+    least, most = spec.near_keys(number)
+    hashes = [hash_numbers(add_to_integers(numbers, step)) for step in range(least, most + 1)]
+    return np.stack(hashes, axis=1) if hashes else np.empty((len(numbers), 0), np.uint64)
+
+
 def _leave_shared(change: _Change) -> Leaving:
-    return Leaving.to(find_new_slots(change.new, change.keys, change.slot), change.slot)
+    targets = find_new_slots(change.new, change.keys, change.slot)
+    # Of other kinds than inner joins, it is also stored whom a row met, and that must be where the row is.
+    if change.spec.grows_for_ever and change.spec.how == "inner" and change.old.splitter is None:
+        _share_past(change, targets)
+    return Leaving.to(targets, change.slot)
+
+
+def _share_past(change: _Change, targets: NDArray[np.int32]) -> None:
+    """Let slots that come to a split key have their share of the rows that are there already.
+
+    Rows that are kept for a while only leave by themselves. Of those that never do, all would stay where a key was hot
+    before it was split.
+    """
+    hashes = change.keys.hashes
+    for key in np.intersect1d(change.new.table.split_keys(), hashes).tolist():
+        was = {part.slot: part.share for part in change.old.table.owners(key)} or {change.slot: 1.0}
+        shares = {part.slot: part.share for part in change.new.table.owners(key)}
+        if was.keys() >= shares.keys() or not was.get(change.slot):
+            continue
+        kept = min(shares.get(change.slot, 0.0) / was[change.slot], 1.0)
+        lacking = {slot: share - was.get(slot, 0.0) for slot, share in shares.items() if share > was.get(slot, 0.0)}
+        rows = np.flatnonzero(hashes == np.uint64(key))
+        content = change.find_content(change.state[rows]).to_numpy().astype(np.uint64)
+        points = unit_interval(mix(content, _SHARE_SEED))
+        goes = points >= kept
+        ends = np.cumsum(list(lacking.values()))
+        turns = np.searchsorted(ends, (points[goes] - kept) / (1 - kept) * ends[-1], side="right")
+        targets[rows] = change.slot
+        targets[rows[goes]] = np.array(list(lacking), np.int32)[np.minimum(turns, len(lacking) - 1)]
 
 
 def _leave_copies(change: _Change) -> Leaving:

@@ -71,7 +71,7 @@ def test_integers_that_are_near_are_keys_unless_a_grid_is_asked_for() -> None:
     assert (spec.keys, spec.near, spec.draws) == (("sensor",), True, False)
     assert (spec.near_keys(0), spec.near_keys(1)) == ((-2, 2), (-2, 2))
     assert joined.node.operation.routing.strategy == "auto"
-    assert "⇒ exchange by sensor and those near it" in left.graph.explain()
+    assert "⇒ exchange by sensor, right rows also to those near it" in left.graph.explain()
     later = spec_of(left.join_where(right, "sensor_right - sensor BETWEEN 1 AND 3", within="1s", routing="ranges"))
     assert (later.near_keys(0), later.near_keys(1)) == ((1, 3), (-3, -1))
     assert spec_of(left.join_where(right, "abs(sensor - sensor_right) <= 2", routing="matrix")).draws

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.compiled.key_hashes import hash_numbers
 from anabranch.model import RouteError, RoutingTable
 from anabranch.model.joins import LEFT, PROBE, RIGHT, STORE
 from anabranch.routing import BipartiteRoute, GridRoute, KeyBatch, Routes, base_from_json, base_to_json
@@ -46,6 +47,25 @@ def test_each_pair_of_equal_keys_meets_once_whoever_comes_first(route: DrawnRout
                 if own_hash == other_hash:
                     met = [slot for slot in range(route.slots) if (row, slot) in stored[first]]
                     assert sum((other, slot) in probing[second] for slot in met) == 1
+
+
+@given(bipartite, st.integers(0, 2**40))
+def test_each_pair_of_near_keys_meets_once_though_groups_go_by_key(route: BipartiteRoute, seed: int) -> None:
+    numbers = np.arange(40) % 9
+    partners = np.stack([hash_numbers(numbers + step) for step in (-1, 0, 1)], axis=1)
+    stored, probing = [], []
+    for number in (LEFT, RIGHT):
+        places = route.places_of(number, hash_numbers(numbers), draw_rows(40, 0, seed + number), partners)
+        uses = np.full(len(places.rows), STORE | PROBE) if places.uses is None else places.uses
+        pairs = list(zip(places.rows.tolist(), places.slots.tolist(), uses.tolist(), strict=True))
+        assert len(set(pairs)) == len(pairs)
+        stored.append({(row, slot) for row, slot, use in pairs if use & STORE})
+        probing.append({(row, slot) for row, slot, use in pairs if use & PROBE})
+    for first, second in ((LEFT, RIGHT), (RIGHT, LEFT)):
+        for row, slot in stored[first]:
+            near = np.flatnonzero(abs(numbers - numbers[row]) <= 1)
+            assert all((other, slot) in probing[second] for other in near.tolist())
+        assert len(stored[first]) == 40
 
 
 @given(st.one_of(grids, bipartite), st.integers(0, 2**40))

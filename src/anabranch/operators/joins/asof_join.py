@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
@@ -14,15 +14,13 @@ from anabranch.model import (
     Fired,
     OperatorTime,
     Prepared,
-    RunRef,
     SlotState,
     Standing,
 )
 from anabranch.model.columns import SECTION
 from anabranch.model.joins import AT, LEFT, RIGHT, JoinSpec
-from anabranch.operators.joins.results import Results
 from anabranch.operators.joins.rows import Layout, Piece
-from anabranch.operators.joins.sections import Sections, describe_join
+from anabranch.operators.joins.sections import JoinSections
 from anabranch.operators.joins.versions import NOWHERE, Versions, find_newest, unite_pieces, unite_versions
 from anabranch.operators.joins.waiting import WaitingLayout, WaitingRows
 
@@ -30,7 +28,7 @@ _SHORTEST_HOLD_US = 4_000_000
 """Versions are kept for at least so long, however short the tolerance: segments of time must not be more than rows."""
 
 
-class AsofJoin:
+class AsofJoin(JoinSections):
     """Left rows, each with the newest version of its key that is not after it.
 
     A left row waits until the watermark has passed its time: until then an older version, or a newer one, may come. Of
@@ -42,21 +40,11 @@ class AsofJoin:
 
     def __init__(self, spec: JoinSpec) -> None:
         assert spec.within is not None, "how old versions may be is known, be it that all ages are"
-        self.spec = spec
         self._within = spec.within
         self._waiting = WaitingLayout(spec.inputs[LEFT], spec.keys, LEFT, hold_us=1, remembers=False)
         self._versions = Layout(spec.inputs[RIGHT], spec.keys, RIGHT, self._hold_us(), remembers=False, is_ranked=True)
         self._layouts = (self._waiting, self._versions)
-        self._sections = Sections(self._layouts)
-        self._results = Results(spec)
-
-    def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
-        """Return the columns that ``advance_inputs`` emits."""
-        return self._results.schema
-
-    def structure(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, object]:
-        """Describe what a checkpoint depends on."""
-        return describe_join(self.spec)
+        super().__init__(spec, self._layouts)
 
     def prepare_input(self, number: int, frame: pl.DataFrame, time: OperatorTime) -> Prepared:
         """Keep the columns that are needed, drop and count late rows, drop those whose key is nobody's."""
@@ -90,10 +78,6 @@ class AsofJoin:
             reached_us=int(due.at_us.max()) + 1 if due is not None and time.drains else None,
         )
 
-    def absorb(self, handed: Sequence[RunRef], state: SlotState) -> None:
-        """Add what other slots kept of keys that come here."""
-        state.adopt(handed)
-
     def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
         """Return all that runs hold in one frame, of which each row says its section."""
         rows = self._sections.unite(runs)
@@ -106,14 +90,6 @@ class AsofJoin:
             return rows
         needed = unite_versions(self._versions, [found.select(self._versions.columns)], passed_us)
         return self._sections.unite([rows.filter(~is_version), needed])
-
-    def unite(self, stored: list[pl.DataFrame]) -> pl.DataFrame:
-        """Return the rows of several slots in one frame."""
-        return self._sections.unite(stored)
-
-    def values(self, stored: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows that wait, and the versions."""
-        return self._sections.values(stored)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

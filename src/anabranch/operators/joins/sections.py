@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from anabranch.model import BEGINNING_OF_TIME, HASH, WINDOW, SlotState
+from anabranch.model import BEGINNING_OF_TIME, HASH, WINDOW, RunRef, SlotState
 from anabranch.model.columns import SECTION
 from anabranch.model.joins import AT, LEFT, JoinSpec
+from anabranch.operators.joins.results import Results
 from anabranch.operators.joins.rows import InputState, Layout, sort_fates
 
 EQUI_JOIN, ASOF_JOIN = "join", "as-of join"
 """What a checkpoint calls the kinds of joins."""
+COPIED = "copied"
+"""What a checkpoint calls the input of which slots with near keys have copies; in the oldest there were no copies."""
 
 
 class Sections:
@@ -68,6 +71,35 @@ class Sections:
         state.replace(mixed[0].clear())
 
 
+class JoinSections:
+    """What all joins have in common: results of both inputs' columns, and state in sections."""
+
+    def __init__(self, spec: JoinSpec, layouts: Sequence[Layout]) -> None:
+        self.spec = spec
+        self._sections = Sections(layouts)
+        self._results = Results(spec)
+
+    def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
+        """Return the columns that the join emits."""
+        return self._results.schema
+
+    def structure(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, object]:
+        """Describe what a checkpoint depends on."""
+        return describe_join(self.spec)
+
+    def absorb(self, handed: Sequence[RunRef], state: SlotState) -> None:
+        """Add what other slots kept of keys that come here."""
+        state.adopt(handed)
+
+    def unite(self, stored: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return the rows of several slots in one frame."""
+        return self._sections.unite(stored)
+
+    def values(self, stored: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows that wait for partners, or that others may ask for."""
+        return self._sections.values(stored)
+
+
 def describe_join(spec: JoinSpec) -> dict[str, object]:
     """Return what a checkpoint depends on, as plain JSON data."""
     window = spec.window
@@ -83,5 +115,6 @@ def describe_join(spec: JoinSpec) -> dict[str, object]:
         "keys": {key: str(spec.inputs[LEFT].schema[key]) for key in spec.keys},
         "inputs": [{name: str(source.schema[name]) for name in source.columns} for source in spec.inputs],
         **({"draws": True} if spec.draws else {}),
+        **({COPIED: "right"} if spec.near else {}),
         **({} if spec.band is None or spec.near else {"searched_by": [str(spec.band.left), str(spec.band.right)]}),
     }

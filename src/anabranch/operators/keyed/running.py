@@ -178,14 +178,15 @@ class RunningAggregate:
         """Return the new totals of the keys of partial rows."""
         wanted = wanted_hashes(arrived)
         # Nearly always, the newest run that has a hash has the key.
-        known = self._find_alive(state.lookup_newest(wanted), time)
-        keys, known, placed = place_keys(self._keys, known, arrived)
+        found = state.lookup_newest(wanted)
+        keys, known, placed = place_keys(self._keys, concatenate(found) if found else None, arrived)
+        # What has expired counts here: it may hide an older run's row of the key that came.
         shares_hash = keys.height > len(wanted)
         if shares_hash:
             found = state.lookup(wanted)
-            known = self._find_alive([self._newest(found)] if found else [], time)
-            keys, known, placed = place_keys(self._keys, known, arrived)
+            keys, known, placed = place_keys(self._keys, self._newest(found) if found else None, arrived)
         assert placed is not None
+        known = None if known is None else self._alive(known, time)
         rows = [frame.select(placed.columns) for frame in (known, placed) if frame is not None]
         if self._latest:
             firsts = [pl.col(name).first() for name in (HASH, *self._keys)]
@@ -196,9 +197,6 @@ class RunningAggregate:
             # Another key has the hash of one that came: it is not touched.
             totals = totals.join(placed, on=PLACE, how="semi", maintain_order="left")
         return totals.select(*self._keys, HASH, pl.exclude(*self._keys, HASH, PLACE))
-
-    def _find_alive(self, found: list[pl.DataFrame], time: OperatorTime) -> pl.DataFrame | None:
-        return self._alive(concatenate(found), time) if found else None
 
     def _parts(self, touched: pl.DataFrame | None, state: SlotState, standing: Standing | None) -> pl.DataFrame | None:
         """Return the totals of all shared keys that are held here: each part counts if any of them was touched.

@@ -45,7 +45,7 @@ class Exchange:
     ahead: bool = False
     """Whether rows stay in the partition that they were read from: then there is no exchange."""
     near: bool = False
-    """Whether rows also go to where keys near their own are."""
+    """Whether rows of the right input also go to where keys near their own are."""
     shape: str = ""
     """What slots form where rows are dealt to them whatever their keys; empty where rows go by their keys."""
 
@@ -56,7 +56,7 @@ class Exchange:
         if self.shape:
             return f"to a {self.shape}"
         if self.near:
-            return f"by {', '.join(self.keys)} and those near it"
+            return f"by {', '.join(self.keys)}, right rows also to those near it"
         return f"by {', '.join(self.keys)}" if self.keys else "dealt out evenly"
 
     @property

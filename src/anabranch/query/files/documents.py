@@ -80,8 +80,10 @@ class RunDefaults(Section):
     job_attempts: int | None = Field(default=None, ge=1)
     kept_batches: int | None = Field(default=None, ge=2)
     kept_records: int | None = Field(default=None, ge=1)
+    kept_summary_bytes: int | None = Field(default=None, ge=0)
     anchors: bool | None = None
     control: str | None = None
+    history_to: str | None = None
 
 
 class FlowDocument(Section):

@@ -48,8 +48,10 @@ class DrawnRoute(ABC):
     slots: int
 
     @abstractmethod
-    def places_of(self, number: int, hashes: NDArray[np.uint64], draws: Draws) -> RowPlaces:
-        """Return where rows of an input go."""
+    def places_of(
+        self, number: int, hashes: NDArray[np.uint64], draws: Draws, partners: NDArray[np.uint64] | None = None
+    ) -> RowPlaces:
+        """Return where rows of an input go; ``partners`` are the hashes that those of each may have, if not its own."""
 
     @property
     @abstractmethod
@@ -140,7 +142,9 @@ class GridRoute(DrawnRoute):
     def copies(self) -> tuple[float, float]:
         return float(self.columns), float(self.rows)
 
-    def places_of(self, number: int, hashes: NDArray[np.uint64], draws: Draws) -> RowPlaces:
+    def places_of(
+        self, number: int, hashes: NDArray[np.uint64], draws: Draws, partners: NDArray[np.uint64] | None = None
+    ) -> RowPlaces:
         if number == LEFT:
             first, copies, step = _choose(draws, self.rows) * self.columns, self.columns, 1
         else:
@@ -202,23 +206,37 @@ class BipartiteRoute(DrawnRoute):
         left = self.slots - self.slots // 2
         return (0, left), ((0, 1) if self.slots == 1 else (left, self.slots - left))
 
-    def places_of(self, number: int, hashes: NDArray[np.uint64], draws: Draws) -> RowPlaces:
+    def places_of(
+        self, number: int, hashes: NDArray[np.uint64], draws: Draws, partners: NDArray[np.uint64] | None = None
+    ) -> RowPlaces:
         every = np.arange(len(draws))
         if self.slots == 1:
             return RowPlaces(every, np.zeros(len(draws), np.int32))
-        groups = spread_over(mix(hashes, _GROUP_SEED), self.groups).astype(np.int64)
+        groups = self._groups_of(hashes)
         first, own = self._members(number, groups)
-        other_first, others = self._members(1 - number, groups)
+        asking, asked = (every, groups) if partners is None else self._find_asked(partners)
+        other_first, others = self._members(1 - number, asked)
         stored = (
             first + ((draws.astype(np.uint64) * own.astype(np.uint64)) >> np.uint64(32)).astype(np.int64) * self.groups
         )
         ordinals = np.arange(int(others.sum())) - np.repeat(np.cumsum(others) - others, others)
         probed = np.repeat(other_first, others) + ordinals * self.groups
-        rows = np.concatenate((every, np.repeat(every, others)))
+        rows = np.concatenate((every, np.repeat(asking, others)))
         slots = np.concatenate((stored, probed))
         uses = np.concatenate((np.full(len(every), STORE, np.uint8), np.full(len(probed), PROBE, np.uint8)))
         order = np.lexsort((slots, rows))
         return RowPlaces(rows[order], slots[order].astype(np.int32), uses[order])
+
+    def _groups_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+        return spread_over(mix(hashes, _GROUP_SEED), self.groups).astype(np.int64)
+
+    def _find_asked(self, partners: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return (row, group) for every group that has keys of a row's partners, each once."""
+        asked = np.zeros((len(partners), self.groups), np.bool_)
+        for hashes in partners.T:
+            asked[np.arange(len(partners)), self._groups_of(hashes)] = True
+        rows, groups = np.nonzero(asked)
+        return rows, groups
 
     def _members(self, number: int, groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return, of each group, the first slot that stores rows of an input, and how many of its slots do."""

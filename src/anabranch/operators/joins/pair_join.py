@@ -1,13 +1,13 @@
-"""Joins by equal keys: in an interval of time, in the same window, or over all that ever came."""
+"""Joins in pairs: in an interval of time, in the same window, or over all that ever came."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import polars as pl
 
-from anabranch.compiled.partners import Places, find_partners
+from anabranch.compiled.partners import Places
 from anabranch.eventtime import drop_limit_us, pane_start
 from anabranch.eventtime.windows import first_window_us, last_window_us
 from anabranch.model import (
@@ -18,7 +18,6 @@ from anabranch.model import (
     Fired,
     OperatorTime,
     Prepared,
-    RunRef,
     SlotState,
     Standing,
     WindowSpec,
@@ -26,9 +25,9 @@ from anabranch.model import (
 from anabranch.model.joins import AT, LEFT, RIGHT, Interval, JoinSpec
 from anabranch.operators.joins.alone import AloneEverywhere, mark_copies
 from anabranch.operators.joins.fitting import make_predicate
-from anabranch.operators.joins.results import Results
-from anabranch.operators.joins.rows import InputState, Layout, Piece, gather_rows, leave_strangers, part_by_use
-from anabranch.operators.joins.sections import Sections, describe_join
+from anabranch.operators.joins.rows import InputState, Layout, Piece, gather_rows, part_by_use
+from anabranch.operators.joins.searching import PartnerSearch
+from anabranch.operators.joins.sections import JoinSections
 
 _ALL_TIMES = Interval(BEGINNING_OF_TIME, END_OF_TIME)
 _AT_ONCE = Interval(0, 0)
@@ -36,8 +35,8 @@ _PRESERVED = {"inner": (), "left": (LEFT,), "right": (RIGHT,), "full": (LEFT, RI
 """Kind → the inputs whose rows are emitted when they met nobody."""
 
 
-class EquiJoin:
-    """Pairs of rows with equal keys.
+class PairJoin(JoinSections):
+    """Pairs of rows, as a search finds them.
 
     A row is stored in the section of its input, in runs sorted by segment of time, hash and time, until no partner can
     come. New rows look for partners among the stored ones of the other input, and among each other.
@@ -45,17 +44,16 @@ class EquiJoin:
 
     mergeable = False
 
-    def __init__(self, spec: JoinSpec) -> None:
-        self.spec = spec
+    def __init__(self, spec: JoinSpec, search: PartnerSearch) -> None:
+        self._search = search
         self.meeting = AloneEverywhere() if spec.copied in _PRESERVED[spec.how] else None
-        self._keys = spec.keys
         self._interval = _AT_ONCE if spec.window is not None else spec.within or _ALL_TIMES
         self._preserved = _PRESERVED[spec.how]
         remembered = (LEFT,) if spec.how == "semi" else self._preserved
         self._layouts = [
             Layout(
                 source,
-                self._keys,
+                spec.keys,
                 number,
                 spec.hold_us(number),
                 number in remembered,
@@ -64,17 +62,8 @@ class EquiJoin:
             )
             for number, source in enumerate(spec.inputs)
         ]
-        self._sections = Sections(self._layouts)
-        self._results = Results(spec)
+        super().__init__(spec, self._layouts)
         self._predicate = make_predicate(spec)
-
-    def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
-        """Return the columns that ``advance_inputs`` emits."""
-        return self._results.schema
-
-    def structure(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, object]:
-        """Describe what a checkpoint depends on."""
-        return describe_join(self.spec)
 
     def prepare_input(self, number: int, frame: pl.DataFrame, time: OperatorTime) -> Prepared:
         """Keep the columns that are needed, lay windows, drop and count late rows and those that can meet nobody."""
@@ -82,24 +71,8 @@ class EquiJoin:
         if number not in self._preserved and layout.source.keys:
             # A null is equal to nothing.
             frame = frame.drop_nulls(list(layout.source.keys))
-        if self.spec.time_column is None:
-            return Prepared(layout.select(frame, pl.lit(0, pl.Int64)))
-        time_us = pl.col(TIME).dt.timestamp("us")
-        window = self.spec.window
-        if window is None and self.spec.within is None:
-            return Prepared(layout.select(frame, time_us))
-        if window is None:
-            is_late = frame.select(time_us < time.closed_us).to_series()
-        else:
-            is_late = frame.select(pane_start(time_us, window) < drop_limit_us(window, time.closed_us)).to_series()
-        late_rows = int(is_late.sum())
-        if late_rows:
-            frame = frame.filter(~is_late)
-        if window is None:
-            rows = layout.select(frame, time_us)
-        else:
-            rows = _lay_windows(layout.select(frame, time_us), window, time.closed_us)
-        return Prepared(rows, late_rows)
+        rows, late_rows = self._lay_out(layout, frame, time)
+        return Prepared(self._search.arrange(number, rows), late_rows)
 
     def advance_inputs(
         self,
@@ -149,23 +122,27 @@ class EquiJoin:
             shared=alone.shared,
         )
 
-    def absorb(self, handed: Sequence[RunRef], state: SlotState) -> None:
-        """Add what other slots kept of keys that come here."""
-        state.adopt(handed)
-
     def stored(self, runs: list[pl.DataFrame], passed_us: int) -> pl.DataFrame:
         """Return all that runs hold in one frame, of which each row says its section."""
         return self._sections.unite(runs)
 
-    def unite(self, stored: list[pl.DataFrame]) -> pl.DataFrame:
-        """Return the rows of several slots in one frame."""
-        return self._sections.unite(stored)
-
-    def values(self, stored: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows that wait for partners."""
-        return self._sections.values(stored)
-
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _lay_out(self, layout: Layout, frame: pl.DataFrame, time: OperatorTime) -> tuple[pl.DataFrame, int]:
+        """Return rows as they travel, without late ones, and how many were late."""
+        window = self.spec.window
+        if self.spec.time_column is None:
+            return layout.select(frame, pl.lit(0, pl.Int64)), 0
+        time_us = pl.col(TIME).dt.timestamp("us")
+        if window is None and self.spec.within is None:
+            return layout.select(frame, time_us), 0
+        if window is None:
+            is_late = frame.select(time_us < time.closed_us).to_series()
+        else:
+            is_late = frame.select(pane_start(time_us, window) < drop_limit_us(window, time.closed_us)).to_series()
+        late_rows = int(is_late.sum())
+        rows = layout.select(frame.filter(~is_late) if late_rows else frame, time_us)
+        return rows if window is None else _lay_windows(rows, window, time.closed_us), late_rows
 
     def _bounds(self, seeker: int) -> Interval:
         """Return how far the AT of a partner may be from that of a row of this input."""
@@ -175,7 +152,7 @@ class EquiJoin:
 
     def _match(self, seeker: int, seeking: Piece, others: Piece, standing: Standing | None) -> Iterator[pl.DataFrame]:
         """Yield the results of pairs, and note who met somebody."""
-        for found in self._find_pairs(seeker, seeking, others):
+        for found in self._search.find_pairs(seeker, seeking, others, self._bounds(seeker)):
             other_places, places = self._keep_fitting(seeker, seeking, others, found)
             if standing is not None:
                 other_places, places = _leave_to_others(standing, others, other_places, seeking, places)
@@ -187,15 +164,6 @@ class EquiJoin:
                 pair = ((seeking, places), (others, other_places))
                 (left, left_places), (right, right_places) = pair if seeker == LEFT else pair[::-1]
                 yield self._results.pair(left, left_places, right, right_places)
-
-    def _find_pairs(self, seeker: int, seeking: Piece, others: Piece) -> Iterator[tuple[Places, Places]]:
-        """Yield pairs that are near in time and may fit, as places of partners and of those who seek them."""
-        bounds = self._bounds(seeker)
-        partners = find_partners(
-            others.hashes, others.at_us, seeking.hashes, seeking.at_us, bounds.least_us, bounds.most_us
-        )
-        for found in partners.pairs():
-            yield leave_strangers(*found, others, seeking, self._keys)
 
     def _keep_fitting(
         self, seeker: int, seeking: Piece, others: Piece, found: tuple[Places, Places]
@@ -231,7 +199,7 @@ class EquiJoin:
 class _Alone:
     """Rows that met nobody in one batch: those that are sure, and those of which other slots have a copy."""
 
-    def __init__(self, kernel: EquiJoin, standing: Standing | None) -> None:
+    def __init__(self, kernel: PairJoin, standing: Standing | None) -> None:
         self._kernel = kernel
         self._standing = standing
         self.results: list[pl.DataFrame] = []
