@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         zipf,
     )
     from anabranch.connectors.partitioner import Partitioner, produce_frame
+    from anabranch.engine.history import history
     from anabranch.errors import (
         AnabranchError,
         CheckpointError,
@@ -108,6 +109,7 @@ __all__ = [
     "from_spark",
     "generate",
     "global_store",
+    "history",
     "json_lines",
     "kafka",
     "kafka_topic",
@@ -169,6 +171,7 @@ _NAMES_BY_MODULE = {
         "zipf",
     ),
     "anabranch.connectors.partitioner": ("Partitioner", "produce_frame"),
+    "anabranch.engine.history": ("history",),
     "anabranch.errors": (
         "AnabranchError",
         "CheckpointError",

@@ -37,6 +37,8 @@ MESSAGE_EXAMPLES = _scaled(4000)
 TOPICS = _scaled(20)
 # Of keys that come once, for each kind of flow; more of them show nothing more.
 ONCE_ONLY_KEYS = min(10_000_000, _scaled(10_000_000))
+# Of batches that are told to one driver; more of them show nothing more.
+TOLD_BATCHES = min(1_000_000, max(100_000, _scaled(1_000_000)))
 # Of streams whose strategy must stay, each for ten thousand batches, and of streams that change.
 STEADY_STREAMS = _scaled(2)
 CHANGING_STREAMS = _scaled(2)

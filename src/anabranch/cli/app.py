@@ -12,6 +12,8 @@ from anabranch.cli.demo.command import demo
 from anabranch.cli.doctor.command import doctor
 from anabranch.cli.explain import explain
 from anabranch.cli.groups import QuickGroup, add_command
+from anabranch.cli.history import history
+from anabranch.cli.lab import command as lab
 from anabranch.cli.run.command import run
 from anabranch.cli.state import command as state
 
@@ -27,9 +29,11 @@ app = typer.Typer(
 add_command(app)(run)
 add_command(app)(explain)
 app.add_typer(state.app, name="state")
+add_command(app)(history)
 add_command(app)(ctl)
 add_command(app)(demo)
 add_command(app)(bench)
+app.add_typer(lab.app, name="lab")
 add_command(app)(doctor)
 
 

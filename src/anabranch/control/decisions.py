@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from anabranch.model.events import Sender
 from anabranch.model.moves import PlanCosts
 from anabranch.routing.routes import Routes
 
@@ -22,6 +23,9 @@ class Proposal:
     """State that has to move, as far as can be told beforehand."""
     costs: PlanCosts | None = None
     """What planning it took, and what it costs from then on; None of what people wish for."""
+    sender: Sender = "balancer"
+    imbalance_expected: float | None = None
+    """The busiest slot's load over its share, as it is promised; None where nothing is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +37,11 @@ class RouteChange:
     """*state*: what is held moves at the end of this batch. *window*: nothing moves, open windows stay to their end."""
     reason: str = ""
     costs: PlanCosts | None = None
-    """What the plan behind it cost and will cost; None where people asked for it."""
-
-    def __str__(self) -> str:
-        return f"{self.reason} (by the {self.protocol} protocol)"
+    """What the plan behind it cost, and what it will cost from now on."""
+    sender: Sender = "balancer"
+    imbalance_before: float | None = None
+    """The busiest slot's load over its share, when it was decided; None if no load was known."""
+    imbalance_expected: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

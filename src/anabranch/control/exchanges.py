@@ -75,13 +75,3 @@ class ExchangeWatch:
     def store(self) -> dict[str, ExchangeWay]:
         """Return what a manifest keeps: a driver that takes over goes on with what was chosen."""
         return {name_of(self._plan, head): way for head, way in self.chosen.items()}
-
-
-def describe_switches(figures: Mapping[int, ExchangeFigures]) -> tuple[str, ...]:
-    """Return in words which exchanges go another way from the next batch on, and why."""
-    words = {"plain": "rows go as they are", "merged": "rows are merged first", "held": "merged rows are held back"}
-    return tuple(
-        f"{shown.operator}: {words[shown.next_way]}: {shown.reason}"
-        for shown in figures.values()
-        if shown.next_way != shown.way
-    )

@@ -34,7 +34,7 @@ class OperatorFacts:
     is_ahead: bool = False
     """Whether a source's partitions are its slots: then whoever wrote them has said where keys go."""
     join: JoinSpec | None = None
-    """What it joins, if it does; a join of near keys, of which no input is copied, is planned as others are."""
+    """What it joins, if it does."""
 
 
 def find_end(plan: Plan, head: int) -> End | None:
@@ -68,7 +68,7 @@ def find_operators(plan: Plan, kernels: Mapping[int, KeepsState]) -> tuple[Opera
                 spreadable=spreads_any_key(kernels[node.id]),
                 key_types={key: schema[key] for key in operation.spec.keys},
                 is_ahead=is_ahead,
-                join=operation.spec if isinstance(operation.spec, JoinSpec) and not operation.spec.near else None,
+                join=operation.spec if isinstance(operation.spec, JoinSpec) else None,
             )
         )
     return tuple(found)

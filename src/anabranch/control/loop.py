@@ -6,6 +6,7 @@ It has no lock, no log and no thread, and is told what time it is: whoever runs 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from anabranch.control.apply import choose_protocol
@@ -97,7 +98,15 @@ class ControlLoop:
                     operator.facts.end,
                     operator.event_us_a_batch,
                 )
-                changes[head] = RouteChange(proposal.routes, protocol, proposal.reason, proposal.costs)
+                changes[head] = RouteChange(
+                    proposal.routes,
+                    protocol,
+                    proposal.reason,
+                    proposal.costs or operator.balancer.count_costs(proposal, operator.loads),
+                    proposal.sender,
+                    operator.imbalance,
+                    proposal.imbalance_expected,
+                )
                 operator.coming = proposal.routes
         return Decision(batch, changes)
 
@@ -132,7 +141,8 @@ class ControlLoop:
     def _wish_for_slots(self, operator: ControlledOperator, routes: Routes) -> None:
         slots = operator.facts.slots
         if slots != routes.slots:
-            operator.wishes.append(operator.balancer.resize(operator.loads, routes, slots))
+            resized = operator.balancer.resize(operator.loads, routes, slots)
+            operator.wishes.append(replace(resized, sender="resize"))
 
     def _find(self, name: str | None) -> list[ControlledOperator]:
         every = list(self._operators.values())

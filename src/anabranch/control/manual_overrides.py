@@ -84,7 +84,7 @@ def _note(operator: ControlledOperator, command: Command, batch: int, seed: int)
         msg = f"{name} is in the midst of a change: open windows end first; try again later"
         raise WishRefused(msg)
     proposal = _propose(operator, command, operator.newest_wish(operator.coming or operator.phases.routes), seed)
-    operator.wishes.append(proposal)
+    operator.wishes.append(replace(proposal, sender="ctl"))
     moved = f"; about {proposal.moved_bytes:,.0f} bytes of state move" if proposal.moved_bytes else ""
     return f"{name}: {proposal.reason}{moved}; takes effect after batch {batch + len(operator.wishes)}"
 

@@ -110,7 +110,7 @@ def _inputs_of(loads: OperatorLoads, routes: Routes, key: int) -> dict[str, Any]
     """Return what the inputs of a join bring of a key, and which of them is copied if slots share it."""
     if loads.join is None:
         return {}
-    copied = 1 - loads.join.copied if key in routes.swapped else loads.join.copied
+    copied = loads.join.copied_under(routes, key)
     return {
         "input_rows": [round(rows) for rows in loads.join.rows_of(key)],
         "input_bytes": [round(size) for size in loads.join.state_bytes_of(key)],

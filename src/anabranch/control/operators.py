@@ -13,6 +13,7 @@ from anabranch.model.exchanges import ExchangeFigures
 from anabranch.model.loads import StateSizes
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
+from anabranch.routing.strategies.scores import score_loads
 
 
 @dataclass(slots=True)
@@ -39,6 +40,14 @@ class ControlledOperator:
     """What its exchange did in the last batch."""
     coming: Routes | None = None
     """The routes of the next batch, while the one at whose end they change is running."""
+
+    @property
+    def imbalance(self) -> float | None:
+        """The busiest slot's load over its share, as it was seen last."""
+        if self.loads is None or not self.loads.slot_rows.any():
+            return None
+        powers = self.balancer.routing.powers_over(len(self.loads.slot_rows))
+        return score_loads(self.loads.slot_rows, powers).max_over_mean
 
     def newest_wish(self, routes: Routes) -> Routes:
         """Return the routes that the next wish is about: those of the last one, or else the given ones."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
 
 from anabranch.control.apply import check_decision, find_split_keys, store_levels
+from anabranch.control.decision_events import tell_changes, tell_looks, tell_switches
 from anabranch.control.decisions import Decision
-from anabranch.control.exchanges import ExchangeWatch, describe_switches
+from anabranch.control.exchanges import ExchangeWatch
 from anabranch.control.steering import Steering, TriesStrategies
 from anabranch.engine.ahead.level import AheadLevel
 from anabranch.engine.batch_routes import count_slots, load_routes
@@ -25,6 +26,7 @@ from anabranch.engine.progress import describe_batch
 from anabranch.engine.publishing import Publisher
 from anabranch.engine.reader_buffers import deal_buffers, holding_level, load_buffers, store_buffers
 from anabranch.engine.reports import BatchReport, merge_reports
+from anabranch.engine.run_events import RunEvents, find_slots_seen
 from anabranch.engine.set_aside import PassedOver
 from anabranch.engine.settings import RunSettings
 from anabranch.engine.spec import BatchSpec, FlowProgram
@@ -52,6 +54,7 @@ from anabranch.eventtime.flow.operator_times import (
 )
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import BatchProgress, OperatorTime
+from anabranch.model.events import DecisionEvent, tell_decisions
 from anabranch.query.plan import Plan, name_of
 from anabranch.routing.phases import FlowRoutes
 from anabranch.state.checkpoint import Checkpoint
@@ -90,6 +93,7 @@ class BatchRunner:
         *,
         ahead: AheadLevel,
         alignment: Alignment,
+        events: RunEvents,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._program = program
@@ -107,6 +111,7 @@ class BatchRunner:
         self._exchanges = ExchangeWatch(program, checkpoint.latest())
         self._ahead = ahead
         self._alignment = alignment
+        self._events = events
         self._fires_at_once = fires_at_once(program.plan)
         self._look = FirstLook(program, settings.buckets)
         self._jobs = jobs
@@ -118,28 +123,20 @@ class BatchRunner:
         self._lease.check()
         committed = self._checkpoint.find_replay(given.batch, given.start_offset, given.end_offset)
         if committed is not None:
-            self._jobs.read_again(given)
-            self.publish(committed)
-            self._alignment.end_batch(load_time(self._plan, committed), self._read_clock())
-            seconds = time.perf_counter() - began
-            return committed, describe_batch(self._plan, committed, None, seconds, {}, drained=given.drain)
+            return self._publish_again(given, committed, began)
         given = self._passed_over.leave_out(given)
         before = self._checkpoint.latest()
         if before is not None:
             writer = WriteName(self._lease.epoch, given.batch, 0, uuid.uuid4().hex[:12])
             before = rehome_state(self._program, before, self._settings.buckets, writer)
         now_us, since_us = int(self._clock() * 1e6), self._listening_since_us
-        routes = self._routes(given, before, now_us)
+        known = self._ahead.begin(load_routes(self._plan, before, self._settings.buckets), before, given.packs)
+        routes = self._look.route(given, before, known, lambda told: self._look_spec(given, before, told, now_us))
         rising, times = self._begin_time(given, before, routes, now_us)
         decision = check_decision(self._plan, routes, self._steering.decide(given.batch, routes))
+        changes = list(tell_changes(self._plan, routes, decision))
         reach("before-job", given.batch)
-        report = self._run_job(given, before, times, routes, decision, rising)
-        while report.bad_files:
-            # Some tasks may have read rows of these files, so that none of what was computed counts.
-            logger.warning("batch %d is run again without %s", given.batch, ", ".join(report.bad_files))
-            given = self._passed_over.set_aside(report.bad_files, given)
-            self._lease.check()
-            report = self._run_job(given, before, times, routes, decision, rising)
+        given, report = self._run_readable(given, before, times, routes, decision, rising)
         job_seconds = time.perf_counter() - began
         reach("after-job", given.batch)
         partition_keys = self._ahead.check(report, times)
@@ -166,6 +163,12 @@ class BatchRunner:
         )
         clocks = follow_split_keys(self._plan, clocks, report, find_split_keys(routes, decision))
         manifest = self._manifest(given, before, report, levels, time_after, clocks, now_us, partition_keys)
+        decided = [
+            *tell_looks(self._plan, given.batch, known, routes),
+            *changes,
+            *tell_switches(given.batch, report.figures),
+        ]
+        self._events.decide(decided)
         reach("before-manifest", given.batch)
         # A driver that was replaced may have committed the batch just before: then its manifest stands.
         standing = self._checkpoint.commit(manifest)
@@ -177,6 +180,7 @@ class BatchRunner:
         self._alignment.end_batch(time_after, self._read_clock())
         self._sweep(standing)
         self._steering.observe(standing, report, routes)
+        self._events.see_slots(given.batch, dict(find_slots_seen(self._plan, report, routes)))
         total = time.perf_counter() - began
         phases = {
             "trigger": waited,
@@ -186,7 +190,16 @@ class BatchRunner:
         }
         progress = describe_batch(self._plan, standing, report, total, phases, drained=given.drain)
         moved = sum(operator.handed_bytes for operator in report.operators.values())
-        return standing, replace(progress, moved_bytes=moved, **self._describe_changes(decision, report))
+        return standing, replace(progress, moved_bytes=moved, **self._describe_changes(decided))
+
+    def _publish_again(self, given: BatchInput, committed: Manifest, began: float) -> tuple[Manifest, BatchProgress]:
+        """Publish a batch that was committed before; nothing of it is computed."""
+        self._jobs.read_again(given)
+        self.publish(committed)
+        self._events.recover("publish", f"it was committed by epoch {committed.epoch}", given.batch)
+        self._alignment.end_batch(load_time(self._plan, committed), self._read_clock())
+        seconds = time.perf_counter() - began
+        return committed, describe_batch(self._plan, committed, None, seconds, {}, drained=given.drain)
 
     def _begin_time(
         self, given: BatchInput, before: Manifest | None, routes: FlowRoutes, now_us: int
@@ -206,13 +219,10 @@ class BatchRunner:
     def _read_clock(self) -> int:
         return int(self._clock() * 1e6)
 
-    def _describe_changes(self, decision: Decision, report: BatchReport) -> dict[str, Any]:
+    def _describe_changes(self, decided: Sequence[DecisionEvent]) -> dict[str, Any]:
         """Return what the progress of a batch says of the changes at its end, and of how strategies do."""
-        named = {name_of(self._plan, head): change for head, change in decision.routes.items()}
-        routes = tuple(f"{name}: {change}" for name, change in named.items())
         return {
-            "changes": routes + describe_switches(report.figures),
-            "plan_costs": {name: change.costs.to_json() for name, change in named.items() if change.costs is not None},
+            **tell_decisions(decided),
             **(
                 {"strategies": self._steering.strategies(), "scores": self._steering.scores()}
                 if isinstance(self._steering, TriesStrategies)
@@ -257,11 +267,6 @@ class BatchRunner:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _routes(self, given: BatchInput, before: Manifest | None, now_us: int) -> FlowRoutes:
-        """Return the routes of a batch; strategies that must know keys first are shown some."""
-        routes = self._ahead.begin(load_routes(self._plan, before, self._settings.buckets), before, given.packs)
-        return self._look.route(given, before, routes, lambda known: self._look_spec(given, before, known, now_us))
-
     def _look_spec(self, given: BatchInput, before: Manifest | None, routes: FlowRoutes, now_us: int) -> BatchSpec:
         """Return what steps must know that run for the sake of keys alone."""
         times = operator_times(
@@ -279,6 +284,28 @@ class BatchRunner:
             chosen=self._exchanges.chosen,
             now_us=now_us,
         )
+
+    def _run_readable(
+        self,
+        given: BatchInput,
+        before: Manifest | None,
+        times: Mapping[int, OperatorTime],
+        routes: FlowRoutes,
+        decision: Decision,
+        rising: RisingTime,
+    ) -> tuple[BatchInput, BatchReport]:
+        """Run the job, and again without files that cannot be used; return what was read in the end, and the report."""
+        report = self._run_job(given, before, times, routes, decision, rising)
+        while report.bad_files:
+            # Some tasks may have read rows of these files, so that none of what was computed counts.
+            logger.warning("batch %d is run again without %s", given.batch, ", ".join(report.bad_files))
+            given = self._passed_over.set_aside(report.bad_files, given)
+            self._events.recover("set aside", "; ".join(report.bad_files.values()), given.batch)
+            self._lease.check()
+            report = self._run_job(given, before, times, routes, decision, rising)
+        for problem in report.problems:
+            self._events.recover("repair", problem, given.batch)
+        return given, report
 
     def _run_job(
         self,
@@ -317,6 +344,7 @@ class BatchRunner:
             try:
                 blocks = self._jobs.run(given, spec)
             except JobFailed as failed:
+                self._events.fail(failed.reason, given.batch, attempt + 1)
                 if failed.failure is not None and failed.failure.is_final:
                     # It says itself what is wrong, and was tried wherever it could be.
                     raise self._explain(failed.failure, given.batch) from self._shown(failed)
@@ -332,6 +360,8 @@ class BatchRunner:
                 logger.debug("a task of batch %d failed: %s", given.batch, failure.trace)
                 raise self._explain(failure, given.batch) from self._shown(TaskTrace(failure.trace))
             slots_of = {node.id: slots[self._plan.level_of(node.id) - 1] for node in self._plan.stateful}
+            if attempt:
+                self._events.recover("attempts", f"its job succeeded at try {attempt + 1}", given.batch)
             told = (block.payload for block in blocks if block.kind is BlockKind.REPORT)
             report = merge_reports(told, slots_of, held)
             return replace(report, figures=self._exchanges.observe(report.exchanges, self._jobs.take_costs()))
@@ -378,7 +408,7 @@ class BatchRunner:
             watermarks=store_time(self._plan, time_after),
             sinks=report.staged,
             totals=totals,
-            problems=given.problems + report.problems,
+            problems=report.problems + given.problems,
             reader_buffers=store_buffers(self._plan, report.buffers),
             created_at=self._clock(),
             engine=EngineState(

@@ -14,7 +14,10 @@ from typing import Any, Protocol
 import polars as pl
 
 from anabranch.connectors import json_lines
+from anabranch.connectors.databases.history_table import HistoryCopy
 from anabranch.connectors.sink_ownership import claim_places, close_sinks, name_sinks, refuse_shared_places
+from anabranch.control.commands import Command, Reply, Submits
+from anabranch.control.decision_events import tell_holds
 from anabranch.control.rebalancer import Rebalancer
 from anabranch.control.steering import Steering
 from anabranch.engine.ahead.level import AheadLevel, check_ahead, heads_ahead, pack_by_partition
@@ -26,6 +29,7 @@ from anabranch.engine.outer_rows import OuterRows, refuse_to_hold
 from anabranch.engine.progress import RunProgress
 from anabranch.engine.publishing import Publisher
 from anabranch.engine.reader_buffers import check_buffers
+from anabranch.engine.run_events import RunEvents
 from anabranch.engine.set_aside import tell_sources
 from anabranch.engine.settings import AVAILABLE_NOW, ONCE, RunSettings
 from anabranch.engine.spec import DEAD_LETTER, FlowProgram
@@ -36,12 +40,14 @@ from anabranch.eventtime.flow.alignment import Alignment, held_sources
 from anabranch.eventtime.flow.flow_time import load_time
 from anabranch.eventtime.flow.operator_times import is_due
 from anabranch.model import BatchProgress, Hold, Sink
+from anabranch.model.events import DecisionEvent
 from anabranch.model.waits import PastWait
 from anabranch.query.graph import FlowGraph
 from anabranch.query.nodes import Readable
 from anabranch.query.plan import DEFAULT_SLOTS, Plan, check_powers, find_growth, make_plan, told_slots
 from anabranch.state.checkpoint import Checkpoint
-from anabranch.state.epochs import Lease, Owner, take_epoch
+from anabranch.state.epochs import Lease, Owner, take_epoch, was_released
+from anabranch.state.event_log import EventLog
 from anabranch.state.manifest import INITIAL_BATCH, Manifest
 from anabranch.state.repair import explain_damage, refuse_lost_logs
 from anabranch.state.retention import Retention
@@ -106,7 +112,8 @@ class FlowRun:
         self.lease: Lease = take_epoch(self.store, Owner.this_process(), clock, settings.takeover)
         # Whatever the last driver committed before the epoch was taken counts.
         self.checkpoint = Checkpoint(self.store, settings.kept_batches)
-        self.progress = RunProgress(self.store, self.lease.epoch, settings.kept_records, clock)
+        self.progress = RunProgress(self.store, self.lease.epoch, clock())
+        self._tell_start()
         self._log = SplitLog(self.store)
         committed = self.checkpoint.latest()
         has_read = committed is not None and committed.end_offset is not None
@@ -155,6 +162,7 @@ class FlowRun:
             make_jobs(self.program, ahead),
             ahead=ahead,
             alignment=self._alignment,
+            events=self.events,
             clock=self.clock,
         )
 
@@ -164,6 +172,8 @@ class FlowRun:
             logger.warning("%s: %s; give it a ttl if old rows need no partner", self.plan.nodes[head].label, growth)
         if initial_state and self.checkpoint.latest() is None:
             self._runner.commit_initial_state(initial_state)
+        if self._copy is not None:
+            self._copy.start()
 
     @property
     def is_untouched(self) -> bool:
@@ -195,17 +205,31 @@ class FlowRun:
             problems=tuple(problem for entry in entries for problem in entry.problems),
         )
         self.waits.begin_batch()
-        with self.waits.noted():
+        held_before = self._name_held()
+        with self.waits.noted(), self._failures_told(batch):
             manifest, progress = self._runner.run(given)
         self.last_entry = end["entry"]
         # A batch takes at most one entry, so this one is older than every batch that can be gone back to.
         self._log.forget(end["entry"] - self.settings.kept_batches - SPARE_ENTRIES)
         waited = tuple(str(past) for past in self.waits.take_past())
         progress = replace(progress, problems=progress.problems + waited, held_back=self._name_held())
-        self.progress.add(progress)
+        self.events.end_batch(progress, start, end, [*tell_holds(batch, held_before, progress.held_back)])
+        self.progress.add(progress, self.clock())
         if self._on_progress is not None:
             self._on_progress(progress)
         return manifest
+
+    def submit(self, command: Command) -> Reply:
+        """Answer a command, of any thread, also while a batch runs: what will happen, or why not."""
+        assert isinstance(self.steering, Submits)
+        reply = self.steering.submit(command)
+        if reply.ok and command.action == "set":
+            # It counts at once, and no commit tells of it.
+            names = command.operator or "all operators"
+            self.events.decide([DecisionEvent(self._last_batch or 0, names, "set", "ctl", reply.text)])
+        if reply.ok and command.action == "show":
+            return replace(reply, data={**reply.data, "decisions": self.events.list_decisions()})
+        return reply
 
     @property
     def holds(self) -> tuple[Hold, ...]:
@@ -216,24 +240,64 @@ class FlowRun:
         """Say whether windows are due that only another batch, with or without data, can fire."""
         return is_due(self.plan, manifest)
 
-    def close(self) -> None:
-        """Give back what the run has taken."""
+    def close(self, error: BaseException | None = None) -> None:
+        """Give back what the run has taken; ``error`` is what it ended with."""
         close_sinks(self.program.sinks.values())
-        self.progress.flush()
+        if error is not None and not self.events.has_ended:
+            self.events.fail(str(error) or type(error).__name__, ends_run=True)
+        self.events.stop(self._last_batch)
+        if self._copy is not None:
+            self._copy.stop()
         with contextlib.suppress(Exception):
             self.lease.release()
+
+    def abandon(self) -> None:
+        """Leave everything as it is, but for connections."""
+        close_sinks(self.program.sinks.values())
+        if self._copy is not None:
+            self._copy.stop()
 
     @contextlib.contextmanager
     def released_on_error(self) -> Iterator[None]:
         """Let the next driver in if this one does not even start: its process lives on, and so would the lease."""
         try:
             yield
-        except BaseException:
+        except BaseException as error:
+            with contextlib.suppress(Exception):
+                self.events.fail(str(error) or type(error).__name__, ends_run=True)
             with contextlib.suppress(Exception):
                 self.lease.release()
             raise
 
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _tell_start(self) -> None:
+        log = EventLog(
+            self.store,
+            self.lease.epoch,
+            self.lease.check,
+            self.settings.kept_records,
+            self.settings.kept_summary_bytes,
+        )
+        was_killed = self.lease.epoch > 1 and not was_released(self.store, self.lease.epoch - 1)
+        self.events = RunEvents(log, self.clock, self.checkpoint.latest(), was_killed=was_killed)
+        self._copy: HistoryCopy | None = None
+        if self.settings.history_to is not None and self.events.first_number is not None:
+            first_number = self.events.first_number
+            self._copy = HistoryCopy(self.settings.history_to, self.store, self.graph.name, first_number)
+
+    @property
+    def _last_batch(self) -> int | None:
+        batches = self.checkpoint.batches()
+        return batches[-1] if batches else None
+
+    @contextlib.contextmanager
+    def _failures_told(self, batch: int) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.events.fail(str(error) or type(error).__name__, batch, ends_run=True)
+            raise
 
     def _entries_between(self, after: int, to: int) -> list[LogEntry]:
         """Return entries of the split log; raise ``StateDamaged`` that names the batch to return to if one is lost."""
@@ -250,7 +314,7 @@ class FlowRun:
         if heads_ahead(self.plan):
             labels = {number: source.label for number, source in self.program.sources.items()}
             return tuple(pack_by_partition(entries, labels))
-        return tuple(pack(entries, self._read_tasks))
+        return tuple(pack(entries, self._read_tasks, self.program.reading_levels))
 
     def _find_slots(self, latest: Manifest | None) -> int | None:
         """Return the slots that settings or checkpoint name; else they depend on the cores, which are not known yet."""

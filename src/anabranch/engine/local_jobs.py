@@ -9,6 +9,7 @@ from anabranch.engine.ahead.level import AheadLevel
 from anabranch.engine.blocks import Block
 from anabranch.engine.exchange_meter import Costs, add_costs
 from anabranch.engine.jobs import BatchInput, JobFailed
+from anabranch.engine.reading_levels import number_packs
 from anabranch.engine.spec import BatchSpec, FlowProgram
 from anabranch.engine.task_errors import TaskFailed, find_task_failure
 from anabranch.engine.tasks import MeetTask, ReadTask, SlotTask
@@ -59,11 +60,12 @@ class LocalJobs:
 
     def _run(self, given: BatchInput, spec: BatchSpec) -> list[Block]:
         plan = self._program.plan
-        readers = spec.slots[0] if self._ahead.active else max(1, len(given.packs))
+        numbers = number_packs(self._program.reading_levels, given.packs)
+        readers = spec.slots[0] if self._ahead.active else max(1, len(numbers.get(0, ())))
         reading = (
             self._ahead.task(self._program, spec, given.packs)
             if self._ahead.active
-            else ReadTask(self._program, spec, given.packs)
+            else ReadTask(self._program, spec, given.packs, self._program.reading_levels)
         )
         blocks = [block for reader in range(readers) for block in reading.blocks(reader)]
         for level, slots in enumerate(spec.slots, start=1):
@@ -73,6 +75,7 @@ class LocalJobs:
                 blocks = _exchange(SlotTask(self._program, spec, level, receivers), blocks, slots)
             if spec.meets(heads):
                 blocks = _exchange(MeetTask(self._program, spec, level), blocks, slots)
+            blocks += [block for number in numbers.get(level, ()) for block in reading.blocks(number)]
         return blocks
 
 

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, nullcontext
 
 import polars as pl
 
-from anabranch.connectors.sink_ownership import close_sinks
 from anabranch.connectors.waits import WaitBoard, noted_on
 from anabranch.control.steering import Steering
 from anabranch.engine.flow_run import FlowRun
@@ -144,7 +143,7 @@ class LocalRun:
 
     def abandon(self) -> None:
         """Leave everything as a killed process does: connections end, and nobody is told."""
-        close_sinks(self.run.program.sinks.values())
+        self.run.abandon()
 
     def _wants_batch(self, latest: Manifest | None) -> bool:
         if latest is not None and self.run.is_due(latest):

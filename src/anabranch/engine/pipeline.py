@@ -58,12 +58,18 @@ class Pipeline:
     Everything that leaves is a pure function of what was pushed and of the specification, in the order it was pushed.
     """
 
-    def __init__(self, program: FlowProgram, spec: BatchSpec, level: int, origin: int) -> None:
-        """``level`` is the task's own (0 reads the springs), ``origin`` the slot or first split that names it."""
+    def __init__(
+        self, program: FlowProgram, spec: BatchSpec, level: int, origin: int, next_level: int | None = None
+    ) -> None:
+        """``level`` is the task's own (0 reads the springs), ``origin`` the slot or first split that names it.
+
+        ``next_level`` is the one that gets what it sends: the one after its own, unless it says another.
+        """
         self._program = program
         self._plan = program.plan
         self._spec = spec
         self._level = level
+        self._next_level = level + 1 if next_level is None else next_level
         self._origin = origin
         self._blocks: list[Block] = []
         self._block_count = 0
@@ -411,12 +417,12 @@ class Pipeline:
     def _tell_times(self) -> None:
         """Tell all slots of the next level what was seen of event time: they fire by it in this batch."""
         seen = self._times.seen()
-        if self._spec.rising is None or not seen or self._level >= last_level_told(self._plan):
+        if self._spec.rising is None or not seen or self._next_level > last_level_told(self._plan):
             return
         said = write_report(seen.to_json())
-        for slot in range(self._spec.slots[self._level]):
+        for slot in range(self._spec.slots[self._next_level - 1]):
             self._blocks.append(
-                Block(self._level + 1, slot, BlockKind.TIMES, NO_OPERATOR, 0, self._sequence(), False, said)
+                Block(self._next_level, slot, BlockKind.TIMES, NO_OPERATOR, 0, self._sequence(), False, said)
             )
 
     def _relay(self, node: Node, frame: pl.DataFrame, ordinal: int) -> None:
@@ -440,9 +446,9 @@ class Pipeline:
         return NOTHING
 
     def _report_slot(self) -> int:
-        if self._level >= len(self._spec.slots):
+        if self._next_level > len(self._spec.slots):
             return 0
-        return self._origin % self._spec.slots[self._level]
+        return self._origin % self._spec.slots[self._next_level - 1]
 
     def _stage(self, sink: int, frames: list[pl.DataFrame]) -> StagedFile:
         frame = pl.concat(frames) if len(frames) > 1 else frames[0]

@@ -1,15 +1,16 @@
-"""What a run did so far: a window of its batches and their totals in memory, a record of every batch on disk."""
+"""What a run did so far: a window of its batches and their totals in memory, all of them in the history on disk."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 
 from anabranch.engine.reports import BatchReport
 from anabranch.eventtime.flow.flow_time import load_time
 from anabranch.metrics.history import RunHistory
-from anabranch.model import BatchProgress, BatchRecord, RunTotals
+from anabranch.model import BatchProgress, RunTotals
+from anabranch.model.events import BatchEvent, with_company
 from anabranch.query.plan import Plan
-from anabranch.state.batch_records import BatchRecords, read_records
+from anabranch.state.event_files import read_history
 from anabranch.state.manifest import Manifest
 from anabranch.state.store import Store
 
@@ -20,22 +21,14 @@ WINDOW_BATCHES = 1_000
 class RunProgress:
     """Takes the batches of one run in; memory stays the same however many there are."""
 
-    def __init__(self, store: Store, epoch: int, kept_records: int, wall_clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, epoch: int, started_at: float) -> None:
         self._store = store
         self._epoch = epoch
-        self._wall_clock = wall_clock
-        self._history = RunHistory(wall_clock(), WINDOW_BATCHES)
-        self._records = BatchRecords(store, epoch, kept_records)
+        self._history = RunHistory(started_at, WINDOW_BATCHES)
 
-    def add(self, progress: BatchProgress) -> None:
+    def add(self, progress: BatchProgress, ended_at: float) -> None:
         """Take in a batch that is over."""
-        ended_at = self._wall_clock()
-        self._records.add(progress, ended_at)
         self._history.add(progress, ended_at)
-
-    def flush(self) -> None:
-        """Write to disk whatever is not there yet."""
-        self._records.flush()
 
     @property
     def window(self) -> list[BatchProgress]:
@@ -57,12 +50,14 @@ class RunProgress:
         window = self.window
         if self.totals.batches == len(window):
             return window
-        return [record.progress for record in self.read_records() if record.epoch == self._epoch]
-
-    def read_records(self) -> Iterator[BatchRecord]:
-        """Yield the records of all batches, of this run and of those before it, as far as they are kept."""
-        self.flush()
-        return read_records(self._store)
+        first = window[0].batch
+        told = (
+            record.event.progress
+            for record in with_company(read_history(self._store))
+            if record.epoch == self._epoch and isinstance(record.event, BatchEvent)
+        )
+        # Events may be gathered for a while before they are written, or have no room on the disk.
+        return [*(progress for progress in told if progress.batch < first), *window]
 
 
 def describe_batch(

@@ -9,11 +9,12 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from anabranch.errors import FlowError, name_alternatives
+from anabranch.connectors.databases.history_table import HistoryDatabase
+from anabranch.errors import FlowError, SinkError, name_alternatives
 from anabranch.model.renamed import take_renamed
 from anabranch.model.routes import DEFAULT_BUCKETS, MOST_SLOTS
 from anabranch.query.plan import PARALLELISMS, Parallelism
-from anabranch.state.batch_records import DEFAULT_KEPT_RECORDS
+from anabranch.state.event_log import DEFAULT_KEPT_RECORDS, DEFAULT_KEPT_SUMMARY_BYTES
 
 AVAILABLE_NOW = "available-now"
 ONCE = "once"
@@ -41,7 +42,12 @@ class RunSettings(BaseModel):
     job_attempts: int = Field(3, ge=1, description="how often a failed Spark job is run again within its batch")
     kept_batches: int = Field(10, ge=2, description="batches that can be gone back to")
     kept_records: int = Field(
-        DEFAULT_KEPT_RECORDS, ge=1, description="batches whose progress is kept in the checkpoint, at least"
+        DEFAULT_KEPT_RECORDS, ge=1, description="events that the history keeps as they are, at least; most are batches"
+    )
+    kept_summary_bytes: int = Field(
+        DEFAULT_KEPT_SUMMARY_BYTES,
+        ge=0,
+        description="how much is kept of events before them, of which batches are sums",
     )
     takeover: bool = Field(False, description="fence off a driver that still seems to run on this checkpoint")
     drop_sources: tuple[str, ...] = Field(
@@ -50,6 +56,9 @@ class RunSettings(BaseModel):
     anchors: bool | None = Field(None, description="pin slots to executors; default: when there are several")
     control: str | None = Field(
         None, description="a Redis URL through which commands come, too; those in the checkpoint are always heard"
+    )
+    history_to: str | None = Field(
+        None, description="a PostgreSQL URL to which the history is copied, into the table anabranch_history"
     )
     debug: bool = Field(False, description="show Spark's own traces, and where in the engine an error arose")
 
@@ -86,6 +95,16 @@ class RunSettings(BaseModel):
             raise ValueError(msg)
         return control
 
+    @field_validator("history_to")
+    @classmethod
+    def _usable_history(cls, history_to: str | None) -> str | None:
+        if history_to is not None:
+            try:
+                HistoryDatabase.check_url(history_to)
+            except SinkError as error:
+                raise ValueError(str(error)) from None
+        return history_to
+
 
 class RunKeywords(TypedDict, total=False):
     """The settings as keywords, which type checkers and editors see: those of ``RunSettings`` but the checkpoint."""
@@ -100,10 +119,12 @@ class RunKeywords(TypedDict, total=False):
     job_attempts: int
     kept_batches: int
     kept_records: int
+    kept_summary_bytes: int
     takeover: bool
     anchors: bool | None
     control: str | None
     drop_sources: tuple[str, ...]
+    history_to: str | None
     debug: bool
 
 

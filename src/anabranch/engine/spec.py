@@ -11,6 +11,7 @@ from typing import Protocol
 from anabranch.connectors.lookups import TableCache
 from anabranch.control.observe.load_sampling import Watch
 from anabranch.engine.exchange_meter import TellsCosts
+from anabranch.engine.reading_levels import find_reading_levels
 from anabranch.eventtime.flow.in_batch_watermark import RisingTime
 from anabranch.model import JoinKernel, Kernel, OperatorTime, RunRef, Sink
 from anabranch.model.exchanges import ExchangeWay, ReaderBuffer
@@ -75,6 +76,11 @@ class FlowProgram:
         return found
 
     @cached_property
+    def reading_levels(self) -> dict[int, int]:
+        """The sources that are read behind a level, and which."""
+        return find_reading_levels(self.plan)
+
+    @cached_property
     def store(self) -> Store:
         return open_store(self.checkpoint)
 
@@ -118,7 +124,7 @@ class FlowProgram:
 
     def __getstate__(self) -> dict[str, object]:
         # What can be derived is derived again where it is used.
-        derived = ("kernels", "without_meeting", "lookups", "store", "_hot")
+        derived = ("kernels", "without_meeting", "lookups", "reading_levels", "store", "_hot")
         return {key: value for key, value in self.__dict__.items() if key not in derived}
 
     def __setstate__(self, state: dict[str, object]) -> None:

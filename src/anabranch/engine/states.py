@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from anabranch.engine.batch_routes import first_routes
 from anabranch.engine.blocks import cut
 from anabranch.engine.spec import FlowProgram
+from anabranch.engine.structure import stores_near_rows_once
 from anabranch.errors import CheckpointError, FlowError
 from anabranch.eventtime.flow.flow_time import load_time
 from anabranch.eventtime.flow.operator_times import load_clocks
@@ -55,8 +56,12 @@ def read_state(
     window = window_of(node.operation.spec)
     spec = node.operation.spec
 
+    has_no_copies = stores_near_rows_once(manifest, node)
+
     def read(ref: RunRef, slot: int) -> pl.DataFrame:
         rows = files.read(ref)
+        if has_no_copies:
+            return rows
         if isinstance(spec, JoinSpec):
             return drop_joined_copies(rows, phases, spec, slot)
         return drop_copies(rows, phases, window, slot)

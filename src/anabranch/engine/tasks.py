@@ -17,6 +17,7 @@ from anabranch.engine.content_order import order_by_content
 from anabranch.engine.faults import reach
 from anabranch.engine.outer_rows import decode_rows
 from anabranch.engine.pipeline import BEHIND_A_HOP, Pipeline
+from anabranch.engine.reading_levels import level_of_pack
 from anabranch.engine.spec import BatchSpec, FlowProgram, LoadsProgram
 from anabranch.engine.task_errors import failing_step, pass_on, told_as_rows
 from anabranch.engine.task_reports import MeetReport, SlotReport, read_report
@@ -57,27 +58,35 @@ from anabranch.state.slots import RunsOfSlot
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """Level 0: read splits or rows that Spark read, run what is stateless, merge locally, cut into blocks."""
+    """Level 0, or behind a level that rows are not for: read splits or rows that Spark read, run what is stateless,
+    merge locally, cut into blocks."""
 
     program: LoadsProgram
     spec: BatchSpec
     packs: tuple[list[tuple[int, int, Split]], ...]
     """What each of the first partitions reads, as (ordinal, source, split)."""
+    levels: Mapping[int, int] = field(default_factory=dict)
+    """The sources that are read behind a level, and which."""
 
     def blocks(self, origin: int, outer: Iterable[tuple[int, bytes]] = ()) -> Iterator[Block]:
         """Yield what the task sends on; ``outer`` are blocks of rows that came to it without a split, by source."""
-        return told_as_rows(self._blocks(origin, outer), 0, origin, self.spec.receivers_behind(0))
+        level = level_of_pack(self.levels, self._pack(origin))
+        return told_as_rows(self._blocks(origin, outer, level), 0, origin, self.spec.receivers_behind(level))
 
-    def _blocks(self, origin: int, outer: Iterable[tuple[int, bytes]]) -> Iterator[Block]:
+    def _blocks(self, origin: int, outer: Iterable[tuple[int, bytes]], level: int) -> Iterator[Block]:
         program = self.program.load()
-        yield from self.read_into(Pipeline(program, self.spec, 0, origin), program, origin, outer)
+        pipeline = Pipeline(program, self.spec, 0, origin, next_level=level + 1)
+        yield from self.read_into(pipeline, program, origin, outer)
+
+    def _pack(self, origin: int) -> list[tuple[int, int, Split]]:
+        return self.packs[origin] if origin < len(self.packs) else []
 
     def read_into(
         self, pipeline: Pipeline, program: FlowProgram, origin: int, outer: Iterable[tuple[int, bytes]]
     ) -> Iterator[Block]:
         """Push everything that this task reads into a pipeline, and yield what leaves it."""
         springs = {node.operation.index: node.id for node in program.plan.springs if isinstance(node.operation, Spring)}
-        for ordinal, index, split in self.packs[origin] if origin < len(self.packs) else ():
+        for ordinal, index, split in self._pack(origin):
             reader = program.sources[index]
             pipeline.read_from(name_partition(index, split.get("partition", "")))
             for outcome in outcomes_of(reader, split):

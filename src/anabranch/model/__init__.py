@@ -35,7 +35,7 @@ from anabranch.model.operations import (
     splits_keys,
     spreads_any_key,
 )
-from anabranch.model.progress import BatchProgress, BatchRecord, RunTotals
+from anabranch.model.progress import BatchProgress, RunTotals
 from anabranch.model.routes import BucketMap, RouteError, RoutingTable, Share
 from anabranch.model.runs import RunReader, RunRef, RunWriter, SlotState
 from anabranch.model.splits import (
@@ -85,7 +85,6 @@ __all__ = [
     "Aggregate",
     "AggregateSpec",
     "BatchProgress",
-    "BatchRecord",
     "BucketMap",
     "Clock",
     "Column",

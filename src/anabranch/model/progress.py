@@ -114,26 +114,6 @@ class RunTotals:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class BatchRecord:
-    """What is kept of a batch when it is over."""
-
-    epoch: int
-    """The turn of the driver that ran it: each start of a flow has a higher one."""
-    ended_at: float
-    """When it was over, in seconds since 1970."""
-    progress: BatchProgress
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON data."""
-        return {"epoch": self.epoch, "ended_at": self.ended_at, "progress": self.progress.to_json()}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> BatchRecord:
-        """Read what ``to_json`` wrote."""
-        return cls(data["epoch"], data["ended_at"], BatchProgress.from_json(data["progress"]))
-
-
 def _add_by_slot(totals: tuple[int, ...], rows: tuple[int, ...]) -> tuple[int, ...]:
     longest = max(len(totals), len(rows))
     padded = (values + (0,) * (longest - len(values)) for values in (totals, rows))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import (
     BinaryType,
@@ -85,5 +86,15 @@ def _block(row: Sequence[Any]) -> Block:
 
 
 def _record_batch(blocks: list[Block]) -> pa.RecordBatch:
-    columns = [pa.array([getattr(block, field.name) for block in blocks], field.type) for field in _ARROW_SCHEMA]
+    *fields, _ = _ARROW_SCHEMA
+    columns = [pa.array([getattr(block, field.name) for block in blocks], field.type) for field in fields]
+    columns.append(_pack_payloads([block.payload for block in blocks]))
     return pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)
+
+
+def _pack_payloads(payloads: list[bytes]) -> pa.Array:
+    """Return megabytes as a column: copied once if there are several, and not at all if there is one."""
+    offsets = np.zeros(len(payloads) + 1, np.int32)
+    np.cumsum([len(payload) for payload in payloads], out=offsets[1:])
+    content = payloads[0] if len(payloads) == 1 else b"".join(payloads)
+    return pa.Array.from_buffers(pa.binary(), len(payloads), [None, pa.py_buffer(offsets), pa.py_buffer(content)])

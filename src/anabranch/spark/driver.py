@@ -213,7 +213,7 @@ class Driver:
             self._steps.close()
             for listener in self._listeners:
                 listener.stop()
-            self.run.close()
+            self.run.close(self.error)
             self._control_folder.remove()
             self._finished.set()
 
@@ -227,7 +227,7 @@ class Driver:
         if not isinstance(self.run.steering, Submits):
             return []
         channels = open_channels(self.run.lease, self.run.graph.name, self.settings.control)
-        return [CommandListener(channel, self.run.steering, self._want_boundary) for channel in channels]
+        return [CommandListener(channel, self.run, self._want_boundary) for channel in channels]
 
     def _want_boundary(self) -> None:
         self._steps.want_boundary(self.run.last_entry)

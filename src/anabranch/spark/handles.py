@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import polars as pl
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.connectors.filesystem.part_files import list_parts
 from anabranch.connectors.filesystem.sinks import PartFileSink
+from anabranch.engine.history import Since, find_events
 from anabranch.engine.states import empty_state, read_state
 from anabranch.errors import SinkError
-from anabranch.model import BatchProgress, BatchRecord, RunTotals, Sink
+from anabranch.metrics.event_frames import frame_events
+from anabranch.model import BatchProgress, RunTotals, Sink
+from anabranch.model.events import EventKind
 from anabranch.model.waits import Wait
 from anabranch.spark.driver import Driver
 from anabranch.spark.session import active_session
@@ -76,9 +79,10 @@ class Handle:
         """Return what all batches of this run did: from disk those that memory has let go, as far as they are kept."""
         return self._driver.run.progress.read()
 
-    def history(self) -> Iterator[BatchRecord]:
-        """Yield what every batch did, of this run and of earlier ones, oldest first, as far as it is kept on disk."""
-        return self._driver.run.progress.read_records()
+    def history(self, kind: EventKind | None = None, since: Since | None = None) -> pl.DataFrame:
+        """Return what happened, in this run and in earlier ones, oldest first, as ``ab.history`` does."""
+        self._driver.run.events.flush()
+        return frame_events(find_events(self._driver.run.store, since), kind)
 
     @property
     def waits(self) -> tuple[Wait, ...]:

@@ -15,6 +15,7 @@ from anabranch.engine.ahead.level import AheadLevel
 from anabranch.engine.blocks import Block
 from anabranch.engine.exchange_meter import Costs
 from anabranch.engine.jobs import BatchInput, JobFailed, describe_levels
+from anabranch.engine.reading_levels import number_packs
 from anabranch.engine.spec import BatchSpec, FlowProgram
 from anabranch.engine.task_errors import find_reason, find_task_failure
 from anabranch.engine.tasks import MeetTask, ReadTask, SlotTask
@@ -39,8 +40,9 @@ class SparkJobs:
         self._wants_anchors = anchors
         self._ahead = ahead
         self._anchors: tuple[tuple[int, tuple[str, ...]], DataFrame] | None = None
-        self._silent: dict[int, DataFrame] = {}
+        self._silent: dict[range, DataFrame] = {}
         self._program = PickledProgram.of(program)
+        self._reading_levels = program.reading_levels
         self._waits = waits
         self._costs = TaskCosts.heard_by(spark.sparkContext)
 
@@ -68,8 +70,9 @@ class SparkJobs:
     def _make(self, given: BatchInput, spec: BatchSpec) -> DataFrame:
         # One partition a task: what it reads is in its task, found by the partition's number. Each has a row,
         # which says nothing, because Spark does not run tasks for a range that is empty.
-        tasks = spec.slots[0] if self._ahead.active else max(1, len(given.packs))
-        rows = self._silent_rows(tasks)
+        numbers = number_packs(self._reading_levels, given.packs)
+        tasks = spec.slots[0] if self._ahead.active else max(1, len(numbers.get(0, ())))
+        rows = self._silent_rows(range(tasks))
         if isinstance(given.outer, SparkRows):
             rows = rows.union(given.outer.frame)
         locations = self._locations()
@@ -79,7 +82,7 @@ class SparkJobs:
                 rows = self._anchor_frame(tasks, locations) if locations else rows
                 reading: Reads = self._ahead.task(self._program, spec, given.packs)
             else:
-                reading = ReadTask(self._program, spec, given.packs)
+                reading = ReadTask(self._program, spec, given.packs, self._reading_levels)
             blocks = rows.mapInArrow(self._waits.telling(_Reading(reading)), EXCHANGE_SCHEMA)
             for level, slots in enumerate(spec.slots, start=1):
                 if level == 1 and self._ahead.active:
@@ -100,16 +103,21 @@ class SparkJobs:
                     # Blocks of later levels pass through; Spark takes their slots modulo the partitions.
                     meeting = MeetTask(self._program, spec, level)
                     blocks = blocks.repartitionById(slots, "slot").mapInArrow(_Receiving(meeting), EXCHANGE_SCHEMA)
+                if level in numbers:
+                    later = self._waits.telling(_ReadingLater(reading))
+                    blocks = blocks.union(self._silent_rows(numbers[level]).mapInArrow(later, EXCHANGE_SCHEMA))
         return blocks
 
     def take_costs(self) -> Costs:
         return self._costs.take()
 
-    def _silent_rows(self, tasks: int) -> DataFrame:
-        # Made once for each number of tasks: Spark looks at every frame that is made.
-        if tasks not in self._silent:
-            self._silent[tasks] = self._spark.range(0, tasks, 1, tasks).selectExpr(*SILENT_ROW)
-        return self._silent[tasks]
+    def _silent_rows(self, numbers: range) -> DataFrame:
+        """Return a row for each of these tasks, with its number as the source."""
+        # Made once for the same tasks: Spark looks at every frame that is made.
+        if numbers not in self._silent:
+            rows = self._spark.range(numbers.start, numbers.stop, 1, len(numbers))
+            self._silent[numbers] = rows.selectExpr(*SILENT_ROW)
+        return self._silent[numbers]
 
     def _anchor_frame(self, slots: int, locations: tuple[str, ...]) -> DataFrame:
         wanted = (slots, locations)
@@ -139,6 +147,18 @@ class _Reading:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from to_arrow(self.task.blocks(task_partition(), unpack_rows(batches)))
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadingLater:
+    """Tasks that read beside those of a level, as Spark calls them: there, partitions have other numbers."""
+
+    task: Reads
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column("source").to_pylist():
+                yield from to_arrow(self.task.blocks(number, ()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,11 @@ def newest_epoch(store: Store) -> int | None:
     return max(numbers, default=None)
 
 
+def was_released(store: Store, epoch: int) -> bool:
+    """Say whether the driver of an epoch gave it back; one that was killed or fenced off did not."""
+    return store.exists(_released_file(epoch))
+
+
 def check_epoch(store: Store, epoch: int) -> None:
     """Raise ``Fenced`` if there is a newer epoch. Epochs have no gaps and are never deleted, so one look suffices."""
     if store.exists(_epoch_file(epoch + 1)):

@@ -8,8 +8,8 @@ from typing import Generic, Literal, TypeVar
 
 from anabranch.errors import CheckpointError, StateDamaged
 from anabranch.model import RunRef
-from anabranch.state.batch_records import problems_with_records
 from anabranch.state.checkpoint import Checkpoint, commit_file
+from anabranch.state.event_files import problems_with_history
 from anabranch.state.manifest import Manifest
 from anabranch.state.runs import RunDamaged, RunFiles, check_content, open_content
 from anabranch.state.slots import RunsOfSlot, join_ranges
@@ -71,7 +71,7 @@ def verify(checkpoint: Checkpoint, batches: Sequence[int] | None = None) -> list
         # No batch needs what is told of those before it.
         problems += [
             Problem(file, "damaged", detail, None, None, (), rebuildable=False)
-            for file, detail in problems_with_records(checkpoint.store)
+            for file, detail in problems_with_history(checkpoint.store)
         ]
     for file, found in sorted(uses.items()):
         damage = _damage_of(checkpoint.store, found[0].ref)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from anabranch.errors import CheckpointError, StateDamaged
 from anabranch.model import StagedFile
+from anabranch.model.events import RecoveryEvent
 from anabranch.state.checkpoint import COMMITS, Checkpoint, commit_file
 from anabranch.state.epochs import Owner, take_epoch
+from anabranch.state.event_log import EventLog
 from anabranch.state.manifest import Manifest
 from anabranch.state.repair import newest_intact_batch, verify
 from anabranch.state.spark_logs import SPARK_LOGS, list_log
@@ -49,9 +51,16 @@ def roll_back(
         _cut_spark_logs(checkpoint, to_batch)
         if target.end_offset is not None:
             SplitLog(checkpoint.store).forget_unreachable(target.end_offset["entry"])
+        log = EventLog(checkpoint.store, lease.epoch, lease.check)
+        log.add([RecoveryEvent("rollback", f"batches {_name(undone)} were undone", to_batch)], now())
+        log.flush()
     finally:
         lease.release()
     return Rollback(target, lease.epoch, tuple(undone), results)
+
+
+def _name(batches: Sequence[int]) -> str:
+    return f"{batches[0]} to {batches[-1]}" if len(batches) > 1 else ", ".join(map(str, batches)) or "none"
 
 
 def _check_target(checkpoint: Checkpoint, to_batch: int) -> Manifest:

@@ -18,7 +18,7 @@ import polars as pl
 
 from anabranch.connectors.private_folders import PrivateFolder
 from anabranch.control.command_texts import find_problem
-from anabranch.control.commands import ACTIONS, Action, Command, Submits
+from anabranch.control.commands import ACTIONS, Action, Command
 from anabranch.engine.faults import MOMENTS, Killed, killed_at
 from anabranch.engine.local_run import LocalRun
 from anabranch.engine.settings import RunKeywords, RunSettings, make_settings
@@ -340,9 +340,7 @@ class FlowTester:
         if problem is not None:
             msg = f"ctl: {problem}"
             raise FlowError(msg)
-        steering = self._driver().run.steering
-        assert isinstance(steering, Submits)
-        reply = steering.submit(Command(secrets.token_hex(8), action, operator, arguments))
+        reply = self._driver().run.submit(Command(secrets.token_hex(8), action, operator, arguments))
         if not reply.ok:
             raise FlowError(reply.text)
         return reply.text

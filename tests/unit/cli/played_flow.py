@@ -44,6 +44,18 @@ SHOWN: dict[str, Any] = {
         },
         {"operator": "totals", "strategy": "auto", "settings": {}, "last_decision": "", "pending": None},
     ],
+    "decisions": [
+        {
+            "operator": "per-sensor",
+            "batch": 37,
+            "sender": "balancer",
+            "action": "split",
+            "reason": "the busiest slot has 1.900 × its share",
+            "imbalance_before": 1.9,
+            "imbalance_after": 1.02,
+        },
+        {"operator": "all operators", "batch": 40, "sender": "ctl", "action": "set", "reason": "tolerance is 0.05"},
+    ],
 }
 
 

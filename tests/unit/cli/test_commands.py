@@ -27,6 +27,7 @@ from unit.cli.flows import write_flow
 COMMANDS = [
     "run",
     "explain",
+    "history",
     "ctl",
     "bench",
     "demo",
@@ -34,9 +35,17 @@ COMMANDS = [
     "state ls",
     "state show",
     "state verify",
-    "state history",
     "state rollback",
     "state skip",
+    "lab up",
+    "lab status",
+    "lab cut",
+    "lab heal",
+    "lab limit",
+    "lab kill",
+    "lab add",
+    "lab down",
+    "lab exec",
 ]
 
 

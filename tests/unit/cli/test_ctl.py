@@ -116,6 +116,12 @@ def test_show_says_how_rows_come_to_slots_what_each_way_costs_and_what_is_next(f
     assert "s a million rows plain 0.250 merged 0.360" in shown
 
 
+def test_show_has_the_last_decisions_with_who_wanted_them_and_what_came_of_them(flow: PlayedFlow, state: Path) -> None:
+    lines = [plain(line).strip() for line in invoke(state, "show").stdout.splitlines()]
+    assert "37 balancer 1.900 → 1.020 split: the busiest slot has 1.900 × its share" in lines
+    assert lines.count("40 ctl set: tolerance is 0.05") == 2, "it is about both operators"
+
+
 def test_show_as_json_is_what_the_flow_says(flow: PlayedFlow, state: Path) -> None:
     assert json.loads(invoke(state, "show", "--json").stdout) == SHOWN
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from pathlib import Path
 
@@ -22,13 +21,14 @@ from anabranch.model import (
     StagedFile,
     WindowSpec,
 )
+from anabranch.model.events import BatchEvent
 from anabranch.operators.aggregates.functions import count, min
 from anabranch.operators.kernels import make_kernel
 from anabranch.routing.hashing import hash_keys
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
 from anabranch.state import Checkpoint, EngineState, LevelState, Manifest, RunFiles, WriteName, open_store
-from anabranch.state.batch_records import BatchRecords
+from anabranch.state.event_log import EventLog
 from unit.cli.builders import batch as progress_of
 from unit.cli.flows import write_flow
 from unit.operators.memory_state import MemoryState
@@ -283,32 +283,11 @@ def test_keys_of_several_columns_are_named() -> None:
             read_key(text, ["a", "b"], "agg")
 
 
-def test_history_shows_the_last_batches_of_all_runs(state: Path) -> None:
-    store = open_store(state)
-    for epoch, numbers in ((1, range(3)), (2, range(3, 4))):
-        records = BatchRecords(store, epoch)
-        for number in numbers:
-            records.add(progress_of(number, rows_in=1_000 + number), ended_at=1_760_000_000.0)
-    outcome = invoke("history", state, "--last", 2)
-    assert outcome.exit_code == 0
-    first, last = outcome.stdout.splitlines()
-    assert "epoch=1 batch=2 rows=1002 " in first
-    assert "epoch=2 batch=3 rows=1003 " in last
-    lines = invoke("history", state, "--json").stdout.splitlines()
-    assert [json.loads(line)["progress"]["rows_in"] for line in lines] == [1_000, 1_001, 1_002, 1_003]
-
-
-def test_history_of_a_checkpoint_without_records_says_so(state: Path) -> None:
-    outcome = invoke("history", state)
-    assert outcome.exit_code == 1
-    assert "no records of batches" in outcome.stderr
-
-
 def test_verify_names_damaged_records_and_that_no_batch_needs_them(state: Path) -> None:
     store = open_store(state)
-    records = BatchRecords(store, 1)
+    log = EventLog(store, 1, lambda: None)
     for number in range(2):
-        records.add(progress_of(number), ended_at=0.0)
+        log.add([BatchEvent(progress_of(number))], 0.0)
     (file,) = store.list("history")
     store.write(file.name, b"x" + store.read(file.name))
     outcome = invoke("verify", state)

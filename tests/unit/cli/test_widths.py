@@ -63,7 +63,8 @@ def shown_balance() -> list[RenderableType]:
     described["last_decision"] = (
         "mnrt moves 3 parts of keys from slot 1, which is 92 % above its share, to slots 0 and 2"
     )
-    return list(draw_balance({"batch": 41, "operators": [described]}))
+    decisions = [{**one, "operator": LONG_NAME, "reason": described["last_decision"]} for one in SHOWN["decisions"]]
+    return list(draw_balance({"batch": 41, "operators": [described], "decisions": decisions}))
 
 
 def slots_of(operator: str) -> pl.DataFrame:

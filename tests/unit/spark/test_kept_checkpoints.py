@@ -11,6 +11,7 @@ from polars.testing import assert_frame_equal
 
 from anabranch.errors import SourceError
 from anabranch.state import Checkpoint, open_store
+from kept import offers_flow
 from kept.gauges_flow import SHARED, answers, make_depots, make_gauges, run_flow, write_inputs, write_strangers
 
 SAMPLES = Path(__file__).parent.parent.parent / "kept"
@@ -45,6 +46,17 @@ def test_partitions_are_held_to_what_an_earlier_version_saw_of_their_keys(gauges
     write_strangers(gauges)
     with pytest.raises(SourceError, match=rf"the key '{SHARED}' \(gauge\) is in partitions 0 and 1"):
         run_flow(make_depots(gauges), gauges / "depots-checkpoint", trigger="available-now", drain=True)
+
+
+def test_joins_of_all_kinds_go_on(tmp_path: Path) -> None:
+    with tarfile.open(SAMPLES / "offers-0.1.tar.gz") as packed:
+        packed.extractall(tmp_path, filter="data")
+    offers_flow.write_inputs(tmp_path, "second")
+
+    offers_flow.run_flow(tmp_path, trigger="available-now", drain=True)
+
+    for name, rows in offers_flow.answers().items():
+        assert_same(read(tmp_path / "results" / name), rows)
 
 
 def test_sample_holds_what_it_is_kept_for(gauges: Path) -> None:

@@ -16,6 +16,7 @@ from anabranch.cli.tables import fits
 
 MOST_SLOTS_SHOWN = 32
 MOST_KEYS_SHOWN = 12
+MOST_DECISIONS_SHOWN = 5
 BAR_WIDTH = 30
 UNEVEN = 1.05
 """From this ratio to the mean on, a slot is drawn in yellow, and from twice the mean on in red."""
@@ -34,6 +35,7 @@ def draw_balance(shown: Mapping[str, Any]) -> Iterator[RenderableType]:
         parts = [*loads, *_draw_hot_keys(described.get("hot_keys", []))]
         parts += _draw_scores(described.get("scores", {}), described.get("choice", described["strategy"]))
         parts += [*_draw_exchange(described.get("exchange")), *_draw_words(described)]
+        parts += _draw_decisions(shown.get("decisions", []), described["operator"])
         for part in parts:
             yield Padding(part, (0, 0, 0, 2), expand=False)
 
@@ -195,3 +197,21 @@ def _draw_words(described: Mapping[str, Any]) -> Iterator[RenderableType]:
     if grid.row_count:
         yield Text(" ")
         yield grid
+
+
+def _draw_decisions(decisions: Sequence[Mapping[str, Any]], operator: str) -> Iterator[RenderableType]:
+    """Yield the last decisions about an operator, of all runs, with what was found of them."""
+    own = [one for one in decisions if one["operator"] in (operator, "all operators")][-MOST_DECISIONS_SHOWN:]
+    if not own:
+        return
+    grid = Table.grid(padding=(0, 2))
+    for title in ("after batch", "by", "max/mean", "decided"):
+        grid.add_column(no_wrap=title != "decided", justify="right" if title == "after batch" else "left")
+    grid.add_row(*(Text(title, style="cyan") for title in ("after batch", "by", "max/mean", "decided")))
+    for one in own:
+        ratios = [one.get(f"imbalance_{when}") for when in ("before", "after")]
+        before, after = ("…" if ratio is None else f"{ratio:.3f}" for ratio in ratios)
+        told = "" if ratios == [None, None] else f"{before} → {after}"
+        grid.add_row(str(one["batch"]), one["sender"], told, Text(f"{one['action']}: {one['reason']}"))
+    yield Text(" ")
+    yield grid

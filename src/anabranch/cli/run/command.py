@@ -79,7 +79,11 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
     ] = None,
     kept_records: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Batches whose progress is kept.", rich_help_panel=_SETTINGS),
+        typer.Option(metavar="N", min=1, help="Events that the history keeps as they are.", rich_help_panel=_SETTINGS),
+    ] = None,
+    kept_summary_bytes: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Bytes of older events, summed up.", rich_help_panel=_SETTINGS),
     ] = None,
     takeover: Annotated[
         bool | None,
@@ -100,6 +104,10 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
     control: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Hear commands through this Redis server, too.", rich_help_panel=_SETTINGS),
+    ] = None,
+    history_to: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Copy the history to this PostgreSQL database.", rich_help_panel=_SETTINGS),
     ] = None,
     master: Annotated[
         str | None, typer.Option(help="Spark's master; local[*] by default.", rich_help_panel=_SPARK)
@@ -142,10 +150,12 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
         "job_attempts": job_attempts,
         "kept_batches": kept_batches,
         "kept_records": kept_records,
+        "kept_summary_bytes": kept_summary_bytes,
         "takeover": takeover,
         "drop_sources": drop_source or None,
         "anchors": anchors,
         "control": control,
+        "history_to": history_to,
         "debug": debug or None,
     }
     try:

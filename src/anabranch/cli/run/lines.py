@@ -6,7 +6,7 @@ import json
 
 from anabranch.cli.formats import format_bytes, format_count, format_moment, format_seconds
 from anabranch.metrics.history import RunHistory, skew
-from anabranch.model import BatchProgress, BatchRecord
+from anabranch.model import BatchProgress
 
 
 def describe_batch(progress: BatchProgress, now_seconds: float) -> str:
@@ -45,12 +45,6 @@ def describe_batch(progress: BatchProgress, now_seconds: float) -> str:
     if progress.drained:
         pairs["drained"] = "yes"
     return " ".join(f"{name}={value}" for name, value in pairs.items())
-
-
-def describe_record(record: BatchRecord) -> str:
-    """Return the line of a batch that is over, with when it was and in whose turn."""
-    ended = format_moment(int(record.ended_at * 1e6)).replace(" ", "T", 1)
-    return f"ended={ended} epoch={record.epoch} {describe_batch(record.progress, record.ended_at)}"
 
 
 def describe_exchange(way: str, rows: int, sent_rows: int, sent_bytes: int) -> str:

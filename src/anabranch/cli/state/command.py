@@ -1,4 +1,4 @@
-"""``anabranch state``: look into a checkpoint and its history, check it, go back to a batch, leave a file out."""
+"""``anabranch state``: look into a checkpoint, check it, go back to a batch, leave a file out."""
 
 from __future__ import annotations
 
@@ -170,34 +170,6 @@ def verify_state(checkpoint: CheckpointArgument, debug: DebugOption = False) -> 
             command = f"anabranch state rollback --to {intact} {checkpoint}"
             say(console, Text(f"batch {intact} is intact; to return to it: {command}"))
         raise typer.Exit(FAILED)
-
-
-@add_command(app, "history")
-def show_history(
-    checkpoint: CheckpointArgument,
-    last: Annotated[int, typer.Option("--last", metavar="N", min=1, help="So many batches, the newest.")] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with all figures.")] = False,
-    debug: DebugOption = False,
-) -> None:
-    """Print what the last batches did, of all runs, oldest first: one line each, as [bold]anabranch run[/bold] does.
-
-    [dim]Example:[/dim]
-
-      anabranch state history state/low-voltage --last 1000 --json
-    """
-    import json
-    from collections import deque
-
-    from anabranch.cli.run.lines import describe_record
-    from anabranch.state.batch_records import read_records
-
-    with explained_errors(debug):
-        records = deque(read_records(open_checkpoint(checkpoint).store), maxlen=last)
-        if not records:
-            print_note(f"{checkpoint} has no records of batches")
-            raise typer.Exit(FAILED)
-        for record in records:
-            typer.echo(json.dumps(record.to_json()) if as_json else describe_record(record))
 
 
 @add_command(app, "rollback")

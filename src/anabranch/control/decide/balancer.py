@@ -180,7 +180,7 @@ class Balancer:
         verdict = decide_to_apply(balance.planning, self._state, reading, reading.imbalance, expected)
         self._state = verdict.state
         self.last_reason = f"{decision.reason}: {proposal.reason}; {verdict.reason}"
-        return replace(proposal, reason=self.last_reason) if verdict.go else None
+        return replace(proposal, reason=self.last_reason, imbalance_expected=expected) if verdict.go else None
 
     def resize(self, loads: OperatorLoads | None, routes: Routes, slots: int) -> Proposal:
         """Return the routes over another number of slots; a new slot is an empty one."""
@@ -225,6 +225,16 @@ class Balancer:
         self.routing, self._decided = routing, ""
         seen = loads if loads is None or loads.sample is not None else replace(loads, sample=self._latest)
         return Proposal(chosen, reason, estimate_moved_bytes(seen, routes, chosen))
+
+    def count_costs(self, proposal: Proposal, loads: OperatorLoads | None) -> PlanCosts:
+        """Return what routes cost from then on, as far as loads tell; planning them is not in it."""
+        table, split_load = proposal.routes.table, 0.0
+        if loads is not None and proposal.routes.splitter is not None:
+            # A splitter shares out any key, so that results of all of them have to meet.
+            split_load = float(loads.slot_rows.sum())
+        elif loads is not None:
+            split_load = sum(_later_rows(loads, proposal.routes, key) for key in table.split_keys().tolist())
+        return PlanCosts(None, len(table.keys), proposal.moved_bytes, split_load)
 
     def is_undecided(self, routes: Routes) -> bool:
         """Say whether the named strategy has not decided yet where keys go."""
@@ -404,11 +414,7 @@ class Balancer:
     def _with_costs(self, proposal: Proposal, loads: OperatorLoads, started: float) -> Proposal:
         """Return the proposal with what it costs: the time since planning began, and what its routes cost."""
         seconds = None if self.clock is None else self.clock() - started
-        table, every_row = proposal.routes.table, float(loads.slot_rows.sum())
-        # A splitter shares out any key, so that results of all of them have to meet.
-        split_rows = sum(_later_rows(loads, proposal.routes, key) for key in table.split_keys().tolist())
-        split_load = split_rows if proposal.routes.splitter is None else every_row
-        self.last_costs = PlanCosts(seconds, len(table.keys), proposal.moved_bytes, split_load)
+        self.last_costs = replace(self.count_costs(proposal, loads), planning_seconds=seconds)
         return replace(proposal, costs=self.last_costs)
 
     def _find_plan(self, loads: OperatorLoads, routes: Routes, goal: Goal) -> LevelPlan:
@@ -440,7 +446,7 @@ def _later_rows(loads: OperatorLoads, routes: Routes, key: int) -> float:
     """Return the rows that a split key sends more: its results, which meet, or its copies."""
     if loads.join is None:
         return loads.hot_rows.get(key, 0.0)
-    copied = 1 - loads.join.copied if key in routes.swapped else loads.join.copied
+    copied = loads.join.copied_under(routes, key)
     return loads.join.rows_of(key)[copied] * (len(routes.table.owners(key)) - 1)
 
 

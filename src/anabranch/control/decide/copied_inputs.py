@@ -30,7 +30,7 @@ def choose_copied_input(join: JoinLoads, now: Routes, key: int) -> int:
         return join.copied
     rows = join.rows_of(key)
     if len(now.table.owners(key)) > 1:
-        copied = 1 - join.copied if key in now.swapped else join.copied
+        copied = join.copied_under(now, key)
         return 1 - copied if rows[copied] > _CLEARLY * rows[1 - copied] else copied
     if rows[LEFT] == rows[RIGHT]:
         return join.copied

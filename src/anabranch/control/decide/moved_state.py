@@ -85,7 +85,7 @@ def _joined_bytes(
     """Return the bytes of a join's keys that are written for other slots: moved rows once, copies for each new slot."""
     copied_bytes, was_shared = np.zeros(len(keys)), np.zeros(len(keys), np.bool_)
     for place, key in enumerate(keys.hashes.tolist()):
-        was, is_now = (1 - join.copied if key in routes.swapped else join.copied for routes in (old, new))
+        was, is_now = (join.copied_under(routes, key) for routes in (old, new))
         copied_bytes[place] = join.state_bytes_of(key)[is_now]
         was_shared[place] = was != is_now
     copied_bytes = np.minimum(copied_bytes, key_bytes)

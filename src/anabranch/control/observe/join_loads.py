@@ -31,6 +31,10 @@ class JoinLoads:
     sides: tuple[float, float] = (0.0, 0.0)
     """All rows of the left and of the right input; those of keys that slots share count once for each slot."""
 
+    def copied_under(self, routes: Routes, key: int) -> int:
+        """Return the input of which all slots of a key get all rows, if slots share it."""
+        return 1 - self.copied if self.swaps and key in routes.swapped else self.copied
+
     def rows_of(self, key: int) -> tuple[float, float]:
         """Return the rows of both inputs."""
         return self.rows.get(key, (0.0, 0.0))

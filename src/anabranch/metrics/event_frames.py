@@ -1,0 +1,130 @@
+"""Events as Polars frames: what all have in common, or all that one kind says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import polars as pl
+
+from anabranch.metrics.event_lines import describe_event
+from anabranch.model.events import (
+    BatchEvent,
+    EffectEvent,
+    EventKind,
+    HistoryRecord,
+    StartEvent,
+)
+
+Column = tuple[pl.DataType, Callable[[Any], Any]]
+
+_MOMENT = pl.Datetime("us", "UTC")
+_WHOLE, _REAL, _TEXT, _YES = pl.Int64(), pl.Float64(), pl.String(), pl.Boolean()
+_SECONDS_OF = ("trigger", "job", "commit", "publish")
+
+_COMMON: dict[str, Column] = {
+    "number": (_WHOLE, lambda record: record.number),
+    "epoch": (_WHOLE, lambda record: record.epoch),
+    "at": (_MOMENT, lambda record: int(record.at * 1e6)),
+    "kind": (_TEXT, lambda record: record.event.kind),
+    "batch": (_WHOLE, lambda record: record.event.batch),
+    "operator": (_TEXT, lambda record: getattr(record.event, "operator", None)),
+}
+_WORDS: dict[str, Column] = {"text": (_TEXT, lambda record: describe_event(record.event))}
+
+
+def _fields(kinds: Mapping[str, pl.DataType], part: str | None = None) -> dict[str, Column]:
+    """Return columns of fields of an event, or of a part of it, which may be missing."""
+
+    def reader(name: str) -> Callable[[HistoryRecord], Any]:
+        def read(record: HistoryRecord) -> Any:
+            whole = record.event if part is None else getattr(record.event, part)
+            value = whole.get(name) if isinstance(whole, Mapping) else getattr(whole, name, None)
+            return list(value) if isinstance(value, tuple) else value
+
+        return read
+
+    return {name: (kind, reader(name)) for name, kind in kinds.items()}
+
+
+def _phase(name: str) -> Callable[[HistoryRecord], float | None]:
+    return lambda record: (
+        record.event.progress.phase_seconds.get(name) if isinstance(record.event, BatchEvent) else None
+    )
+
+
+_COLUMNS: dict[EventKind, dict[str, Column]] = {
+    "start": _fields({"host": _TEXT, "process": _WHOLE, "release": _TEXT}),
+    "stop": {},
+    "batch": {
+        **_fields(
+            {name: _WHOLE for name in ("rows_in", "rows_out", "late_rows", "dead_rows")}
+            | {"batch_seconds": _REAL}
+            | {"watermark_us": _WHOLE, "slot_rows": pl.List(_WHOLE), "slot_seconds": pl.List(_REAL)}
+            | {"max_over_mean": _REAL}
+            | {name: _WHOLE for name in ("state_rows", "state_bytes", "exchanged_bytes", "moved_bytes")}
+            | {"changes": pl.List(_TEXT), "problems": pl.List(_TEXT), "replayed": _YES, "drained": _YES},
+            "progress",
+        ),
+        **{f"{name}_seconds": (_REAL, _phase(name)) for name in _SECONDS_OF},
+        "start_offset": (_TEXT, lambda record: json.dumps(record.event.start_offset)),
+        "end_offset": (_TEXT, lambda record: json.dumps(record.event.end_offset)),
+    },
+    "decision": {
+        **_fields({"action": _TEXT, "sender": _TEXT, "reason": _TEXT, "protocol": _TEXT}),
+        **_fields({"imbalance_before": _REAL, "imbalance_expected": _REAL}),
+        **_fields(
+            {"planning_seconds": _REAL, "table_rows": _WHOLE, "moved_bytes": _REAL, "split_load": _REAL}, "costs"
+        ),
+        **_fields(
+            {
+                **dict.fromkeys(("slots_before", "slots_after", "moved_keys", "split_keys"), _WHOLE),
+                **dict.fromkeys(("merged_keys", "moved_buckets"), _WHOLE),
+                **dict.fromkeys(("strategy_before", "strategy_after"), _TEXT),
+            },
+            "change",
+        ),
+    },
+    "effect": _fields({"decision": _WHOLE, "imbalance": _REAL, "moved_bytes": _WHOLE}),
+    "failure": _fields({"reason": _TEXT, "attempt": _WHOLE, "ends_run": _YES}),
+    "recovery": _fields({"action": _TEXT, "reason": _TEXT}),
+    "span": {
+        **_fields({"first_batch": _WHOLE, "last_batch": _WHOLE, "batch_seconds": _REAL, "longest_seconds": _REAL}),
+        "since": (_MOMENT, lambda record: int(record.event.since * 1e6)),
+        **_fields({name: _WHOLE for name in ("batches", "rows_in", "rows_out", "late_rows", "dead_rows")}, "totals"),
+    },
+}
+
+
+def frame_events(records: Iterable[HistoryRecord], kind: EventKind | None = None) -> pl.DataFrame:
+    """Return events with what all have in common and a sentence, or those of one kind with all that they say.
+
+    Decisions come with what was found of them later: ``imbalance_after``, and whether they were ``carried_out``.
+    """
+    every = list(records)
+    chosen = every if kind is None else [record for record in every if record.event.kind == kind]
+    frame = _frame(chosen, {**_COMMON, **(_WORDS if kind is None else _COLUMNS[kind])})
+    return frame if kind != "decision" else _with_outcomes(frame, every)
+
+
+def _frame(records: Iterable[HistoryRecord], columns: Mapping[str, Column]) -> pl.DataFrame:
+    found = list(records)
+    return pl.DataFrame(
+        {name: pl.Series(name, [read(record) for record in found], kind) for name, (kind, read) in columns.items()}
+    )
+
+
+def _with_outcomes(decisions: pl.DataFrame, records: Iterable[HistoryRecord]) -> pl.DataFrame:
+    effects: dict[int, float] = {}
+    undone: set[int] = set()
+    for record in records:
+        if isinstance(record.event, EffectEvent):
+            effects[record.event.decision] = record.event.imbalance
+        elif isinstance(record.event, StartEvent):
+            undone.update(record.event.undone)
+    numbers = decisions["number"].to_list()
+    return decisions.with_columns(
+        pl.Series("imbalance_after", [effects.get(number) for number in numbers], _REAL),
+        pl.Series("carried_out", [number not in undone for number in numbers], _YES),
+    )
