@@ -25,9 +25,9 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 DISTRIBUTION := --dist worksteal
 # Some tests wait for servers that are gone: one process more than there are cores.
 QUICK_DISTRIBUTION := -n $(shell echo $$(($(CORES) + 1))) $(DISTRIBUTION)
-# Tests with Spark wait much, for small jobs and for processes that start: three of them at a time. Tests that share a
-# Spark stay together by file.
-SPARK_DISTRIBUTION := -n 3 --dist loadgroup --no-loadscope-reorder
+# Tests with Spark wait much, for small jobs and for processes that start: three of them at a time. What costs
+# a run of Spark is made once for all processes (tests/sharing.py).
+SPARK_DISTRIBUTION := -n 3 $(DISTRIBUTION)
 QUICK_TESTS := tests/contracts tests/flows tests/test_architecture.py tests/unit
 SPARK_TESTS := tests/docs tests/spark
 

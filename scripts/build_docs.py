@@ -32,7 +32,7 @@ SIDEBAR = {
     "How to transform": "how-to/: expressions lookups joins hops-and-branches",
     "How to aggregate": "how-to/: windows late-rows silence aggregates processors",
     "How to write": "how-to/: sinks databases own-connectors",
-    "How to run": "how-to/: run watch balance control testing read-state restart",
+    "How to run": "how-to/: run watch history balance control lab testing read-state restart",
     "Reference": "reference/index",
     "Behind it": "speed architecture decisions/index changelog readme",
 }

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lab.drivers import finish, results, write_input
-from lab.sharing import make_once
+from sharing import make_once
 
 LAB_FOLDER = Path(__file__).parent
 FILES, ROWS, SEED = 12, 200, 7

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import psutil
 
+from anabranch.lab.standalone import name_local_cluster
 from lab.drivers import PATIENCE_SECONDS, DriverProcess
 
-LOCAL_CLUSTER = "local-cluster[2,1,1024]"
+LOCAL_CLUSTER = name_local_cluster(2)
 IMPATIENT = [
     # A lost executor's blocks are asked for again at once, not after three times five seconds.
     "spark.shuffle.io.maxRetries=1",

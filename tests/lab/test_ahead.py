@@ -16,8 +16,8 @@ import pytest
 
 import anabranch as ab
 from lab.drivers import DRIVER_ENVIRONMENT
-from lab.sharing import make_once
 from oracle import assert_same_rows
+from sharing import make_once
 
 SCRIPT = Path(__file__).with_name("ahead_under_test.py")
 PARTITIONS, FILES, ROWS = 3, 6, 80

@@ -8,25 +8,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from anabranch.lab.errors import LabError
-from anabranch.lab.namespaces import find_hindrance, host_network
 from benchmarks.exchange.bench import LIMIT_MBIT, Extent, run
 from benchmarks.exchange.figures import AHEAD, GLOBAL, HELD, LOCAL, PLAIN, WAYS
 from benchmarks.shared.registry import BenchOptions
+from lab.hosts import find_what_is_missing
 from quick_jvm import SPARK_ENVIRONMENT
-
-
-def find_what_is_missing() -> str | None:
-    """Say why there can be no hosts here, also where that shows only when one is made."""
-    hindrance = find_hindrance()
-    if hindrance is not None:
-        return hindrance
-    try:
-        with host_network(1) as network:
-            network.limit(LIMIT_MBIT)
-    except LabError as error:
-        return str(error)
-    return None
 
 
 def test_every_way_answers_alike_and_sends_less_than_a_plain_exchange(

@@ -20,32 +20,35 @@ from packaging.utils import canonicalize_name
 
 from docs.documents import PROJECT, README, make_sample_readings, read_blocks
 from quick_jvm import SPARK_ENVIRONMENT
+from sharing import make_once
 
-# One process builds and installs, in 6 s; doctor and bench take 2 s, the README's flow, on a JVM of its own, 27 s.
-pytestmark = pytest.mark.xdist_group("wheel")
+# The wheel is built and installed in 6 s; doctor and bench take 2 s, the README's flow, on a JVM of its own, 27 s.
 KEPT_VARIABLES = ("HOME", "JAVA_HOME", "LANG", "TMPDIR")
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder), cwd=PROJECT)
-    (built,) = folder.glob("*.whl")
+    def build(folder: Path) -> None:
+        run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder), cwd=PROJECT)
+
+    (built,) = make_once(tmp_path_factory, "wheel", build).glob("*.whl")
     return built
 
 
 @pytest.fixture(scope="module")
 def commands(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the commands of an environment in which the wheel is installed."""
-    folder = tmp_path_factory.mktemp("installed")
-    venv.create(folder, with_pip=False, symlinks=True)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    (built,) = metadata.distributions(path=[str(wheel)])
-    for distribution in find_needed(built):
-        link_into(packages, distribution)
-    python = str(folder / "bin" / "python")
-    run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index", str(wheel), cwd=folder)
-    return folder / "bin"
+
+    def install(folder: Path) -> None:
+        venv.create(folder, with_pip=False, symlinks=True)
+        (packages,) = folder.glob("lib/python*/site-packages")
+        (built,) = metadata.distributions(path=[str(wheel)])
+        for distribution in find_needed(built):
+            link_into(packages, distribution)
+        python = str(folder / "bin" / "python")
+        run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index", str(wheel), cwd=folder)
+
+    return make_once(tmp_path_factory, "installed", install) / "bin"
 
 
 def find_needed(wheel: metadata.Distribution) -> list[metadata.Distribution]:

@@ -7,23 +7,28 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from sharing import make_once
 from spark.damaging import Damage, DamagedFlow
 
 
 @pytest.fixture(scope="module")
 def begun(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DamagedFlow:
     """A flow that was stopped after some batches."""
-    flow = DamagedFlow(tmp_path_factory.mktemp("begun") / "flow", spark)
-    flow.begin()
-    return flow
+
+    def begin(folder: Path) -> None:
+        DamagedFlow(folder / "flow", spark).begin()
+
+    return DamagedFlow(make_once(tmp_path_factory, "damaged-begun", begin) / "flow", spark)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(begun: DamagedFlow, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[int, ...]]]:
     """What the flow comes to when nothing is damaged."""
-    flow = begun.copy(tmp_path_factory.mktemp("undisturbed") / "flow")
-    flow.finish()
-    return flow.results()
+
+    def finish(folder: Path) -> None:
+        begun.copy(folder / "flow").finish()
+
+    return DamagedFlow(make_once(tmp_path_factory, "damaged-undisturbed", finish) / "flow", begun.spark).results()
 
 
 @pytest.mark.parametrize(

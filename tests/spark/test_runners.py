@@ -25,7 +25,7 @@ def run(bench: FlowBench, case: RandomFlow, source: Any, steer: Steer, build: An
     bench.clock = lambda: NOW
     folder = bench.folder / "published"
     flow, sink = ab.Flow("both"), ab.parquet(folder)
-    (build or case.build)(flow.read(source)).write(sink)
+    (case.build(flow.read(source)) if build is None else build(flow, source)).write(sink)
     checkpoint = bench.new_checkpoint()
     bench.run_steered(
         flow,
@@ -61,19 +61,26 @@ def test_a_flow_commits_the_same_on_spark_and_in_this_process(here: LocalBench, 
     assert own_files == spark_files
 
 
-def join_itself(stream: Any) -> Any:
+def join_itself(flow: ab.Flow, source: Any) -> Any:
     """Return a stream's rows with later ones of the same key."""
-    timed = stream.watermark("ts", delay="5s")
+    timed = flow.read(source).watermark("ts", delay="5s")
     return timed.join(timed.select("key", "ts", later="whole"), on="key", within=("-1s", "6s"), how="left")
 
 
-def find_last_rows(stream: Any) -> Any:
+def find_last_rows(flow: ab.Flow, source: Any) -> Any:
     """Return a stream's rows with the one before of the same key."""
-    timed = stream.watermark("ts", delay="5s")
+    timed = flow.read(source).watermark("ts", delay="5s")
     return timed.join_asof(timed.select("key", "ts", last="whole"), by="key", allow_exact_matches=False)
 
 
-@pytest.mark.parametrize("build", [join_itself, find_last_rows])
+def read_later(flow: ab.Flow, source: Any) -> Any:
+    """Return rows of a source that is read behind the windows which they are joined with."""
+    counts = flow.read(source).watermark("ts", delay="5s").key_by("key").window("4s").agg(rows=ab.count())
+    later = flow.read(source, name="later").watermark("ts", delay="5s")
+    return later.join(counts, on="key", within=("2s", "8s"), how="left")
+
+
+@pytest.mark.parametrize("build", [join_itself, find_last_rows, read_later])
 def test_a_join_commits_the_same_on_spark_and_in_this_process(here: LocalBench, bench: SparkBench, build: Any) -> None:
     case = make_random_flow(KINDS[0], 20_261_116)
     rows = [row for batch in case.batches() for row in batch]

@@ -67,8 +67,12 @@ def test_what_was_done_before_a_stop_is_not_done_again(bench: SparkBench) -> Non
         assert not any(batch.replayed for batch in handle.progress)
         assert handle.totals.rows_in == sum(batch.rows_in for batch in handle.progress)
     # Whatever was told of any batch is in the checkpoint, from one run to the next.
-    assert [record.progress for record in handle.history()] == told
-    assert len({record.epoch for record in handle.history()}) == 2
+    batches = handle.history("batch")
+    assert batches.select("batch", "rows_in", "batch_seconds").rows() == [
+        (one.batch, one.rows_in, one.batch_seconds) for one in told
+    ]
+    assert batches["epoch"].n_unique() == 2
+    assert handle.history()["kind"].to_list().count("stop") == 2
 
 
 def test_ctrl_c_lets_the_running_batch_finish_and_its_jobs_are_not_cancelled(bench: SparkBench) -> None:
