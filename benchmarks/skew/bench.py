@@ -13,7 +13,7 @@ from rich.console import Console
 from anabranch.balancing import PLANNERS
 from anabranch.model.balance import Balance
 from benchmarks.planners.inputs import WEIBO_FILE
-from benchmarks.shared.answers import ANSWER_READERS, Expected, ask_oracle, check_answer
+from benchmarks.shared.answers import ANSWER_READERS, AnswerCheck, Expected, ask_oracle, check_answer
 from benchmarks.shared.figures import OURS
 from benchmarks.shared.launch import CORES, JVM_MEMORY, our_script, run_peer, scratch_places, show_activity
 from benchmarks.shared.registry import BenchError, BenchOptions, choose_peers
@@ -38,7 +38,7 @@ from benchmarks.skew.launch import (
     run_flows,
 )
 from benchmarks.skew.loads import SETTLING_BATCHES, LoadRun, evaluate_loads, evaluate_whole_run
-from benchmarks.skew.paper.figures import SpreadRun, compute_paper_figures, list_answers
+from benchmarks.skew.paper.figures import SpreadRun, StreamRate, compute_paper_figures, list_answers
 from benchmarks.skew.paper.parts import SPREAD_ROWS, SPREAD_SLOTS, TOP_TOPICS, PaperParts
 from benchmarks.skew.paper.picture import draw_paper_parts
 from benchmarks.skew.picture import draw_moving, draw_strategies
@@ -71,6 +71,8 @@ OVERHEAD_BATCHES = 8
 OVERHEAD_PAIRS = 5
 WARM_UP_PAIRS = 1
 """A JVM that still compiles takes more processor time than balance does."""
+PARTS = ("loads", "busy", "overhead", "switching", "paper")
+"""By name: loads of slots, a costly operator, what balance costs, triggers, and what follows the papers' tables."""
 WHY_NOT_SPARK = (
     "native Spark is not among the loads: it merges rows before the exchange and cannot be told not to, so a hot key "
     "is one row a split there; nor has it, in streams, aggregates of one's own from Python for the costly operator"
@@ -92,22 +94,30 @@ def run(options: BenchOptions, console: Console | None = None) -> SkewReport:
     console = console or Console()
     bench = _Skew(options, console)
     moving = [LoadCase(stream, (HASH, BALANCED)) for stream in bench.make_moving_streams()]
-    loads = bench.run_loads("zipf keys", bench.make_zipf_cases())
-    loads += bench.run_flink_loads()
-    loads += bench.run_loads("keys that move, and four cases", [*moving, *bench.make_cases()])
-    busy = bench.run_busy()
-    pairs = bench.measure_overhead()
-    switching = bench.run_switching()
-    paper = bench.make_paper_parts()
-    spreads = [*bench.spread_by_flink(paper), *paper.spread_rising_ids()]
-    rates = paper.rate_cases() + paper.rate_topics()
-    bench.notes += paper.notes
-    figures = compute_figures(loads, busy, pairs, bench.rows, list_answers(spreads, rates))
+    loads: list[LoadRun] = []
+    if "loads" in bench.parts:
+        loads += bench.run_loads("zipf keys", bench.make_zipf_cases())
+        loads += bench.run_flink_loads()
+        loads += bench.run_loads("keys that move, and four cases", [*moving, *bench.make_cases()])
+    busy = bench.run_busy() if "busy" in bench.parts else []
+    pairs, checked = bench.measure_overhead() if "overhead" in bench.parts else ([], [])
+    switching = bench.run_switching() if "switching" in bench.parts else []
+    spreads: list[SpreadRun] = []
+    rates: list[StreamRate] = []
+    if "paper" in bench.parts:
+        paper = bench.make_paper_parts()
+        spreads = [*bench.spread_by_flink(paper), *paper.spread_rising_ids()]
+        rates = paper.rate_cases() + paper.rate_topics()
+        bench.notes += paper.notes
+    figures = compute_figures(loads, busy, pairs, bench.rows, [*checked, *list_answers(spreads, rates)])
     if figures["answers_equal"]:
-        figures |= compute_paper_figures(spreads, rates) | compute_switching_figures(switching)
+        figures |= compute_paper_figures(spreads, rates)
+    if switching and (figures["answers_equal"] or bench.parts == ("switching",)):
+        # A model gives no answers of its own.
+        figures |= compute_switching_figures(switching)
     pictures: list[Path] = []
     # No matching answers, no claim: a picture would be one.
-    if options.out_dir is not None and figures["answers_equal"] == 1:
+    if options.out_dir is not None and figures["answers_equal"] == 1 and loads and busy:
         phases = {
             case.stream.name: [
                 (first, phase.name) for first, phase in zip(case.stream.first_batches, case.stream.phases, strict=True)
@@ -115,6 +125,7 @@ def run(options: BenchOptions, console: Console | None = None) -> SkewReport:
             for case in moving
         }
         pictures += draw_strategies(loads, busy, options.out_dir) + draw_moving(loads, phases, options.out_dir)
+    if options.out_dir is not None and figures["answers_equal"] == 1 and spreads:
         pictures += draw_paper_parts(spreads, rates, options.out_dir)
     report = SkewReport(
         workload=bench.describe(),
@@ -145,6 +156,7 @@ class _Skew:
         self._rows_per_batch = (options.rows or DEFAULT_ROWS) // (ZIPF_PHASES * BATCHES_A_PHASE)
         self.rows = self._rows_per_batch * ZIPF_PHASES * BATCHES_A_PHASE
         self._peers = choose_peers("skew", options.peers)
+        self.parts = choose_parts(options.only)
         self.notes: list[str] = []
         _refuse(self._rows_per_batch, self.slots)
         self.notes += [WHY_NOT_SPARK] if "spark" in self._peers else []
@@ -256,8 +268,8 @@ class _Skew:
             self._console.print(f"{stream.name}, a costly operator: {run.rows_per_second:,.0f} rows/s by {run.system}")
         return busy
 
-    def measure_overhead(self) -> list[OverheadPair]:
-        """Return the processor seconds of flows without skew, balance on and off, in pairs."""
+    def measure_overhead(self) -> tuple[list[OverheadPair], list[AnswerCheck]]:
+        """Return the processor seconds of flows without skew, balance on and off, in pairs; and all answers."""
         files_per_batch = 2
         files = OVERHEAD_BATCHES * files_per_batch
         stream = make_uniform_stream(2 * self._rows_per_batch, files, OVERHEAD_KEYS, self._options.seed)
@@ -272,8 +284,13 @@ class _Skew:
             show_activity(self._console, "keys without skew, balance on and off"),
         ):
             reported, took = run_flows("keys without skew", given, self.slots, CORES, places)
+            expected = ask_oracle(folder, "parquet")
+            answers = [
+                check_answer(ANSWER_READERS[OURS](places.output / str(number)), expected)
+                for number in range(len(given))
+            ]
         self.notes += describe_neighbours("keys without skew", took)
-        return pair_up(reported["runs"])[WARM_UP_PAIRS:]
+        return pair_up(reported["runs"])[WARM_UP_PAIRS:], answers
 
     def make_paper_parts(self) -> PaperParts:
         """Return the parts after tables and figures of the papers, with what was asked for."""
@@ -321,6 +338,15 @@ class _Skew:
                 f"{stream}: max/mean {first.settled_max_over_mean:.2f} by {first.system}, "
                 f"{last.settled_max_over_mean:.3f} by {last.system}; {verdict}"
             )
+
+
+def choose_parts(asked: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the parts to run, in the order of the bench; raise ``BenchError`` for strangers."""
+    unknown = sorted(set(asked or ()) - set(PARTS))
+    if unknown:
+        msg = f"unknown parts {', '.join(unknown)}; there are {', '.join(PARTS)}"
+        raise BenchError(msg)
+    return tuple(part for part in PARTS if asked is None or part in asked)
 
 
 def _refuse(rows_per_batch: int, slots: int) -> None:

@@ -69,7 +69,9 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
     only: Annotated[
         str | None,
         typer.Option(
-            metavar="A,B", help="Parts of the bench to run, by name (operators, joins).", show_default="all of them"
+            metavar="A,B",
+            help="Parts of the bench to run, by name (operators, joins, skew).",
+            show_default="all of them",
         ),
     ] = None,
     data: Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from benchmarks.shared.answers import AnswerCheck, ask_oracle, check_answer
 from benchmarks.shared.registry import BENCHES, BenchError, BenchOptions
 from benchmarks.shared.report import write_json
 from benchmarks.skew.answers import ask_busy_oracle
-from benchmarks.skew.bench import pair_up, run
+from benchmarks.skew.bench import PARTS, choose_parts, pair_up, run
 from benchmarks.skew.competitors import BALANCED, HASH, STRATEGIES, Competitor, list_papers_strategies
 from benchmarks.skew.figures import BusyRun, OverheadPair, compute_figures, evaluate_busy
 from benchmarks.skew.loads import LoadRun, evaluate_loads
@@ -33,6 +34,7 @@ from benchmarks.skew.streams import (
     read_weibo_stream,
     write_stream,
 )
+from benchmarks.skew.switching.table import run_table
 
 RIGHT = AnswerCheck(True, 10, "d")
 WRONG = AnswerCheck(False, 10, "e", "3 rows missing")
@@ -263,6 +265,23 @@ def test_batches_too_small_to_balance_are_refused() -> None:
 def test_unknown_peers_are_refused() -> None:
     with pytest.raises(BenchError, match="unknown peers storm"):
         run(BenchOptions(peers=("storm",)))
+
+
+def test_parts_run_in_the_order_of_the_bench_and_strangers_are_refused() -> None:
+    assert choose_parts(("paper", "loads")) == ("loads", "paper")
+    assert choose_parts(None) == PARTS
+    with pytest.raises(BenchError, match="unknown parts fast; there are loads, busy, overhead"):
+        run(BenchOptions(only=("fast",)))
+
+
+def test_a_part_that_runs_alone_leaves_the_others_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shortened = partial(run_table, seconds=8.0)
+    monkeypatch.setattr("benchmarks.skew.bench.run_table", shortened)
+    monkeypatch.setattr("benchmarks.skew.switching.table.CHANGES_A_MINUTE", (1.0,))
+    report = run(BenchOptions(only=("switching",), cache_dir=tmp_path), Console(file=StringIO()))
+    assert report.switching and not report.loads and not report.pairs
+    assert report.figures["switching_over_best_fixed_1"] > 0
+    assert "max_over_mean_z1_5" not in report.figures
 
 
 def test_registry_holds_the_bench() -> None:
