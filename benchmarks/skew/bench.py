@@ -133,6 +133,7 @@ def run(options: BenchOptions, console: Console | None = None) -> SkewReport:
         loads=loads,
         busy=busy,
         pairs=pairs,
+        checked=checked,
         spreads=spreads,
         rates=rates,
         switching=switching,

@@ -10,6 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.shared.answers import AnswerCheck
 from benchmarks.shared.report import BenchReport, format_figure, print_figures, print_if_wrong, print_notes
 from benchmarks.skew.figures import BusyRun, OverheadPair
 from benchmarks.skew.loads import EVEN, SETTLING_BATCHES, LoadRun, is_four_cases, is_zipf
@@ -36,6 +37,8 @@ class SkewReport(BenchReport):
     loads: Sequence[LoadRun]
     busy: Sequence[BusyRun]
     pairs: Sequence[OverheadPair]
+    checked: Sequence[AnswerCheck] = ()
+    """What the runs of the pairs answered."""
     spreads: Sequence[SpreadRun] = ()
     rates: Sequence[StreamRate] = ()
     switching: Sequence[SwitchingRun] = ()
@@ -56,11 +59,13 @@ def print_report(report: SkewReport, console: Console) -> None:
     """Print the tables, the figures and, first of all, whether the answers were equal."""
     runs: list[LoadRun | BusyRun] = [*report.loads, *report.busy]
     if report.answers_equal:
-        count = len(runs) + len(report.spreads) + len(report.rates)
+        count = len(runs) + len(report.checked) + len(report.spreads) + len(report.rates)
         console.print(f"[green]Answers equal[/]: {count} runs gave the oracle's.")
     for run in runs:
         where = f" on {run.stream}" if isinstance(run, LoadRun) else ""
         print_if_wrong(f"{run.system}{where}", run.answer, console)
+    for answer in report.checked:
+        print_if_wrong("keys without skew", answer, console)
     print_notes(report.notes, console)
     for build, belongs in (
         (_build_zipf_table, is_zipf),

@@ -103,7 +103,7 @@ def test_a_restart_after_every_batch_keeps_to_it(bench: FlowBench) -> None:
     assert pairs_of(Outcome([sink])).equals(speeds.expected().select("key", "value_0", "value_1").sort(pl.all()))
 
 
-@tries(12)
+@tries(8)
 @given(st.integers(0, 2**32), st.sampled_from(("inner", "left", "right", "full", "semi", "anti")), st.integers(1, 40))
 def test_answers_are_duckdbs_whoever_waits_and_whenever_it_starts_again(
     tmp_path_factory: pytest.TempPathFactory, seed: int, how: Any, align: int

@@ -138,10 +138,10 @@ def long_stream(chance: random.Random, count: int = 40) -> list[Batch]:
     return made
 
 
-def check_long_stream(spec: OperatorSpec, seed: int, damages: bool = False) -> ManySlots:
-    """Fail unless forty batches under wild routes emit what one slot emits; ``damages`` merged runs, too."""
+def check_long_stream(spec: OperatorSpec, seed: int, damages: bool = False, count: int = 40) -> ManySlots:
+    """Fail unless so many batches under wild routes emit what one slot emits; ``damages`` merged runs, too."""
     chance = random.Random(seed)
-    batches = long_stream(chance)
+    batches = long_stream(chance, count)
     first_hop, at_once = chance.random() < 0.5, [chance.random() < 0.5 for _ in batches]
     times = times_of(batches, first_hop, is_drained(spec), at_once)
     first, changes = make_changes(seed, spec, hash_apart, len(times))
