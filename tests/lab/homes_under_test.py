@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from anabranch.spark.executors import SparkExecutors, find_executor_id
 SLOTS = 4
 KEYS = 40
 ROWS = pl.DataFrame({"key": [row % KEYS for row in range(400)]}, schema={"key": pl.Int64})
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 200.0
 SETTINGS = {
     "spark.executor.memory": "512m",
     "spark.decommission.enabled": "true",
@@ -76,7 +77,8 @@ class Stage:
         (self.folder / "batch").write_text(str(self.fed))
         self.fed += 1
         self.source.add(ROWS)
-        wait_until(lambda: sum(batch.rows_in for batch in self.handle.progress) == self.fed * len(ROWS))
+        wait_until(lambda: not self.handle.active or self._rows_in() == self.fed * len(ROWS))
+        assert self.handle.active, f"the flow has ended: {self.handle.read_progress()[-1:]}"
         shown = self.show()
         homes = {
             f"{level} {home['slot']}": home["executor"]
@@ -90,6 +92,9 @@ class Stage:
                 if int(batch) == self.fed - 1:
                     ran.setdefault(f"{level} {slot}", []).append(executor)
         return {"homes": homes, "ran": {slot: sorted(set(where)) for slot, where in sorted(ran.items())}}
+
+    def _rows_in(self) -> int:
+        return sum(batch.rows_in for batch in self.handle.progress)
 
     def feed_until(self, fits: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Go on until homes are as they should be; return the first batch of which they are."""
@@ -198,4 +203,9 @@ def run(folder: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print("seen", json.dumps(run(Path(sys.argv[1]))), flush=True)
+    try:
+        print("seen", json.dumps(run(Path(sys.argv[1]))), flush=True)
+    except Exception:
+        # Spark has much more to say when it ends.
+        print(traceback.format_exc(), flush=True)
+        raise

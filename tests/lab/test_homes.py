@@ -30,7 +30,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         check=False,
     )
     lines = [line for line in outcome.stdout.splitlines() if line.startswith("seen ")]
-    assert lines, f"{outcome.stdout[-2000:]}\n{outcome.stderr[-4000:]}"
+    assert lines, f"{outcome.stdout[-4000:]}\n{outcome.stderr[-2000:]}"
     found: dict[str, Any] = json.loads(lines[0].removeprefix("seen "))
     return found
 

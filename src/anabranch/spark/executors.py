@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from anabranch.engine.slot_homes import OneProcess, refuse_obstacles
 from anabranch.engine.spec import LoadsProgram
+from anabranch.engine.task_errors import find_reason
 from anabranch.errors import EngineError
 from anabranch.model.cluster import Cluster, Executor, Executors, sort_ids
 from anabranch.spark.anchors import anchor_frame, name_location
@@ -186,7 +187,7 @@ class SparkExecutors:
             # Spark may send tasks elsewhere if it is busy; where nobody can tell, its word is taken for it.
             is_done, why = seen <= {"", executor.id}, f"Spark ran what warms it up on {', '.join(sort_ids(seen))}"
         except Exception as error:
-            is_done, why = False, str(error).partition("\n")[0]
+            is_done, why = False, find_reason(str(error))
         with self._lock:
             self._warming.discard(executor.id)
             self._warm_ups[executor.id] += 1
