@@ -38,17 +38,17 @@ FLOW = """\
 import json, sys, time
 import polars as pl
 import anabranch as ab
-from anabranch.spark.anchors import executor_locations
+from anabranch.spark.executors import list_executors
 
 spark = ab.local_session(memory="600m")
-while len(executor_locations(spark)) < 2:
+while len(list_executors(spark)) < 2:
     time.sleep(0.1)
 rows = pl.DataFrame({"sensor": [n % 7 for n in range(7000)], "volts": [n / 4 for n in range(7000)]})
 flow, totals = ab.Flow("totals"), ab.to_memory()
 stream = flow.read(ab.memory(rows, rows))
 stream.key_by("sensor").agg(readings=ab.count(), volts=ab.sum("volts"), name="totals").write(totals)
 flow.run(sys.argv[1], spark=spark, trigger="available-now", drain=True, slots=4)
-places = sorted(location.split("_")[1] for location in executor_locations(spark))
+places = sorted(executor.host for executor in list_executors(spark))
 found = totals.frame().group_by("sensor").agg(pl.col("readings").max(), pl.col("volts").max()).sort("sensor")
 print("found", json.dumps({"places": places, "totals": found.rows()}))
 """

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import anabranch as ab
 from anabranch.lab.wires import read_link
-from anabranch.spark.anchors import executor_locations
+from anabranch.spark.executors import list_executors
 from benchmarks.exchange.answers import STORE_TABLE
 from benchmarks.exchange.figures import AHEAD, GLOBAL, HELD, LOCAL, PLAIN
 from benchmarks.exchange.inputs import DELAY_MS, FILE_FORMAT, MIXED, PARTITIONED, PARTITIONS, WINDOW_MS
@@ -100,9 +100,9 @@ def _subtract(after: Mapping[str, int], before: Mapping[str, int]) -> dict[str, 
 
 def _wait_for_executors(spark: SparkSession, count: int) -> None:
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while len(executor_locations(spark)) < count:
+    while len(list_executors(spark)) < count:
         if time.monotonic() > deadline:
-            found = executor_locations(spark)
+            found = list_executors(spark)
             msg = f"{len(found)} of {count} executors came within {_PATIENCE_SECONDS:.0f} s; see the workers' logs"
             raise BenchError(msg)
         time.sleep(0.2)

@@ -8,7 +8,7 @@ from anabranch.cli.reporting import print_note
 
 Parallelism = Literal["operator-set", "operator", "query"]
 PARALLELISM_HELP = "How the flow is cut: operator-set, operator or query."
-Action = Literal["show", "set", "move", "split", "merge", "slots", "strategy"]
+Action = Literal["show", "set", "move", "split", "merge", "slots", "strategy", "home"]
 
 
 def take_parallelism(parallelism: Parallelism | None, strategy: Parallelism | None) -> Parallelism | None:

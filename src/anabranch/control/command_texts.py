@@ -25,9 +25,13 @@ _SHAPES: dict[str, dict[str, tuple[type, str]]] = {
     "merge": {"key": (str, "a text")},
     "slots": {"count": (int, "a whole number")},
     "strategy": {"name": (str, "a text")},
+    "home": {"slot": (int, "a whole number")},
 }
 """What each action but *set* is given, by name: the type, and its name for people."""
-_LEFT_OUT: dict[str, dict[str, tuple[type, str]]] = {"strategy": {"options": (dict, "an object")}}
+_LEFT_OUT: dict[str, dict[str, tuple[type, str]]] = {
+    "strategy": {"options": (dict, "an object")},
+    "home": {"place": (str, "a text")},
+}
 """What an action may be given besides."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
-Action = Literal["show", "set", "move", "split", "merge", "slots", "strategy"]
+Action = Literal["show", "set", "move", "split", "merge", "slots", "strategy", "home"]
 ACTIONS: tuple[str, ...] = get_args(Action)
 
 
@@ -20,7 +20,8 @@ class Command:
     operator: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """*set*: setting → value. *move*: key, slot. *split*: key, slots (a list). *merge*: key. *slots*: count.
-    *strategy*: name and, if need be, options (an object). Keys are text, as a person types them."""
+    *strategy*: name and, if need be, options (an object). *home*: slot and, unless it is to be the policy's choice,
+    place, an executor or a host. Keys are text, as a person types them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.control.decisions import Decision
+from anabranch.control.homes import SettledHomes, name_homes
 from anabranch.model import RoutingTable
 from anabranch.model.events import DecisionAction, DecisionEvent, RouteDelta
 from anabranch.model.exchanges import ExchangeFigures
@@ -65,6 +66,29 @@ def tell_holds(batch: int, before: Mapping[str, float], after: Mapping[str, floa
     for source in before:
         if source not in after:
             yield DecisionEvent(batch, source, "release", "alignment", "reads on: no other source is too far behind")
+
+
+def tell_homes(plan: Plan, batch: int, settled: SettledHomes) -> Iterator[DecisionEvent]:
+    """Yield which slots of a batch have another home than before it, by operator."""
+    for (level, why), homes in settled.changes.items():
+        for head in plan.levels[level - 1]:
+            reason = f"{why}: {name_homes(homes)}"
+            yield DecisionEvent(batch, name_of(plan, head), "home", "placement", reason)
+
+
+def tell_places(plan: Plan, decision: Decision) -> Iterator[DecisionEvent]:
+    """Yield what a decision changes about homes and executors."""
+    batch, executors = decision.batch, decision.executors
+    for (level, slot), change in decision.homes.items():
+        for head in plan.levels[level - 1]:
+            reason = f"slot {slot}: {change.reason}"
+            yield DecisionEvent(batch, name_of(plan, head), "home", change.sender, reason)
+    if executors is not None and executors.provision:
+        reason = f"{executors.provision} more: {executors.reason}"
+        yield DecisionEvent(batch, "executors", "provision", executors.sender, reason)
+    if executors is not None and executors.release:
+        reason = f"{', '.join(executors.release)}: {executors.reason}"
+        yield DecisionEvent(batch, "executors", "release", executors.sender, reason)
 
 
 def compare(old: Routes, new: Routes) -> RouteDelta:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from anabranch.model.cluster import SlotId
 from anabranch.model.events import Sender
 from anabranch.model.moves import PlanCosts
 from anabranch.routing.routes import Routes
@@ -45,15 +46,40 @@ class RouteChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """All that changes at the end of a batch.
+class HomeChange:
+    """Another home for a slot, from the next batch on."""
 
-    One field for each kind of thing that can change: where slots run, and on how many executors, would be others.
-    """
+    executor: str | None
+    """None: any of the host; and without a host, wherever the policy puts it."""
+    host: str = ""
+    reason: str = ""
+    sender: Sender = "placement"
+    is_pinned: bool = False
+    """Whether it stays there, whatever policies say, as long as the executor or host is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorChange:
+    """Executors that are asked for, or let go, once this batch is committed."""
+
+    provision: int = 0
+    """How many more."""
+    release: tuple[str, ...] = ()
+    """The ids of those that are decommissioned: from the next batch on, no slot is at home there."""
+    reason: str = ""
+    sender: Sender = "elasticity"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """All that changes at the end of a batch: one field for each kind of thing that can change."""
 
     batch: int
     routes: Mapping[int, RouteChange] = field(default_factory=dict)
     """By stateful node; what is not there stays as it is."""
+    homes: Mapping[SlotId, HomeChange] = field(default_factory=dict)
+    """By slot, likewise. A slot whose executor goes, or that is new, gets a home without being named here."""
+    executors: ExecutorChange | None = None
 
     @property
     def moved_routes(self) -> dict[int, Routes]:

@@ -35,6 +35,7 @@ class OperatorFacts:
     """Whether a source's partitions are its slots: then whoever wrote them has said where keys go."""
     join: JoinSpec | None = None
     """What it joins, if it does."""
+    level: int = 1
 
 
 def find_end(plan: Plan, head: int) -> End | None:
@@ -69,6 +70,7 @@ def find_operators(plan: Plan, kernels: Mapping[int, KeepsState]) -> tuple[Opera
                 key_types={key: schema[key] for key in operation.spec.keys},
                 is_ahead=is_ahead,
                 join=operation.spec if isinstance(operation.spec, JoinSpec) else None,
+                level=plan.level_of(node.id),
             )
         )
     return tuple(found)

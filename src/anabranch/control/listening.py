@@ -11,7 +11,7 @@ from anabranch.control.commands import Command, CommandChannel, Reply, Submits
 
 POLL_SECONDS = 0.2
 LAST_WORDS_SECONDS = 5.0
-AT_A_BOUNDARY = ("move", "split", "merge", "slots", "strategy")
+AT_A_BOUNDARY = ("move", "split", "merge", "slots", "strategy", "home")
 """What takes effect between two batches; settings count at once."""
 
 logger = logging.getLogger("anabranch")

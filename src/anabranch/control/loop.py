@@ -5,15 +5,16 @@ It has no lock, no log and no thread, and is told what time it is: whoever runs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from anabranch.control.apply import choose_protocol
 from anabranch.control.commands import Command, Reply
 from anabranch.control.decide.balancer import Balancer
-from anabranch.control.decisions import Decision, RouteChange
+from anabranch.control.decisions import Decision, HomeChange, RouteChange
 from anabranch.control.facts import OperatorFacts
+from anabranch.control.homes import list_homes, wish_for_home
 from anabranch.control.manual_overrides import WishRefused, note_for_all
 from anabranch.control.observe.load_sampling import Watch
 from anabranch.control.observe.loads import BatchSeen, count_loads
@@ -21,6 +22,7 @@ from anabranch.control.operator_status import describe_operator, label_keys
 from anabranch.control.operators import ControlledOperator
 from anabranch.errors import AnabranchError
 from anabranch.model.balance import Balance
+from anabranch.model.cluster import Executor, KeptHomes, SlotId
 from anabranch.routing.phases import FlowRoutes
 from anabranch.routing.routes import Routes
 from anabranch.routing.strategies.by_name import count_buckets
@@ -36,6 +38,9 @@ class ControlLoop:
         self._batch = -1
         self._begun_batch = -1
         self._operators = {facts.head: ControlledOperator(facts, Balancer(facts.routing, clock)) for facts in operators}
+        self._executors: Sequence[Executor] = ()
+        self._homes = KeptHomes()
+        self._home_wishes: dict[SlotId, HomeChange] = {}
         self._to_resize = {head for head, one in self._operators.items() if resizes and not one.facts.is_ahead}
 
     def watches(self, routes: FlowRoutes) -> dict[int, Watch]:
@@ -75,6 +80,10 @@ class ControlLoop:
             if seen.is_settled and not operator.wishes:
                 operator.proposal = operator.balancer.consider(operator.loads, seen.routes.routes)
 
+    def see_homes(self, executors: Sequence[Executor], kept: KeptHomes) -> None:
+        """Learn which executors there are, and where the slots of the batch that begins are at home."""
+        self._executors, self._homes = executors, kept
+
     def decide(self, batch: int, routes: FlowRoutes) -> Decision:
         """Return what changes at the end of this batch."""
         self._begun_batch = batch
@@ -108,7 +117,8 @@ class ControlLoop:
                     proposal.imbalance_expected,
                 )
                 operator.coming = proposal.routes
-        return Decision(batch, changes)
+        homes, self._home_wishes = self._home_wishes, {}
+        return Decision(batch, changes, homes)
 
     def submit(self, command: Command) -> Reply:
         """Answer a command: what will happen, or why not."""
@@ -116,6 +126,8 @@ class ControlLoop:
             if command.action == "show":
                 return Reply(command.id, True, f"after batch {self._batch}", self._show())
             chosen = self._find(command.operator)
+            if command.action == "home":
+                return Reply(command.id, True, self._note_home(chosen, command.arguments))
             texts = note_for_all(chosen, command, seen_batch=self._batch, begun_batch=self._begun_batch)
         except AnabranchError as error:
             return Reply(command.id, False, str(error))
@@ -155,8 +167,32 @@ class ControlLoop:
             raise WishRefused(msg)
         return found
 
+    def _note_home(self, chosen: Iterable[ControlledOperator], given: Mapping[str, Any]) -> str:
+        if not self._homes.homes:
+            msg = (
+                "slots of this flow have no homes: it runs in one process, or has not run yet, or with anchors=False; "
+                "give it a cluster of several executors"
+            )
+            raise WishRefused(msg)
+        slot, change = given["slot"], wish_for_home(given.get("place"), self._executors)
+        wanted = {(operator.facts.level, slot) for operator in chosen}
+        for level, _ in sorted(wanted):
+            slots = sum(of_level == level for of_level, _ in self._homes.homes)
+            if not 0 <= slot < slots:
+                msg = f"there is no slot {slot}; level {level} has {slots}, from 0 to {slots - 1}"
+                raise WishRefused(msg)
+        self._home_wishes |= dict.fromkeys(wanted, change)
+        batch = max(self._batch, self._begun_batch) + 1
+        levels = ", ".join(f"level {level}" for level, _ in sorted(wanted))
+        return f"slot {slot} of {levels} {change.reason}; takes effect after batch {batch}"
+
     def _show(self) -> dict[str, Any]:
+        kept = self._homes
         return {
             "batch": self._batch,
-            "operators": [describe_operator(operator) for operator in self._operators.values()],
+            "operators": [
+                describe_operator(operator) | {"homes": [*list_homes(operator.facts.level, kept)]}
+                for operator in self._operators.values()
+            ],
+            "executors": [asdict(executor) for executor in self._executors],
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from anabranch.control.commands import Command, Reply
@@ -15,6 +15,7 @@ from anabranch.control.observe.load_sampling import Watch
 from anabranch.control.observe.loads import see_batch
 from anabranch.control.reported import BatchReport
 from anabranch.model import KeepsState
+from anabranch.model.cluster import Executor, KeptHomes
 from anabranch.query.plan import Plan, name_of
 from anabranch.routing.phases import FlowRoutes
 from anabranch.state.manifest import Manifest
@@ -60,6 +61,11 @@ class Rebalancer:
         seen = see_batch(self._plan, manifest, report, routes, self._clock())
         with self._lock:
             self._loop.observe(seen)
+
+    def see_homes(self, executors: Sequence[Executor], kept: KeptHomes) -> None:
+        """Learn which executors there are, and where the slots of the batch that begins are at home."""
+        with self._lock:
+            self._loop.see_homes(executors, kept)
 
     def decide(self, batch: int, routes: FlowRoutes) -> Decision:
         """Return what changes at the end of this batch."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from anabranch.control.decisions import Decision
 from anabranch.control.observe.load_sampling import Watch
 from anabranch.control.reported import BatchReport
+from anabranch.model.cluster import Executor, KeptHomes
 from anabranch.routing.phases import FlowRoutes
 from anabranch.state.manifest import Manifest
 
@@ -28,6 +29,15 @@ class Steering(Protocol):
 
     def observe(self, manifest: Manifest, report: BatchReport, routes: FlowRoutes) -> None:
         """Learn what a batch did under its routes."""
+        ...
+
+
+@runtime_checkable
+class SeesHomes(Protocol):
+    """A steering that is told, before it decides, which executors there are and where a batch's slots are at home."""
+
+    def see_homes(self, executors: Sequence[Executor], kept: KeptHomes) -> None:
+        """Learn where the slots of the batch that begins run."""
         ...
 
 

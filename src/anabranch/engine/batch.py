@@ -12,10 +12,10 @@ from typing import Any
 import polars as pl
 
 from anabranch.control.apply import check_decision, find_split_keys, store_levels
-from anabranch.control.decision_events import tell_changes, tell_looks, tell_switches
+from anabranch.control.decision_events import tell_changes, tell_homes, tell_looks, tell_places, tell_switches
 from anabranch.control.decisions import Decision
 from anabranch.control.exchanges import ExchangeWatch
-from anabranch.control.steering import Steering, TriesStrategies
+from anabranch.control.steering import SeesHomes, Steering, TriesStrategies
 from anabranch.engine.ahead.level import AheadLevel
 from anabranch.engine.batch_routes import count_slots, load_routes
 from anabranch.engine.blocks import BlockKind
@@ -29,6 +29,7 @@ from anabranch.engine.reports import BatchReport, merge_reports
 from anabranch.engine.run_events import RunEvents, find_slots_seen
 from anabranch.engine.set_aside import PassedOver
 from anabranch.engine.settings import RunSettings
+from anabranch.engine.slot_homes import SlotHomes
 from anabranch.engine.spec import BatchSpec, FlowProgram
 from anabranch.engine.state_repartition import rehome_state
 from anabranch.engine.states import write_initial_state
@@ -54,6 +55,7 @@ from anabranch.eventtime.flow.operator_times import (
 )
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import BatchProgress, OperatorTime
+from anabranch.model.cluster import KeptHomes
 from anabranch.model.events import DecisionEvent, tell_decisions
 from anabranch.query.plan import Plan, name_of
 from anabranch.routing.phases import FlowRoutes
@@ -91,6 +93,7 @@ class BatchRunner:
         steering: Steering,
         jobs: JobRunner,
         *,
+        homes: SlotHomes,
         ahead: AheadLevel,
         alignment: Alignment,
         events: RunEvents,
@@ -109,6 +112,7 @@ class BatchRunner:
         self._listening_since_us = int(clock() * 1e6)
         self._retention = Retention(checkpoint)
         self._exchanges = ExchangeWatch(program, checkpoint.latest())
+        self._homes = homes
         self._ahead = ahead
         self._alignment = alignment
         self._events = events
@@ -133,7 +137,7 @@ class BatchRunner:
         known = self._ahead.begin(load_routes(self._plan, before, self._settings.buckets), before, given.packs)
         routes = self._look.route(given, before, known, lambda told: self._look_spec(given, before, told, now_us))
         rising, times = self._begin_time(given, before, routes, now_us)
-        decision = check_decision(self._plan, routes, self._steering.decide(given.batch, routes))
+        decision = self._decide(given.batch, routes, before)
         changes = list(tell_changes(self._plan, routes, decision))
         reach("before-job", given.batch)
         given, report = self._run_readable(given, before, times, routes, decision, rising)
@@ -162,10 +166,13 @@ class BatchRunner:
             changed=frozenset(decision.routes),
         )
         clocks = follow_split_keys(self._plan, clocks, report, find_split_keys(routes, decision))
+        self._homes.end(self._plan, report, decision)
         manifest = self._manifest(given, before, report, levels, time_after, clocks, now_us, partition_keys)
         decided = [
             *tell_looks(self._plan, given.batch, known, routes),
+            *tell_homes(self._plan, given.batch, self._homes.settled),
             *changes,
+            *tell_places(self._plan, decision),
             *tell_switches(given.batch, report.figures),
         ]
         self._events.decide(decided)
@@ -177,6 +184,7 @@ class BatchRunner:
         commit_seconds = time.perf_counter() - began - job_seconds
         self.publish(standing)
         reach("after-publish", given.batch)
+        self._change_executors(decision)
         self._alignment.end_batch(time_after, self._read_clock())
         self._sweep(standing)
         self._steering.observe(standing, report, routes)
@@ -215,6 +223,22 @@ class BatchRunner:
             for head, time in times.items()
         }
         return RisingTime(flow_time, now_us, since_us), listening
+
+    def _decide(self, batch: int, routes: FlowRoutes, before: Manifest | None) -> Decision:
+        """Settle where the slots of a batch are at home, and return what changes at its end."""
+        self._settle_homes(routes, before)
+        if isinstance(self._steering, SeesHomes):
+            self._steering.see_homes(self._homes.executors, self._homes.settled.kept)
+        return check_decision(self._plan, routes, self._steering.decide(batch, routes))
+
+    def _change_executors(self, decision: Decision) -> None:
+        refused = self._homes.carry_out(decision)
+        if refused is not None:
+            self._events.fail(refused, decision.batch)
+
+    def _settle_homes(self, routes: FlowRoutes, before: Manifest | None) -> None:
+        kept = KeptHomes() if before is None else before.engine.homes
+        self._homes.begin(count_slots(self._plan, routes), kept)
 
     def _read_clock(self) -> int:
         return int(self._clock() * 1e6)
@@ -323,6 +347,10 @@ class BatchRunner:
         tasks = (readers, *slots)
         held = deal_buffers(load_buffers(self._plan, before), lambda head: tasks[holding_level(self._plan, head)])
         for attempt in range(self._settings.job_attempts):
+            if attempt:
+                # Whoever was lost must not be asked for again.
+                self._homes.look()
+                self._settle_homes(routes, before)
             spec = BatchSpec(
                 batch=given.batch,
                 epoch=self._lease.epoch,
@@ -338,6 +366,7 @@ class BatchRunner:
                 next_routes=decision.moved_routes,
                 held=held,
                 chosen=self._exchanges.chosen,
+                homes=self._homes.homes,
                 now_us=rising.now_us,
                 rising=rising if self._fires_at_once else None,
             )
@@ -420,5 +449,6 @@ class BatchRunner:
                 partition_keys=partition_keys,
                 exchanges=self._exchanges.store(),
                 followed=tuple(describe_watermarks(self._plan).values()),
+                homes=self._homes.kept,
             ),
         )

@@ -32,6 +32,7 @@ from anabranch.engine.reader_buffers import check_buffers
 from anabranch.engine.run_events import RunEvents
 from anabranch.engine.set_aside import tell_sources
 from anabranch.engine.settings import AVAILABLE_NOW, ONCE, RunSettings
+from anabranch.engine.slot_homes import SlotHomes
 from anabranch.engine.spec import DEAD_LETTER, FlowProgram
 from anabranch.engine.split_steps import pack
 from anabranch.engine.structure import describe_flow, refuse_changed_flow
@@ -40,6 +41,7 @@ from anabranch.eventtime.flow.alignment import Alignment, held_sources
 from anabranch.eventtime.flow.flow_time import load_time
 from anabranch.eventtime.flow.operator_times import is_due
 from anabranch.model import BatchProgress, Hold, Sink
+from anabranch.model.cluster import Executors
 from anabranch.model.events import DecisionEvent
 from anabranch.model.waits import PastWait
 from anabranch.query.graph import FlowGraph
@@ -123,20 +125,21 @@ class FlowRun:
 
     def open(
         self,
-        cores: int,
+        executors: Executors,
         make_jobs: Callable[[FlowProgram, AheadLevel], JobRunner],
         context: Mapping[str, Any],
         query_id: Callable[[], str],
         on_progress: Callable[[BatchProgress], None] | None = None,
         make_steering: Callable[[FlowProgram], Steering] | None = None,
     ) -> None:
-        """Get ready for batches, now that it is known who runs them, on how many cores.
+        """Get ready for batches, now that it is known who runs them, and where.
 
         ``context`` is handed to sinks; ``query_id`` names whoever asks for the batches.
         """
+        self._homes = SlotHomes(executors, self.settings.anchors)
+        self._homes.look()
         if self._known_slots is None:
-            self._make_program(max(2, cores), self.checkpoint.latest())
-        self._read_tasks = self.settings.read_tasks or cores
+            self._make_program(max(2, self._homes.cores), self.checkpoint.latest())
         self._on_progress = on_progress
         self.steering: Steering = (
             Rebalancer(self.program, time.monotonic, resizes=self.settings.slots is not None)
@@ -160,6 +163,7 @@ class FlowRun:
             FlowIdentity(self._structure, query_id),
             self.steering,
             make_jobs(self.program, ahead),
+            homes=self._homes,
             ahead=ahead,
             alignment=self._alignment,
             events=self.events,
@@ -190,6 +194,7 @@ class FlowRun:
         triggered_at: float,
     ) -> Manifest:
         """Run one batch, from where the last one ended in the split log to where this one does."""
+        self._homes.look()
         entries = self._entries_between(start["entry"], end["entry"])
         # The numbers alone would not tell a log that was planned anew from the old one.
         end = {**end, "splits": digest_of(entries)}
@@ -314,7 +319,9 @@ class FlowRun:
         if heads_ahead(self.plan):
             labels = {number: source.label for number, source in self.program.sources.items()}
             return tuple(pack_by_partition(entries, labels))
-        return tuple(pack(entries, self._read_tasks, self.program.reading_levels))
+        # Executors come and go, and every core is to read.
+        tasks = self.settings.read_tasks or max(1, self._homes.cores)
+        return tuple(pack(entries, tasks, self.program.reading_levels))
 
     def _find_slots(self, latest: Manifest | None) -> int | None:
         """Return the slots that settings or checkpoint name; else they depend on the cores, which are not known yet."""

@@ -17,10 +17,12 @@ from anabranch.engine.flow_run import FlowRun
 from anabranch.engine.local_jobs import LocalJobs
 from anabranch.engine.outer_rows import OuterSource
 from anabranch.engine.settings import AVAILABLE_NOW, ONCE, RunSettings
+from anabranch.engine.slot_homes import OneProcess
 from anabranch.engine.spec import FlowProgram
 from anabranch.engine.split_steps import SplitSteps, StepRequest
 from anabranch.errors import FlowError
 from anabranch.model import BatchProgress, SplitPlanner
+from anabranch.model.cluster import Executors
 from anabranch.model.waits import PastWait
 from anabranch.query.graph import FlowGraph
 from anabranch.state.manifest import Manifest
@@ -64,11 +66,12 @@ class LocalRun:
         *,
         clock: Callable[[], float] = time.time,
         cores: int = 1,
+        executors: Executors | None = None,
         on_progress: Callable[[BatchProgress], None] | None = None,
         make_steering: Callable[[FlowProgram], Steering] | None = None,
         initial_state: Mapping[str, pl.DataFrame] | None = None,
     ) -> None:
-        """Take the checkpoint."""
+        """Take the checkpoint; ``executors`` are those that slots are said to be at home on, if this process is not."""
         for source in graph.sources:
             if isinstance(source, OuterSource):
                 msg = f"{source.label}: only Spark can read it; give ab.memory(frame) where there is no Spark"
@@ -76,7 +79,8 @@ class LocalRun:
         self._clock = clock
         self.run = FlowRun(graph, settings, LocalWaits(), clock)
         with self.run.released_on_error():
-            self.run.open(cores, LocalJobs, {}, lambda: open_query(self.run.store), on_progress, make_steering)
+            where = OneProcess(cores) if executors is None else executors
+            self.run.open(where, LocalJobs, {}, lambda: open_query(self.run.store), on_progress, make_steering)
             self.run.begin(initial_state)
         planners: dict[int, SplitPlanner] = {
             number: source.planner()  # type: ignore[attr-defined]

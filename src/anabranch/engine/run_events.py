@@ -168,7 +168,9 @@ def find_slots_seen(plan: Plan, report: BatchReport, routes: FlowRoutes) -> Iter
 def _came_to_nothing(record: HistoryRecord, latest: Manifest | None) -> bool:
     """Say whether a decision was to take effect by a commit that there never was."""
     event = record.event
-    if not isinstance(event, DecisionEvent) or not (event.protocol or event.action in ("exchange", "strategy")):
+    if not isinstance(event, DecisionEvent) or event.sender == "alignment":
+        return False
+    if event.protocol is None and event.action not in ("exchange", "strategy", "home", "provision", "release"):
         return False
     return (
         latest is None or event.batch > latest.batch or (event.batch == latest.batch and record.epoch != latest.epoch)

@@ -11,10 +11,12 @@ from anabranch.model.progress import BatchProgress, RunTotals
 EventKind = Literal["start", "stop", "batch", "decision", "effect", "failure", "recovery", "span"]
 EVENT_KINDS: tuple[str, ...] = get_args(EventKind)
 
-Sender = Literal["balancer", "ctl", "resize", "exchange", "alignment", "first look"]
+Sender = Literal["balancer", "ctl", "resize", "exchange", "alignment", "first look", "placement", "elasticity"]
 """Who decided: a policy, or people through ``ctl``."""
 
-DecisionAction = Literal["resize", "strategy", "split", "merge", "move", "exchange", "hold", "release", "set"]
+DecisionAction = Literal[
+    "resize", "strategy", "split", "merge", "move", "exchange", "hold", "release", "set", "home", "provision"
+]
 
 RecoveryAction = Literal["restart", "attempts", "publish", "repair", "set aside", "rollback"]
 
@@ -87,7 +89,8 @@ class DecisionEvent:
     batch: int
     """At whose end it changes."""
     operator: str
-    """The stateful operator; of ``hold`` and ``release``, the source."""
+    """The stateful operator; of ``hold``, and ``release`` by ``alignment``, the source; of others that are about
+    executors, ``executors``."""
     action: DecisionAction
     sender: Sender
     reason: str

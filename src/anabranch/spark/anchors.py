@@ -14,14 +14,9 @@ REQUIRED_SETTINGS = {"spark.shuffle.reduceLocality.enabled": "false"}
 logger = logging.getLogger("anabranch")
 
 
-def executor_locations(spark: SparkSession) -> list[str]:
-    """Return ``executor_<host>_<id>`` of every live executor but the driver, sorted; none in local mode."""
-    executors = _to_list(spark.sparkContext._jsc.sc().statusStore().executorList(True))
-    return sorted(
-        f"executor_{str(executor.hostPort()).rsplit(':', 1)[0]}_{executor.id()}"
-        for executor in executors
-        if str(executor.id()) != "driver"
-    )
+def name_location(executor: str, host: str) -> str:
+    """Return how Spark is told of an executor as a place to prefer."""
+    return f"executor_{host}_{executor}"
 
 
 def missing_settings(spark: SparkSession) -> list[str]:
@@ -40,8 +35,8 @@ def warn_of_missing_settings(spark: SparkSession) -> None:
         )
 
 
-def anchor_frame(spark: SparkSession, slots: int, locations: Sequence[str]) -> DataFrame:
-    """Return a DataFrame of one row a slot, partitioned by slot; slot s prefers location s, counted around.
+def anchor_frame(spark: SparkSession, locations: Sequence[str | None]) -> DataFrame:
+    """Return a DataFrame of one row a slot, partitioned by slot; each prefers its location, or none.
 
     Its plan says that it is partitioned as ``repartitionById(slots, "slot")`` would: a cogroup with blocks that were
     really exchanged so adds no exchange, and Spark asks this side where the task should run.
@@ -49,11 +44,13 @@ def anchor_frame(spark: SparkSession, slots: int, locations: Sequence[str]) -> D
     jvm: Any = spark._jvm
     gateway: Any = spark.sparkContext._gateway
     converters = jvm.scala.jdk.javaapi.CollectionConverters
+    slots = len(locations)
     template = spark.range(slots).selectExpr("cast(id as int) as slot").repartitionById(slots, "slot")
     rows = jvm.java.util.ArrayList()
-    for slot in range(slots):
+    for slot, location in enumerate(locations):
         preferred = jvm.java.util.ArrayList()
-        preferred.append(locations[slot % len(locations)])
+        if location is not None:
+            preferred.append(location)
         cells = gateway.new_array(jvm.java.lang.Object, 1)
         cells[0] = slot
         row = jvm.org.apache.spark.sql.catalyst.expressions.GenericInternalRow(cells)
@@ -63,11 +60,3 @@ def anchor_frame(spark: SparkSession, slots: int, locations: Sequence[str]) -> D
     logical = getattr(getattr(jvm.org.apache.spark.sql.execution, "LogicalRDD$"), "MODULE$")
     plan = logical.fromDataset(rdd, template._jdf, False, False)
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
-
-
-def _to_list(scala_collection: Any) -> list[Any]:
-    iterator = scala_collection.iterator()
-    found = []
-    while iterator.hasNext():
-        found.append(iterator.next())
-    return found

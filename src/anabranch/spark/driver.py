@@ -27,9 +27,11 @@ from anabranch.errors import AnabranchError, EngineError, Fenced
 from anabranch.model import BatchProgress
 from anabranch.query.graph import FlowGraph
 from anabranch.spark.anchors import warn_of_missing_settings
+from anabranch.spark.executors import SparkExecutors, open_executors, warn_of_unsteady_executors
 from anabranch.spark.flow_query import FlowQuery
 from anabranch.spark.flow_waits import FlowWaits
 from anabranch.spark.job_runner import SparkJobs
+from anabranch.spark.programs import PickledProgram
 from anabranch.spark.session import flow_session, runs_locally, spare_traces
 from anabranch.spark.split_source import ControlFolder
 from anabranch.spark.step_requests import StepRequests
@@ -75,8 +77,9 @@ class Driver:
             raise
         with self.run.released_on_error():
             self._open_session(open_spark)
+            self.executors = open_executors(self.spark)
             self.run.open(
-                self.spark.sparkContext.defaultParallelism,
+                self.executors,
                 self._make_jobs,
                 {"spark": self.spark},
                 self._query_id,
@@ -285,9 +288,13 @@ class Driver:
         self.waits.open(self.spark.sparkContext)
         if self.settings.anchors is not False and not runs_locally(self.spark):
             warn_of_missing_settings(self.spark)
+            warn_of_unsteady_executors(self.spark)
 
     def _make_jobs(self, program: FlowProgram, ahead: AheadLevel) -> SparkJobs:
-        return SparkJobs(self.spark, program, self.settings.anchors, ahead, self.waits.in_tasks)
+        pickled = PickledProgram.of(program)
+        if isinstance(self.executors, SparkExecutors):
+            self.executors.warm_with(pickled)
+        return SparkJobs(self.spark, program, pickled, ahead, self.waits.in_tasks)
 
     def _query_id(self) -> str:
         return str(self._query.id) if self._query is not None else "backfill"

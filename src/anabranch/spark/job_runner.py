@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -19,11 +19,12 @@ from anabranch.engine.reading_levels import number_packs
 from anabranch.engine.spec import BatchSpec, FlowProgram
 from anabranch.engine.task_errors import find_reason, find_task_failure
 from anabranch.engine.tasks import MeetTask, ReadTask, SlotTask
-from anabranch.spark.anchors import anchor_frame, executor_locations
+from anabranch.model.cluster import Home, SlotId
+from anabranch.spark.anchors import anchor_frame, name_location
 from anabranch.spark.arrow_blocks import EXCHANGE_SCHEMA, from_arrow, from_rows, to_arrow, to_table
 from anabranch.spark.dataframes import SparkRows, unpack_rows
 from anabranch.spark.programs import PickledProgram
-from anabranch.spark.session import runs_locally, task_environment
+from anabranch.spark.session import task_environment
 from anabranch.spark.task_figures import TaskCosts, TaskWaits
 
 SILENT_ROW = ("cast(id as int) as source", "'' as kind", "cast('' as binary) as payload")
@@ -33,15 +34,15 @@ class SparkJobs:
     """Runs the tasks of a flow's batches on Spark: one job a batch, whose rows are for the driver."""
 
     def __init__(
-        self, spark: SparkSession, program: FlowProgram, anchors: bool | None, ahead: AheadLevel, waits: TaskWaits
+        self, spark: SparkSession, program: FlowProgram, pickled: PickledProgram, ahead: AheadLevel, waits: TaskWaits
     ) -> None:
         self._spark = spark
         self._plan = program.plan
-        self._wants_anchors = anchors
         self._ahead = ahead
-        self._anchors: tuple[tuple[int, tuple[str, ...]], DataFrame] | None = None
+        self._anchors: dict[int, tuple[tuple[str | None, ...], DataFrame]] = {}
+        """By level, those of the last batch: they are made anew when a slot has another home."""
         self._silent: dict[range, DataFrame] = {}
-        self._program = PickledProgram.of(program)
+        self._program = pickled
         self._reading_levels = program.reading_levels
         self._waits = waits
         self._costs = TaskCosts.heard_by(spark.sparkContext)
@@ -51,7 +52,7 @@ class SparkJobs:
         again = f", try {spec.attempt + 1}" if spec.attempt else ""
         self.name(spec.batch, f"{describe_levels(self._plan)}{again}")
         try:
-            rows = self._make(given, replace(spec, costs=self._costs)).collect()
+            rows = self._make(given, replace(spec, costs=self._costs, homes={}), spec.homes).collect()
         except PySparkException as error:
             failure = find_task_failure(str(error))
             raise JobFailed(find_reason(str(error)) if failure is None else failure.message, failure) from error
@@ -67,7 +68,7 @@ class SparkJobs:
         """Say in Spark's UI what the jobs are that follow on this thread."""
         self._spark.sparkContext.setJobDescription(f"{self._plan.flow}, batch {batch}: {doing}")
 
-    def _make(self, given: BatchInput, spec: BatchSpec) -> DataFrame:
+    def _make(self, given: BatchInput, spec: BatchSpec, homes: Mapping[SlotId, Home]) -> DataFrame:
         # One partition a task: what it reads is in its task, found by the partition's number. Each has a row,
         # which says nothing, because Spark does not run tasks for a range that is empty.
         numbers = number_packs(self._reading_levels, given.packs)
@@ -75,11 +76,10 @@ class SparkJobs:
         rows = self._silent_rows(range(tasks))
         if isinstance(given.outer, SparkRows):
             rows = rows.union(given.outer.frame)
-        locations = self._locations()
         with task_environment(self._spark):
             if self._ahead.active:
                 # A partition is read where its slot is at home, and that is where its rows stay.
-                rows = self._anchor_frame(tasks, locations) if locations else rows
+                rows = self._anchor_frame(1, tasks, homes) if homes else rows
                 reading: Reads = self._ahead.task(self._program, spec, given.packs)
             else:
                 reading = ReadTask(self._program, spec, given.packs, self._reading_levels)
@@ -90,8 +90,8 @@ class SparkJobs:
                 receivers = spec.receivers_behind(level, self._plan.levels[level - 1])
                 task = SlotTask(self._program, spec, level, receivers)
                 exchanged = blocks.repartitionById(slots, "slot")
-                if locations:
-                    anchors = self._anchor_frame(slots, locations)
+                if homes:
+                    anchors = self._anchor_frame(level, slots, homes)
                     blocks = (
                         anchors.groupBy("slot")
                         .cogroup(exchanged.groupBy("slot"))
@@ -119,18 +119,12 @@ class SparkJobs:
             self._silent[numbers] = rows.selectExpr(*SILENT_ROW)
         return self._silent[numbers]
 
-    def _anchor_frame(self, slots: int, locations: tuple[str, ...]) -> DataFrame:
-        wanted = (slots, locations)
-        if self._anchors is None or self._anchors[0] != wanted:
-            self._anchors = (wanted, anchor_frame(self._spark, slots, locations))
-        return self._anchors[1]
-
-    def _locations(self) -> tuple[str, ...]:
-        """Return where slots are pinned to; nowhere if there is but one executor."""
-        if self._wants_anchors is False or runs_locally(self._spark):
-            return ()
-        locations = tuple(executor_locations(self._spark))
-        return locations if self._wants_anchors or len(locations) > 1 else ()
+    def _anchor_frame(self, level: int, slots: int, homes: Mapping[SlotId, Home]) -> DataFrame:
+        found = [homes.get((level, slot)) for slot in range(slots)]
+        wanted = tuple(None if home is None else name_location(home.executor, home.host) for home in found)
+        if level not in self._anchors or self._anchors[level][0] != wanted:
+            self._anchors[level] = (wanted, anchor_frame(self._spark, wanted))
+        return self._anchors[level][1]
 
 
 class Reads(Protocol):

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from anabranch.model.cluster import KeptHomes
 from anabranch.model.exchanges import ExchangeWay
 from anabranch.model.times import FollowedTimes
 
 _NAMES = ("slots", "next_due", "clocks", "now_us", "wake_us", "partitions", "exchanges", "watermarks")
+_HOMES = "homes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class EngineState:
     """By operator whose exchange is weighed, how its rows leave in the next batch."""
     followed: tuple[FollowedTimes, ...] = ()
     """What each place of the manifest's watermarks stands for; empty if it does not say."""
+    homes: KeptHomes = field(default_factory=KeptHomes)
+    """Where slots are at home; not written where they are nowhere, as in one process."""
     said: frozenset[str] = frozenset(_NAMES)
     """Which of these the manifest has: an earlier version did not know all of them."""
     unknown: Mapping[str, Any] = field(default_factory=dict)
@@ -49,7 +53,8 @@ class EngineState:
             "exchanges": dict(self.exchanges),
             "watermarks": [followed.to_json() for followed in self.followed],
         }
-        return {name: value for name, value in data.items() if name in self.said} | dict(self.unknown)
+        homes = {_HOMES: self.homes.to_json()} if self.homes != KeptHomes() else {}
+        return {name: value for name, value in data.items() if name in self.said} | homes | dict(self.unknown)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> EngineState:
@@ -63,6 +68,7 @@ class EngineState:
             partition_keys=data.get("partitions", {}),
             exchanges=data.get("exchanges", {}),
             followed=tuple(FollowedTimes.from_json(followed) for followed in data.get("watermarks", ())),
+            homes=KeptHomes.from_json(data[_HOMES]) if _HOMES in data else KeptHomes(),
             said=frozenset(_NAMES) & data.keys(),
-            unknown={name: value for name, value in data.items() if name not in _NAMES},
+            unknown={name: value for name, value in data.items() if name not in (*_NAMES, _HOMES)},
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import shutil
@@ -24,7 +25,8 @@ FORGOTTEN_AFTER_SECONDS = 24 * 3600.0
 class HotCopies:
     """A folder of copies, shared by the Python workers of a host; the least recently used make room for new ones.
 
-    Nothing here is ever needed: a copy that is missing, damaged or too large is fetched from the store.
+    Workers may be those of several executors, and of several hosts if these share the folder. Nothing here is ever
+    needed: a copy that is missing, damaged or too large is fetched from the store.
     """
 
     folder: Path
@@ -114,7 +116,11 @@ def _sweep(home: Path, mine: Path, epoch: int, now_seconds: float) -> None:
 
 
 def _last_touched(folder: Path) -> float:
-    return max((path.lstat().st_mtime for path in [folder, *folder.rglob("*")]), default=0.0)
+    try:
+        return max(path.lstat().st_mtime for path in [folder, *folder.rglob("*")])
+    except FileNotFoundError:
+        # Another process, maybe of another host, is at work there: then it is not forgotten.
+        return math.inf
 
 
 def _flat(name: str) -> str:

@@ -41,6 +41,8 @@ def flow(state: Path) -> Iterator[PlayedFlow]:
         (["merge", "a=1,b=x"], "merge", {"key": "a=1,b=x"}),
         (["slots", "12"], "slots", {"count": 12}),
         (["strategy", "least-count"], "strategy", {"name": "least-count"}),
+        (["home", "3", "host-2"], "home", {"slot": 3, "place": "host-2"}),
+        (["home", "3", "--clear"], "home", {"slot": 3}),
         (
             ["strategy", "least-key", "sticky=true", "powers=2,1.5"],
             "strategy",
@@ -198,9 +200,24 @@ def test_what_is_read_from_the_command_line_is_well_formed() -> None:
         "merge": ["k"],
         "slots": ["2"],
         "strategy": ["hash"],
+        "home": ["2", "host-2"],
     }
     assert set(typed) == set(get_args(Action)) == set(get_args(choices.Action))
     for action, words in typed.items():
         assert find_problem(action, read_words(action, words)) is None
     with pytest.raises(BadWords):
         read_words("move", ["k", "-1"])
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["home", "3"], "got 1 word (3); write: home SLOT EXECUTOR|HOST, or home SLOT --clear"),
+        (["home", "3", "host-2", "--clear"], "got 2 words (3 host-2) and --clear; write: home SLOT"),
+        (["merge", "k", "--clear"], "only a home can be cleared"),
+    ],
+)
+def test_a_home_is_given_or_cleared(tmp_path: Path, words: list[str], why: str) -> None:
+    outcome = invoke(tmp_path, *words)
+    assert outcome.exit_code == 2
+    assert why in plain(outcome.stderr)

@@ -24,6 +24,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "merge": {"key": "é, 1"},
     "slots": {"count": 12},
     "strategy": {"name": "least-count"},
+    "home": {"slot": 3, "place": "host-2"},
 }
 
 

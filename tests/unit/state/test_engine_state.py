@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.model.cluster import Home, KeptHomes, Pin
 from anabranch.model.times import FollowedTimes
 from anabranch.state import EngineState, Manifest
 from unit.state.builders import manifest
@@ -21,6 +22,13 @@ SAMPLES = sorted(KEPT.glob("*.tar.gz"))
 names = st.text(max_size=5)
 times_us = st.integers(-(2**62), 2**62)
 plain = st.dictionaries(names, st.lists(times_us) | st.text() | st.none())
+slot_ids = st.tuples(st.integers(1, 3), st.integers(0, 99))
+homes = st.builds(
+    KeptHomes,
+    application=names,
+    homes=st.dictionaries(slot_ids, st.builds(Home, names, names)),
+    pins=st.dictionaries(slot_ids, st.builds(Pin, st.none() | names, names)),
+)
 states = st.builds(
     EngineState,
     slots=st.integers(0, 10_000),
@@ -31,7 +39,8 @@ states = st.builds(
     partition_keys=st.dictionaries(names, plain),
     exchanges=st.dictionaries(names, st.sampled_from(["plain", "merged", "held"])),
     followed=st.lists(st.builds(FollowedTimes, names, st.frozensets(st.integers(0, 9)))).map(tuple),
-    unknown=st.dictionaries(st.sampled_from(["tick", "homes"]), plain),
+    homes=homes,
+    unknown=st.dictionaries(st.sampled_from(["tick", "colours"]), plain),
 )
 
 
@@ -64,3 +73,7 @@ def test_what_another_version_says_stays() -> None:
     state = EngineState.from_json({"tick": 3})
     assert state.slots == 0
     assert state.to_json() == {"tick": 3}
+
+
+def test_who_has_no_homes_says_nothing_of_them() -> None:
+    assert "homes" not in EngineState(slots=2).to_json()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import datetime
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -252,6 +254,50 @@ class TestHotCopies:
         later = hot.folder.stat().st_mtime + 100_000
         assert open_hot_copies("other", 1, later, 10_000, [tmp_path]) is not None
         assert not hot.folder.exists()
+
+    def test_what_an_executor_writes_is_at_hand_for_others_that_share_the_folder(
+        self, far: Store, hot: HotCopies, tmp_path: Path
+    ) -> None:
+        ref = run_files(far, hot=hot).write(windowed(ROWS))
+        far.delete([ref.file])
+        other = open_hot_copies("flow", 1, 0.0, 10_000, [tmp_path])
+        assert other == hot
+        assert_frame_equal(run_files(far, hot=other).read(ref), windowed(ROWS))
+
+    def test_whoever_shares_the_folder_finds_copies_whole_or_not_at_all(self, hot: HotCopies, tmp_path: Path) -> None:
+        content = bytes(range(256)) * 12
+
+        def work(seed: int) -> set[bytes]:
+            own = open_hot_copies("flow", 1, 0.0, 10_000, [tmp_path])
+            assert own is not None
+            seen = set()
+            for number in range(60):
+                # Five files where there is room for three: what one needs is taken away by another.
+                name = f"run-{(seed + number) % 5}"
+                own.put(name, content)
+                found = own.find(name)
+                with contextlib.suppress(FileNotFoundError):
+                    seen |= {found.read_bytes()} if found is not None else set()
+            return seen
+
+        with ThreadPoolExecutor(8) as workers:
+            assert set().union(*workers.map(work, range(8))) == {content}
+
+    def test_a_folder_that_another_host_is_sweeping_is_used_all_the_same(
+        self, hot: HotCopies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        hot.put("a", b"1")
+        listed = Path.rglob
+
+        def vanish(folder: Path, pattern: str) -> list[Path]:
+            found = list(listed(folder, pattern))
+            for path in found:
+                path.unlink() if path.is_file() else None
+            return found
+
+        monkeypatch.setattr(Path, "rglob", vanish)
+        assert open_hot_copies("other", 1, 1e12, 10_000, [tmp_path]) is not None
+        assert hot.folder.exists()
 
     def test_folders_are_private(self, hot: HotCopies) -> None:
         assert hot.folder.stat().st_mode & 0o777 == 0o700

@@ -30,7 +30,7 @@ class Address:
     flow_name: str = ""
 
 
-def ctl(
+def ctl(  # noqa: PLR0913 - a command line option each
     flow: Annotated[
         str,
         typer.Argument(
@@ -50,6 +50,9 @@ def ctl(
     operator: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only this stateful operator; by default, all of them.")
     ] = None,
+    clear: Annotated[
+        bool, typer.Option("--clear", help="With home: the slot's home is the flow's to choose again.")
+    ] = False,
     redis: Annotated[
         str | None, typer.Option(metavar="URL", help="Reach the flow through this Redis server, by its name.")
     ] = None,
@@ -65,7 +68,7 @@ def ctl(
 
     [dim]Actions:[/dim]
 
-      show                    loads of slots, hot keys, scores of strategies
+      show                    loads and homes of slots, hot keys, scores of strategies
 
       set NAME=VALUE ...      change settings of the balance, from now on
 
@@ -80,6 +83,9 @@ def ctl(
       strategy NAME           spread keys by another strategy, or by auto;
                               with OPTION=VALUE ..., such as sticky=true
 
+      home SLOT EXECUTOR      run a slot on this executor, or on a host's;
+                              with --clear, wherever the flow puts it
+
     [dim]Examples:[/dim]
 
       anabranch ctl state/low-voltage show
@@ -90,6 +96,8 @@ def ctl(
 
       anabranch ctl flow.yaml slots 12
 
+      anabranch ctl state/low-voltage home 3 host-2
+
       anabranch ctl flow.yaml strategy weight-hash weights=50,30,20
 
       anabranch ctl low-voltage set tolerance=0.1 --redis redis://localhost
@@ -97,7 +105,7 @@ def ctl(
     from anabranch.cli.ctl.words import BadWords, read_words
 
     try:
-        arguments = read_words(action, words or [])
+        arguments = read_words(action, words or [], clear)
     except BadWords as error:
         raise typer.BadParameter(str(error), param_hint=f"'{action}'") from error
     if as_json and action != "show":

@@ -31,7 +31,7 @@ def draw_balance(shown: Mapping[str, Any]) -> Iterator[RenderableType]:
     for described in shown["operators"]:
         yield Text()
         yield _draw_title(described)
-        loads = _draw_loads(described.get("loads", []), described.get("powers"))
+        loads = _draw_loads(described.get("loads", []), described.get("powers"), described.get("homes", []))
         parts = [*loads, *_draw_hot_keys(described.get("hot_keys", []))]
         parts += _draw_scores(described.get("scores", {}), described.get("choice", described["strategy"]))
         parts += [*_draw_exchange(described.get("exchange")), *_draw_words(described)]
@@ -58,25 +58,35 @@ def _write_option(value: Any) -> str:
     return ",".join(f"{part:g}" for part in value) if isinstance(value, list) else str(value).lower()
 
 
-def _draw_loads(loads: Sequence[float], powers: Sequence[float] | None) -> Iterator[RenderableType]:
+def _draw_loads(
+    loads: Sequence[float], powers: Sequence[float] | None, homes: Sequence[Mapping[str, Any]]
+) -> Iterator[RenderableType]:
     if not loads:
         return
+    home_of = {home["slot"]: _name_home(home) for home in homes}
     shares = powers if powers is not None else [1.0] * len(loads)
     means = [sum(loads) * share / sum(shares) for share in shares]
     largest = max(loads)
     fullest = sorted(range(len(loads)), key=lambda slot: (-loads[slot], slot))[:MOST_SLOTS_SHOWN]
     of_what = "of mean" if powers is None else "of share"
-    table = Table("slot", "load", "", of_what, box=None, header_style="cyan", padding=(0, 1, 0, 0))
+    titles = ("slot", "load", "", of_what, *(("home",) if home_of else ()))
+    table = Table(*titles, box=None, header_style="cyan", padding=(0, 1, 0, 0))
     for column in (0, 1, 3):
         table.columns[column].justify = "right"
     for slot in sorted(fullest):
         ratio = loads[slot] / means[slot] if means[slot] > 0 else 1.0
         colour = "red" if ratio >= 2 else "yellow" if ratio > UNEVEN else "green"
         bar = Text(draw_bar(loads[slot], largest, BAR_WIDTH), style=colour)
-        table.add_row(str(slot), format_count(loads[slot]), bar, f"{ratio:.2f}")
+        home = [Text(home_of.get(slot, ""))] if home_of else []
+        table.add_row(str(slot), format_count(loads[slot]), bar, f"{ratio:.2f}", *home)
     yield table
     if len(loads) > len(fullest):
         yield Text(f"and {len(loads) - len(fullest)} slots with less", style="dim")
+
+
+def _name_home(home: Mapping[str, Any]) -> str:
+    """Return where a slot runs, and whether people said so."""
+    return f"{home['host']}, executor {home['executor']}" + (" (by ctl)" if home.get("pinned") else "")
 
 
 class HotKeys:

@@ -16,6 +16,7 @@ _USAGE: dict[Action, str] = {
     "merge": "merge KEY",
     "slots": "slots N",
     "strategy": "strategy NAME [OPTION=VALUE ...]",
+    "home": "home SLOT EXECUTOR|HOST, or home SLOT --clear",
 }
 
 
@@ -23,8 +24,16 @@ class BadWords(ValueError):
     """What was typed does not fit the action."""
 
 
-def read_words(action: Action, words: Sequence[str]) -> dict[str, Any]:
-    """Return the arguments of a command; raise ``BadWords`` that says what was typed and how it is written."""
+def read_words(action: Action, words: Sequence[str], clear: bool = False) -> dict[str, Any]:
+    """Return the arguments of a command; raise ``BadWords`` that says what was typed and how it is written.
+
+    ``clear``: what was said before is to count no longer.
+    """
+    if action == "home":
+        return _read_home(words, clear)
+    if clear:
+        msg = f"only a home can be cleared; write: {_USAGE['home']}"
+        raise BadWords(msg)
     if action == "set":
         return _read_settings(words)
     if action == "strategy":
@@ -44,8 +53,15 @@ def read_words(action: Action, words: Sequence[str]) -> dict[str, Any]:
             return {"key": words[0]}
         case "slots":
             return {"count": _read_number(words[0], action)}
-        case "set" | "strategy":
+        case "set" | "strategy" | "home":
             raise AssertionError(action)
+
+
+def _read_home(words: Sequence[str], clear: bool) -> dict[str, Any]:
+    if len(words) != (1 if clear else 2):
+        msg = f"got {_name_words(words)}{' and --clear' if clear else ''}; write: {_USAGE['home']}"
+        raise BadWords(msg)
+    return {"slot": _read_number(words[0], "home")} | ({} if clear else {"place": words[1]})
 
 
 def _read_settings(words: Sequence[str]) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Where slots run: policies that choose homes among executors."""
