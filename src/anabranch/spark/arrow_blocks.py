@@ -30,9 +30,10 @@ EXCHANGE_SCHEMA = (
     .add("input", ByteType())
     .add("seq", LongType())
     .add("combined", BooleanType())
+    .add("rows", IntegerType())
     .add("payload", BinaryType())
 )
-"""The fields of a block, in their order."""
+"""The fields of a block, the payload last."""
 _ARROW_SCHEMA = pa.schema(
     [
         ("level", pa.int16()),
@@ -42,6 +43,7 @@ _ARROW_SCHEMA = pa.schema(
         ("input", pa.int8()),
         ("seq", pa.int64()),
         ("combined", pa.bool_()),
+        ("rows", pa.int32()),
         ("payload", pa.binary()),
     ]
 )
@@ -81,8 +83,8 @@ def from_rows(rows: Iterable[Row]) -> list[Block]:
 
 
 def _block(row: Sequence[Any]) -> Block:
-    level, slot, kind, operator, input, seq, combined, payload = row
-    return Block(level, slot, BlockKind(kind), operator, input, seq, combined, bytes(payload))
+    level, slot, kind, operator, input, seq, combined, rows, payload = row
+    return Block(level, slot, BlockKind(kind), operator, input, seq, combined, bytes(payload), rows)
 
 
 def _record_batch(blocks: list[Block]) -> pa.RecordBatch:

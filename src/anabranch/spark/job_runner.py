@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -18,14 +19,21 @@ from anabranch.engine.jobs import BatchInput, JobFailed, describe_levels
 from anabranch.engine.reading_levels import number_packs
 from anabranch.engine.spec import BatchSpec, FlowProgram
 from anabranch.engine.task_errors import find_reason, find_task_failure
+from anabranch.engine.task_meter import TaskMeter
 from anabranch.engine.tasks import MeetTask, ReadTask, SlotTask
+from anabranch.model.cluster import Executor
+from anabranch.model.measures import TaskMeasure
 from anabranch.spark.anchors import anchor_frame, executor_locations
 from anabranch.spark.arrow_blocks import EXCHANGE_SCHEMA, from_arrow, from_rows, to_arrow, to_table
 from anabranch.spark.dataframes import SparkRows, unpack_rows
+from anabranch.spark.executor_list import ExecutorList
 from anabranch.spark.programs import PickledProgram
 from anabranch.spark.session import runs_locally, task_environment
-from anabranch.spark.task_figures import TaskCosts, TaskWaits
+from anabranch.spark.task_figures import TaskCosts, TaskMeasures, TaskWaits
+from anabranch.spark.worker_process import Peers
 
+PROBE_SECONDS = 60.0
+"""So often it is found out how long it takes to reach other hosts."""
 SILENT_ROW = ("cast(id as int) as source", "'' as kind", "cast('' as binary) as payload")
 
 
@@ -45,11 +53,15 @@ class SparkJobs:
         self._reading_levels = program.reading_levels
         self._waits = waits
         self._costs = TaskCosts.heard_by(spark.sparkContext)
+        self._measures = TaskMeasures.heard_by(spark.sparkContext)
+        self._executors = ExecutorList(spark)
+        self._probed_at: float | None = None
 
     def run(self, given: BatchInput, spec: BatchSpec) -> list[Block]:
         """Run the job of one attempt at a batch and return the blocks that come out of it."""
         again = f", try {spec.attempt + 1}" if spec.attempt else ""
         self.name(spec.batch, f"{describe_levels(self._plan)}{again}")
+        self._measures.take()
         try:
             rows = self._make(given, replace(spec, costs=self._costs)).collect()
         except PySparkException as error:
@@ -76,6 +88,7 @@ class SparkJobs:
         if isinstance(given.outer, SparkRows):
             rows = rows.union(given.outer.frame)
         locations = self._locations()
+        measures = self._measures.asking(self._choose_peers())
         with task_environment(self._spark):
             if self._ahead.active:
                 # A partition is read where its slot is at home, and that is where its rows stay.
@@ -83,7 +96,7 @@ class SparkJobs:
                 reading: Reads = self._ahead.task(self._program, spec, given.packs)
             else:
                 reading = ReadTask(self._program, spec, given.packs, self._reading_levels)
-            blocks = rows.mapInArrow(self._waits.telling(_Reading(reading)), EXCHANGE_SCHEMA)
+            blocks = rows.mapInArrow(self._waits.telling(_Reading(reading, measures)), EXCHANGE_SCHEMA)
             for level, slots in enumerate(spec.slots, start=1):
                 if level == 1 and self._ahead.active:
                     continue
@@ -95,21 +108,40 @@ class SparkJobs:
                     blocks = (
                         anchors.groupBy("slot")
                         .cogroup(exchanged.groupBy("slot"))
-                        .applyInArrow(_anchored(task, self._waits), EXCHANGE_SCHEMA)
+                        .applyInArrow(_anchored(task, self._waits, measures), EXCHANGE_SCHEMA)
                     )
                 else:
-                    blocks = exchanged.mapInArrow(self._waits.telling(_Receiving(task)), EXCHANGE_SCHEMA)
+                    blocks = exchanged.mapInArrow(self._waits.telling(_Receiving(task, measures)), EXCHANGE_SCHEMA)
                 if spec.meets(self._plan.levels[level - 1]):
                     # Blocks of later levels pass through; Spark takes their slots modulo the partitions.
                     meeting = MeetTask(self._program, spec, level)
-                    blocks = blocks.repartitionById(slots, "slot").mapInArrow(_Receiving(meeting), EXCHANGE_SCHEMA)
+                    met = _Receiving(meeting, measures)
+                    blocks = blocks.repartitionById(slots, "slot").mapInArrow(met, EXCHANGE_SCHEMA)
                 if level in numbers:
-                    later = self._waits.telling(_ReadingLater(reading))
+                    later = self._waits.telling(_ReadingLater(reading, measures))
                     blocks = blocks.union(self._silent_rows(numbers[level]).mapInArrow(later, EXCHANGE_SCHEMA))
         return blocks
 
     def take_costs(self) -> Costs:
         return self._costs.take()
+
+    @property
+    def executors(self) -> tuple[Executor, ...]:
+        return self._executors.executors
+
+    def take_measures(self) -> tuple[TaskMeasure, ...]:
+        found = self._measures.take()
+        self._executors.refresh(measure.executor for measure in found)
+        hosts = {executor.id: executor.host for executor in self.executors}
+        return tuple(replace(measure, host=hosts.get(measure.executor, measure.host)) for measure in found)
+
+    def _choose_peers(self) -> Peers:
+        """Return the hosts that tasks are asked to reach: from time to time, if there are several."""
+        now = time.monotonic()
+        if len(self._executors.ports) < 2 or (self._probed_at is not None and now - self._probed_at < PROBE_SECONDS):
+            return {}
+        self._probed_at = now
+        return dict(self._executors.ports)
 
     def _silent_rows(self, numbers: range) -> DataFrame:
         """Return a row for each of these tasks, with its number as the source."""
@@ -136,7 +168,7 @@ class SparkJobs:
 class Reads(Protocol):
     """A task that reads: splits that it finds by its number, and blocks that it is given."""
 
-    def blocks(self, origin: int, outer: Iterable[tuple[int, bytes]]) -> Iterator[Block]: ...
+    def blocks(self, origin: int, outer: Iterable[tuple[int, bytes]], meter: TaskMeter) -> Iterator[Block]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +176,11 @@ class _Reading:
     """A task that reads, as Spark calls it."""
 
     task: Reads
+    measures: TaskMeasures
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from to_arrow(self.task.blocks(task_partition(), unpack_rows(batches)))
+        with self.measures.measured() as meter:
+            yield from to_arrow(self.task.blocks(task_partition(), unpack_rows(batches), meter))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +188,13 @@ class _ReadingLater:
     """Tasks that read beside those of a level, as Spark calls them: there, partitions have other numbers."""
 
     task: Reads
+    measures: TaskMeasures
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column("source").to_pylist():
-                yield from to_arrow(self.task.blocks(number, ()))
+                with self.measures.measured() as meter:
+                    yield from to_arrow(self.task.blocks(number, (), meter))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +202,11 @@ class _Receiving:
     """A task behind an exchange, as Spark calls it."""
 
     task: SlotTask | MeetTask
+    measures: TaskMeasures
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from to_arrow(self.task.blocks(task_partition(), from_arrow(batches)))
+        with self.measures.measured() as meter:
+            yield from to_arrow(self.task.blocks(task_partition(), from_arrow(batches), meter))
 
 
 def task_partition() -> int:
@@ -177,12 +215,12 @@ def task_partition() -> int:
     return context.partitionId() if context is not None else 0
 
 
-def _anchored(task: SlotTask, waits: TaskWaits) -> Callable[[pa.Table, pa.Table], pa.Table]:
+def _anchored(task: SlotTask, waits: TaskWaits, measures: TaskMeasures) -> Callable[[pa.Table, pa.Table], pa.Table]:
     # Spark looks at the number of arguments: it wants a plain function.
     def run(anchor: pa.Table, blocks: pa.Table) -> pa.Table:
-        with waits.told():
+        with waits.told(), measures.measured() as meter:
             # Its anchor row is there even if no block is.
             slot = (anchor if anchor.num_rows else blocks).column("slot")[0].as_py()
-            return to_table(task.blocks(slot, from_arrow(blocks.to_batches())))
+            return to_table(task.blocks(slot, from_arrow(blocks.to_batches()), meter))
 
     return run
