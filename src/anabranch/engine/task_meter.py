@@ -26,7 +26,7 @@ class TaskMeter:
         self._cpu = time.process_time()
         self._wall = time.perf_counter()
         self._own = 0.0
-        """Seconds of measuring. Nothing in it waits, so that the clock which is cheap to read will do."""
+        """Seconds of measuring, of this thread's processor time: on a busy host, the wall clock counts others', too."""
         self._id: SlotId | None = None
         self._meets = False
         self._rows = 0
@@ -46,13 +46,13 @@ class TaskMeter:
 
     def receive(self, blocks: Iterable[Block]) -> None:
         """Count what came to the task through an exchange; it has been named before."""
-        began = time.perf_counter()
+        began = time.thread_time()
         assert self._id is not None
         for block in blocks:
             self._received_bytes += len(block.payload)
             if block.level == self._id[0]:
                 self._rows += block.rows
-        self._own += time.perf_counter() - began
+        self._own += time.thread_time() - began
 
     def sending(self, blocks: Iterable[Block], level: int, tasks: int, first: int = 0) -> Iterator[Block]:
         """Yield what is sent to the tasks of an exchange, of a level, the first of which has this number.
@@ -60,12 +60,12 @@ class TaskMeter:
         As in Spark's exchange, a task takes blocks modulo the number of tasks, also those that it only passes on.
         """
         for block in blocks:
-            began = time.perf_counter()
+            began = time.thread_time()
             target = (level, first + block.slot % tasks)
             self._sent_bytes[target] += len(block.payload)
             if block.rows:
                 self._sent_rows[target] += block.rows
-            self._own += time.perf_counter() - began
+            self._own += time.thread_time() - began
             yield block
 
     @contextmanager
@@ -92,19 +92,19 @@ class TaskMeter:
     ) -> TaskMeasure | None:
         """Return what was measured, up to now; None of a task that never said which it is.
 
-        ``measuring_since`` is when whoever asks began to find out what else is told, by ``time.perf_counter``.
+        ``measuring_since`` is when whoever asks began to find out what else is told, by ``time.thread_time``.
         """
         if self._id is None:
             return None
         level, slot = self._id
-        now = time.perf_counter()
+        own = self._own + (0.0 if measuring_since is None else time.thread_time() - measuring_since)
         return TaskMeasure(
             level=level,
             slot=slot,
             executor=executor,
             host=host,
             cpu_seconds=time.process_time() - self._cpu,
-            wall_seconds=now - self._wall,
+            wall_seconds=time.perf_counter() - self._wall,
             memory_bytes=memory_bytes,
             rows=self._rows,
             received_bytes=self._received_bytes,
@@ -113,7 +113,7 @@ class TaskMeter:
             state_bytes=self._state_bytes,
             operator_cpu_seconds=dict(self._operators) if len(self._operators) > 1 else {},
             starting_seconds=starting_seconds,
-            measuring_seconds=self._own + (0.0 if measuring_since is None else now - measuring_since),
+            measuring_seconds=own,
             meets=self._meets,
             sample=sample,
             latency_seconds=latency_seconds,

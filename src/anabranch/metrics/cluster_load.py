@@ -80,7 +80,8 @@ class LoadBook:
         found: dict[tuple[str, str], list[float]] = defaultdict(list)
         for task in tasks:
             for host, seconds in task.latency_seconds.items():
-                found[task.host, host].append(seconds)
+                if host != task.host:
+                    found[task.host, host].append(seconds)
         for pair, tried in found.items():
             self._latencies.pop(pair, None)
             self._latencies[pair] = min(tried)

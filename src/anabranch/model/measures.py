@@ -56,7 +56,7 @@ class TaskMeasure:
     """Processor time of the same process between the task before and this one: to be told what to do, garbage
     collection, and before its first task, imports. Not in ``cpu_seconds``."""
     measuring_seconds: float = 0.0
-    """Time of what measured all this; it is a part of ``cpu_seconds``."""
+    """Processor time of what measured all this; hardly any of it is not in ``cpu_seconds``."""
     meets: bool = False
     """Whether parts of keys meet here."""
     sample: ExecutorSample | None = None
@@ -153,7 +153,7 @@ class BatchMeasures:
     utilisation: float = 0.0
     """The same over the batch's time on all cores of all executors, those without tasks included."""
     measuring_seconds: float = 0.0
-    """What it took to measure this, in tasks and in the driver."""
+    """Processor time of measuring this, in tasks and in the driver."""
 
     @property
     def measuring_share(self) -> float:
@@ -279,7 +279,7 @@ def _read_tasks(
         sent.setdefault((level, slot), {})[target_level, target] = sent_bytes, sent_rows
     found = []
     for place, executor in enumerate(columns.get("executor", ())):
-        told = {name: columns[name][place] if name in columns else 0 for name in _COLUMNS}
+        told: dict[str, Any] = {name: columns[name][place] if name in columns else 0 for name in _COLUMNS}
         own = sent.get((told["level"], told["slot"]), {})
         found.append(
             TaskMeasure(

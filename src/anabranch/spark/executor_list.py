@@ -36,7 +36,7 @@ class ExecutorList:
         self._list()
 
     def _list(self) -> None:
-        status: Any = self._spark.sparkContext._jsc.sc().statusStore()  # type: ignore[union-attr]
+        status: Any = self._spark.sparkContext._jsc.sc().statusStore()
         found: Any = status.executorList(True).iterator()
         executors, ports = [], {}
         while found.hasNext():

@@ -30,7 +30,7 @@ from anabranch.spark.executor_list import ExecutorList
 from anabranch.spark.programs import PickledProgram
 from anabranch.spark.session import runs_locally, task_environment
 from anabranch.spark.task_figures import TaskCosts, TaskMeasures, TaskWaits
-from anabranch.spark.worker_process import Peers
+from anabranch.spark.worker_process import NOBODY, Peers
 
 PROBE_SECONDS = 60.0
 """So often it is found out how long it takes to reach other hosts."""
@@ -56,6 +56,7 @@ class SparkJobs:
         self._measures = TaskMeasures.heard_by(spark.sparkContext)
         self._executors = ExecutorList(spark)
         self._probed_at: float | None = None
+        self._probes = 0
 
     def run(self, given: BatchInput, spec: BatchSpec) -> list[Block]:
         """Run the job of one attempt at a batch and return the blocks that come out of it."""
@@ -139,9 +140,10 @@ class SparkJobs:
         """Return the hosts that tasks are asked to reach: from time to time, if there are several."""
         now = time.monotonic()
         if len(self._executors.ports) < 2 or (self._probed_at is not None and now - self._probed_at < PROBE_SECONDS):
-            return {}
+            return NOBODY
         self._probed_at = now
-        return dict(self._executors.ports)
+        self._probes += 1
+        return Peers(self._probes, dict(self._executors.ports))
 
     def _silent_rows(self, numbers: range) -> DataFrame:
         """Return a row for each of these tasks, with its number as the source."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark import Accumulator, AccumulatorParam, SparkContext
@@ -20,7 +20,7 @@ from anabranch.model.cluster import SlotId
 from anabranch.model.measures import TaskMeasure
 from anabranch.model.waits import PastWait
 from anabranch.spark.split_source import ControlFolder
-from anabranch.spark.worker_process import THIS_WORKER, Peers
+from anabranch.spark.worker_process import NOBODY, THIS_WORKER, Peers
 
 
 class _Collecting(AccumulatorParam[tuple[PastWait, ...]]):
@@ -119,7 +119,7 @@ class TaskMeasures:
     """Tells the driver what tasks took; Spark hears only those that came to their end."""
 
     heard: Accumulator[Mapping[SlotId, TaskMeasure]]
-    peers: Peers = field(default_factory=dict)
+    peers: Peers = NOBODY
     """What tasks are asked to find the latency of, if anything."""
 
     @classmethod

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from anabranch.engine.process_figures import count_peak_anew, peak_memory_since_bytes, sample_executor
@@ -28,9 +28,26 @@ CONNECTS = 3
 MOST_PEERS = 8
 """That one process connects to in one go."""
 
-Peers = Mapping[str, int]
-"""Host → a port of one of its executors."""
 _MOST_PARENTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Hosts that tasks are asked to find the latency of."""
+
+    turn: int = 0
+    """The how manieth time they are asked."""
+    ports: Mapping[str, int] = field(default_factory=dict)
+    """Host → a port of one of its executors."""
+
+    def choose(self, host: str) -> dict[str, int]:
+        """Return those that a process of one host tries: some behind its own in a ring, at each turn others."""
+        others = sorted(name for name in self.ports if name != host)
+        first = (sum(name < host for name in others) + self.turn * MOST_PEERS) % max(1, len(others))
+        return {name: self.ports[name] for name in (others[first:] + others[:first])[:MOST_PEERS]}
+
+
+NOBODY = Peers()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +95,16 @@ class Worker:
     @contextlib.contextmanager
     def measured(self, peers: Peers, found: list[TaskMeasure]) -> Iterator[TaskMeter]:
         """Measure the block, which is a task, and put what was found into a list."""
-        began = time.perf_counter()
+        began = time.thread_time()
         self._begin()
         starting_seconds = time.process_time() - self._ended_cpu
         count_peak_anew()
-        spent = time.perf_counter() - began
+        spent = time.thread_time() - began
         meter = TaskMeter()
         yield meter
         with contextlib.suppress(Exception):
             # Also what was spent before the task's own time began.
-            measuring_since = time.perf_counter() - spent
+            measuring_since = time.thread_time() - spent
             assert self._place is not None
             self._probe.begin(peers, self._place.host)
             measure = meter.measure(
@@ -126,15 +143,15 @@ class LatencyProbe:
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
-        self._asked: Peers = {}
+        self._turn = NOBODY.turn
         self._found: dict[str, float] = {}
 
     def begin(self, peers: Peers, host: str) -> None:
         """Try some hosts, once for each time that the driver asks; not while the last try goes on."""
-        if not peers or peers == self._asked or (self._thread is not None and self._thread.is_alive()):
+        if not peers.ports or peers.turn == self._turn or (self._thread is not None and self._thread.is_alive()):
             return
-        self._asked = peers
-        self._thread = threading.Thread(target=self._try, args=(choose_peers(peers, host),), daemon=True)
+        self._turn = peers.turn
+        self._thread = threading.Thread(target=self._try, args=(peers.choose(host),), daemon=True)
         self._thread.start()
 
     def take(self) -> dict[str, float]:
@@ -144,17 +161,10 @@ class LatencyProbe:
         found, self._found = self._found, {}
         return found
 
-    def _try(self, peers: Peers) -> None:
-        for host, port in peers.items():
+    def _try(self, ports: Mapping[str, int]) -> None:
+        for host, port in ports.items():
             with contextlib.suppress(OSError):
                 self._found[host] = min(connect_seconds(host, port) for _ in range(CONNECTS))
-
-
-def choose_peers(peers: Peers, host: str) -> dict[str, int]:
-    """Return the hosts behind one's own, in a ring: so everybody is tried by somebody, and nobody tries all."""
-    others = sorted(name for name in peers if name != host)
-    first = sum(name < host for name in others)
-    return {name: peers[name] for name in (others[first:] + others[:first])[:MOST_PEERS]}
 
 
 def connect_seconds(host: str, port: int) -> float:
