@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,10 @@ def run(flow: ab.Flow, folder: Path, **settings: Any) -> tuple[LocalRun, list[Ba
     return local, local.run_to_end()
 
 
-def count_twice(**key_by: Any) -> ab.Flow:
+def count_twice() -> ab.Flow:
     flow = ab.Flow("twice")
     frames = [pl.DataFrame({"key": [(row * 7) % 500 for row in range(ROWS)]}) for _ in range(2)]
-    counts = flow.read(ab.memory(*frames, max_frames=1)).key_by("key", **key_by).agg(rows=ab.count(), name="count")
+    counts = flow.read(ab.memory(*frames, max_frames=1)).key_by("key").agg(rows=ab.count(), name="count")
     counts.key_by("rows").agg(keys=ab.count(), name="recount").write(ab.to_memory())
     return flow
 
@@ -101,7 +102,12 @@ def test_operators_that_share_slots_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_parts_of_split_keys_meet_in_tasks_of_their_own(tmp_path: Path) -> None:
-    _, batches = run(count_twice(routing="weight-random"), tmp_path, slots=3)
+    flow, start = ab.Flow("split"), datetime(2026, 1, 1)
+    frame = pl.DataFrame({"key": [row % 50 for row in range(ROWS)], "ts": [start] * ROWS})
+    rows = flow.read(ab.memory(frame)).watermark("ts", delay="1s").key_by("key", routing="pkg", exchange="routed")
+    counts = rows.window("10s").agg(rows=ab.count(), name="count")
+    counts.key_by("rows").agg(keys=ab.count(), name="recount").write(ab.to_memory())
+    _, batches = run(flow, tmp_path, slots=3, drain=True)
     tasks = by_id(batches[0])
     meeting = [task for task in tasks.values() if task.meets]
     assert [task.id for task in meeting] == [(1, 3), (1, 4), (1, 5)]
@@ -122,7 +128,8 @@ def test_the_history_has_tasks_executors_and_hosts_of_every_batch(tmp_path: Path
         (batch, *id_) for batch in (0, 1) for id_ in sorted(by_id(batches[batch]))
     ]
     assert tasks.filter(level=0)["rows"].to_list() == [ROWS, ROWS]
-    assert told.explode("executors").unnest("executors")["executor"].to_list() == ["driver", "driver"]
+    executors = told.select("batch", "executors").explode("executors").unnest("executors")
+    assert executors["executor"].to_list() == ["driver", "driver"]
     assert local.run.progress.totals.cpu_seconds == pytest.approx(told["cpu_seconds"].sum(), abs=1e-3)
 
 
