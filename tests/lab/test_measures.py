@@ -16,6 +16,7 @@ from lab.drivers import DRIVER_ENVIRONMENT
 from lab.measured_flow import BATCHES, ROWS
 
 SCRIPT = Path(__file__).with_name("measured_flow.py")
+ADDRESSES = [host.address for host in list_loopback_hosts(2)]
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def test_every_task_names_its_executor_and_the_executor_s_host(batches: pl.DataF
     tasks = batches.select("batch", "tasks").explode("tasks").unnest("tasks")
     assert tasks.group_by("batch").len()["len"].to_list() == [9] * BATCHES, "a reader and twice four slots"
     assert set(tasks["executor"]) == {"0", "1"}
-    assert set(tasks["host"]) == set(list_loopback_hosts(2))
+    assert set(tasks["host"]) == set(ADDRESSES)
     assert tasks.select(pl.col("host").n_unique().over("executor").max()).item() == 1
 
 
@@ -56,7 +57,7 @@ def test_bytes_go_between_the_hosts_that_the_slots_are_on(batches: pl.DataFrame)
     assert sums["received_bytes"].to_list() == sums["all_sent_bytes"].to_list()
     pairs = batches.select("batch", "host_bytes").explode("host_bytes").unnest("host_bytes")
     assert set(pairs.select("sender", "receiver").iter_rows()) == {
-        (sender, receiver) for sender in list_loopback_hosts(2) for receiver in list_loopback_hosts(2)
+        (sender, receiver) for sender in ADDRESSES for receiver in ADDRESSES
     }
     assert (
         pairs.group_by("batch").agg(pl.col("bytes").sum()).sort("batch")["bytes"].to_list()
@@ -66,5 +67,5 @@ def test_bytes_go_between_the_hosts_that_the_slots_are_on(batches: pl.DataFrame)
 
 def test_the_hosts_found_out_how_far_they_are_from_each_other(batches: pl.DataFrame) -> None:
     tried = batches.select("latency_seconds").explode("latency_seconds").unnest("latency_seconds").drop_nulls()
-    assert set(tried["sender"]) | set(tried["receiver"]) == set(list_loopback_hosts(2))
+    assert set(tried["sender"]) | set(tried["receiver"]) == set(ADDRESSES)
     assert tried["seconds"].is_between(0, 1).all()
