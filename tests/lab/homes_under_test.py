@@ -22,7 +22,8 @@ from typer.testing import CliRunner
 
 import anabranch as ab
 from anabranch.cli.app import app
-from anabranch.spark.executors import SparkExecutors, find_executor_id
+from anabranch.spark.executors import SparkExecutors
+from anabranch.spark.worker_process import find_place
 
 SLOTS = 4
 KEYS = 40
@@ -49,7 +50,7 @@ class Where:
         context = TaskContext.get()
         if frame.height and context is not None:
             batch = (self.folder / "batch").read_text()
-            note = f"{batch} {self.level} {context.partitionId()} {find_executor_id()}\n"
+            note = f"{batch} {self.level} {context.partitionId()} {find_place(os.getpid()).executor}\n"
             with (self.folder / f"ran-{os.getpid()}").open("a") as file:
                 file.write(note)
         return frame

@@ -54,9 +54,11 @@ from anabranch.eventtime.flow.operator_times import (
     store_clocks,
 )
 from anabranch.eventtime.watermarks import FlowTime
+from anabranch.metrics.cluster_load import LoadBook
 from anabranch.model import BatchProgress, OperatorTime
 from anabranch.model.cluster import KeptHomes
 from anabranch.model.events import DecisionEvent, tell_decisions
+from anabranch.model.measures import BatchMeasures
 from anabranch.query.plan import Plan, name_of
 from anabranch.routing.phases import FlowRoutes
 from anabranch.state.checkpoint import Checkpoint
@@ -119,6 +121,7 @@ class BatchRunner:
         self._fires_at_once = fires_at_once(program.plan)
         self._look = FirstLook(program, settings.buckets)
         self._jobs = jobs
+        self._loads = LoadBook()
 
     def run(self, given: BatchInput) -> tuple[Manifest, BatchProgress]:
         """Run a batch to its commit and publish it; one that was committed before is only published again."""
@@ -198,7 +201,8 @@ class BatchRunner:
         }
         progress = describe_batch(self._plan, standing, report, total, phases, drained=given.drain)
         moved = sum(operator.handed_bytes for operator in report.operators.values())
-        return standing, replace(progress, moved_bytes=moved, **self._describe_changes(decided))
+        measures = self._measure(report, total)
+        return standing, replace(progress, moved_bytes=moved, measures=measures, **self._describe_changes(decided))
 
     def _publish_again(self, given: BatchInput, committed: Manifest, began: float) -> tuple[Manifest, BatchProgress]:
         """Publish a batch that was committed before; nothing of it is computed."""
@@ -239,6 +243,13 @@ class BatchRunner:
     def _settle_homes(self, routes: FlowRoutes, before: Manifest | None) -> None:
         kept = KeptHomes() if before is None else before.engine.homes
         self._homes.begin(count_slots(self._plan, routes), kept)
+
+    def _measure(self, report: BatchReport, batch_seconds: float) -> BatchMeasures:
+        """Return what tasks took, with what it takes here to add it up."""
+        began = time.thread_time()
+        measures = self._loads.add(report.measures, self._homes.executors, batch_seconds)
+        here = time.thread_time() - began + report.measuring_seconds
+        return replace(measures, measuring_seconds=measures.measuring_seconds + here)
 
     def _read_clock(self) -> int:
         return int(self._clock() * 1e6)
@@ -367,6 +378,7 @@ class BatchRunner:
                 held=held,
                 chosen=self._exchanges.chosen,
                 homes=self._homes.homes,
+                executors=self._homes.executors,
                 now_us=rising.now_us,
                 rising=rising if self._fires_at_once else None,
             )
@@ -393,7 +405,11 @@ class BatchRunner:
                 self._events.recover("attempts", f"its job succeeded at try {attempt + 1}", given.batch)
             told = (block.payload for block in blocks if block.kind is BlockKind.REPORT)
             report = merge_reports(told, slots_of, held)
-            return replace(report, figures=self._exchanges.observe(report.exchanges, self._jobs.take_costs()))
+            figures = self._exchanges.observe(report.exchanges, self._jobs.take_costs())
+            began = time.thread_time()
+            measures = self._jobs.take_measures()
+            seconds = time.thread_time() - began
+            return replace(report, figures=figures, measures=measures, measuring_seconds=seconds)
         raise AssertionError
 
     def _explain(self, failure: TaskFailure, batch: int) -> AnabranchError:

@@ -54,6 +54,8 @@ class Block:
     combined: bool
     """Whether rows of a key were merged."""
     payload: bytes
+    rows: int = 0
+    """That the payload holds; 0 if it holds something else."""
 
 
 def encode(frame: pl.DataFrame) -> bytes:

@@ -233,7 +233,10 @@ class FlowRun:
             names = command.operator or "all operators"
             self.events.decide([DecisionEvent(self._last_batch or 0, names, "set", "ctl", reply.text)])
         if reply.ok and command.action == "show":
-            return replace(reply, data={**reply.data, "decisions": self.events.list_decisions()})
+            latest = self.progress.latest
+            measures = None if latest is None or latest.measures is None else latest.measures.to_json()
+            told = {"decisions": self.events.list_decisions(), "measures": measures}
+            return replace(reply, data={**reply.data, **told})
         return reply
 
     @property

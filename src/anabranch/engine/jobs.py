@@ -12,6 +12,7 @@ from anabranch.engine.outer_rows import OuterRows
 from anabranch.engine.spec import BatchSpec
 from anabranch.engine.task_errors import TaskFailure
 from anabranch.model import Split
+from anabranch.model.measures import TaskMeasure
 from anabranch.query.nodes import Node, Stateful
 from anabranch.query.plan import Plan
 
@@ -71,6 +72,10 @@ class JobRunner(Protocol):
 
     def take_costs(self) -> Costs:
         """Return the time that exchanges took in tasks since it was last asked."""
+        ...
+
+    def take_measures(self) -> tuple[TaskMeasure, ...]:
+        """Return what tasks of the last attempt took, once."""
         ...
 
 

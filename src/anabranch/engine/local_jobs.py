@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from anabranch.engine.ahead.level import AheadLevel
+from anabranch.engine.ahead.level import AheadLevel, AheadTask
 from anabranch.engine.blocks import Block
 from anabranch.engine.exchange_meter import Costs, add_costs
 from anabranch.engine.jobs import BatchInput, JobFailed
+from anabranch.engine.process_figures import peak_memory_bytes
 from anabranch.engine.reading_levels import number_packs
 from anabranch.engine.spec import BatchSpec, FlowProgram
 from anabranch.engine.task_errors import TaskFailed, find_task_failure
+from anabranch.engine.task_meter import TaskMeter
 from anabranch.engine.tasks import MeetTask, ReadTask, SlotTask
+from anabranch.model.cluster import Executor
+from anabranch.model.measures import TaskMeasure
+
+THIS_PROCESS = Executor("driver", "localhost", cores=1)
+"""Its tasks run one after the other."""
 
 
 @dataclass(slots=True)
@@ -31,6 +40,28 @@ class HeardCosts:
         return spent
 
 
+@dataclass(slots=True)
+class HeardMeasures:
+    """What tasks in this process took."""
+
+    told: list[TaskMeasure] = field(default_factory=list)
+
+    @contextmanager
+    def measured(self) -> Iterator[TaskMeter]:
+        """Measure the block, which is a task."""
+        meter = TaskMeter()
+        yield meter
+        began = time.thread_time()
+        found = meter.measure(THIS_PROCESS.id, THIS_PROCESS.host, peak_memory_bytes(), measuring_since=began)
+        if found is not None:
+            self.told.append(found)
+
+    def take(self) -> tuple[TaskMeasure, ...]:
+        """Return what tasks took since it was last asked."""
+        told, self.told = self.told, []
+        return tuple(told)
+
+
 class LocalJobs:
     """Runs the tasks of a flow's batches in this process."""
 
@@ -38,9 +69,11 @@ class LocalJobs:
         self._program = program
         self._ahead = ahead
         self._costs = HeardCosts()
+        self._measures = HeardMeasures()
 
     def run(self, given: BatchInput, spec: BatchSpec) -> list[Block]:
         """Run all tasks, level by level; a task that fails as it might not elsewhere ends the attempt."""
+        self._measures.take()
         with given.waits.told():
             try:
                 return self._run(given, replace(spec, costs=self._costs))
@@ -58,6 +91,9 @@ class LocalJobs:
     def take_costs(self) -> Costs:
         return self._costs.take()
 
+    def take_measures(self) -> tuple[TaskMeasure, ...]:
+        return self._measures.take()
+
     def _run(self, given: BatchInput, spec: BatchSpec) -> list[Block]:
         plan = self._program.plan
         numbers = number_packs(self._program.reading_levels, given.packs)
@@ -67,21 +103,28 @@ class LocalJobs:
             if self._ahead.active
             else ReadTask(self._program, spec, given.packs, self._program.reading_levels)
         )
-        blocks = [block for reader in range(readers) for block in reading.blocks(reader)]
+        blocks = [block for reader in range(readers) for block in self._read(reading, reader)]
         for level, slots in enumerate(spec.slots, start=1):
             heads = plan.levels[level - 1]
             if not (level == 1 and self._ahead.active):
                 receivers = spec.receivers_behind(level, heads)
-                blocks = _exchange(SlotTask(self._program, spec, level, receivers), blocks, slots)
+                blocks = self._exchange(SlotTask(self._program, spec, level, receivers), blocks, slots)
             if spec.meets(heads):
-                blocks = _exchange(MeetTask(self._program, spec, level), blocks, slots)
-            blocks += [block for number in numbers.get(level, ()) for block in reading.blocks(number)]
+                blocks = self._exchange(MeetTask(self._program, spec, level), blocks, slots)
+            blocks += [block for number in numbers.get(level, ()) for block in self._read(reading, number)]
         return blocks
 
+    def _read(self, reading: ReadTask | AheadTask, number: int) -> list[Block]:
+        with self._measures.measured() as meter:
+            return list(reading.blocks(number, meter=meter))
 
-def _exchange(task: SlotTask | MeetTask, blocks: Iterable[Block], slots: int) -> list[Block]:
-    """Return what the slots of a level send on; as in Spark's exchange, a slot takes blocks modulo their number."""
-    received: list[list[Block]] = [[] for _ in range(slots)]
-    for block in blocks:
-        received[block.slot % slots].append(block)
-    return [sent for slot in range(slots) for sent in task.blocks(slot, received[slot])]
+    def _exchange(self, task: SlotTask | MeetTask, blocks: Iterable[Block], slots: int) -> list[Block]:
+        """Return what the slots of a level send on; as in Spark's exchange, a slot takes blocks modulo their number."""
+        received: list[list[Block]] = [[] for _ in range(slots)]
+        for block in blocks:
+            received[block.slot % slots].append(block)
+        sent: list[Block] = []
+        for slot in range(slots):
+            with self._measures.measured() as meter:
+                sent += task.blocks(slot, received[slot], meter)
+        return sent

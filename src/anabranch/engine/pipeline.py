@@ -187,7 +187,7 @@ class Pipeline:
         slot_count = self._spec.slots[self._plan.level_of(head) - 1]
         slots = (shared.get_column(HASH) % slot_count).cast(pl.Int32).to_numpy()
         for slot, part in cut(shared, slots, slot_count):
-            self._emit(slot, BlockKind.SHARED, head, True, encode(part))
+            self._emit(slot, BlockKind.SHARED, head, True, part)
 
     def forward(self, block: Block) -> Block:
         """Pass a report on to the next level."""
@@ -394,7 +394,7 @@ class Pipeline:
                 sent_rows += sent.height
                 for slot, part in cut(sent, slots, phases.slots):
                     kind = BlockKind.BUFFERED if held else BlockKind.ROWS
-                    self._emit(slot, kind, head, combined, encode(part), number)
+                    self._emit(slot, kind, head, combined, part, number)
         self._meter.count(head, sent_rows=sent_rows, sent_bytes=self._exchanged_bytes - before)
 
     def _slots_of(self, head: int, routes: Routes, keys: tuple[str, ...], rows: pl.DataFrame) -> npt.NDArray[np.int32]:
@@ -430,12 +430,13 @@ class Pipeline:
         slots = self._spec.slots[self._plan.level_of(node.id) - 1]
         turn = self._origin if ordinal == BEHIND_A_HOP else ordinal
         origin = (pl.lit(ordinal, pl.Int64).alias(ORDER), pl.lit(self._partition).alias(PARTITION))
-        self._emit(turn % slots, BlockKind.ROWS, node.id, False, encode(frame.with_columns(origin)))
+        self._emit(turn % slots, BlockKind.ROWS, node.id, False, frame.with_columns(origin))
 
-    def _emit(self, slot: int, kind: BlockKind, node: int, combined: bool, payload: bytes, number: int = 0) -> None:
+    def _emit(self, slot: int, kind: BlockKind, node: int, combined: bool, rows: pl.DataFrame, number: int = 0) -> None:
+        payload = encode(rows)
         self._exchanged_bytes += len(payload)
         level = self._plan.level_of(node)
-        self._blocks.append(Block(level, slot, kind, node, number, self._sequence(), combined, payload))
+        self._blocks.append(Block(level, slot, kind, node, number, self._sequence(), combined, payload, rows.height))
 
     def _sequence(self) -> int:
         self._block_count += 1

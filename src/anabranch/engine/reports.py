@@ -15,6 +15,7 @@ from anabranch.eventtime.medians import TimeTally
 from anabranch.eventtime.observations import merge_seen
 from anabranch.model import BEGINNING_OF_TIME, RunRef, SplitKeyClocks, StagedFile
 from anabranch.model.exchanges import ExchangeFigures, ExchangeTally
+from anabranch.model.measures import TaskMeasure
 
 NOTHING_HELD: HeldBuffers = {}
 
@@ -75,6 +76,10 @@ class BatchReport:
     """Stateful node → the same as people are shown it, with what was chosen for the next batch."""
     partition_keys: Mapping[int, Mapping[int, KeysReport]] = field(default_factory=dict)
     """Stateful node → slot → what the task of that partition saw of its keys, where partitions are slots."""
+    measures: tuple[TaskMeasure, ...] = ()
+    """What each task took and sent, as it was measured where it ran."""
+    measuring_seconds: float = 0.0
+    """What the driver took to hear of it."""
     bad_files: Mapping[str, str] = field(default_factory=dict)
     """Path → reason of files that cannot be used and are to be set aside; then nothing else here counts."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Mapping, Sequence
 
 from anabranch.control.decisions import Decision
@@ -21,7 +20,7 @@ class OneProcess:
     """The only executor of a flow whose tasks run in the process of its driver, as in Spark's local mode."""
 
     def __init__(self, cores: int) -> None:
-        self._executor = Executor("driver", socket.gethostname(), cores)
+        self._executor = Executor("driver", "localhost", cores)
 
     def describe(self) -> Cluster:
         """Return what this is: nothing can be asked of it."""

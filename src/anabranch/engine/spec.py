@@ -14,7 +14,7 @@ from anabranch.engine.exchange_meter import TellsCosts
 from anabranch.engine.reading_levels import find_reading_levels
 from anabranch.eventtime.flow.in_batch_watermark import RisingTime
 from anabranch.model import JoinKernel, Kernel, OperatorTime, RunRef, Sink
-from anabranch.model.cluster import Home, SlotId
+from anabranch.model.cluster import Executor, Home, SlotId
 from anabranch.model.exchanges import ExchangeWay, ReaderBuffer
 from anabranch.operators.kernels import make_kernel
 from anabranch.query.lookups import Lookup
@@ -172,6 +172,8 @@ class BatchSpec:
     """What hears of the time that exchanges take; None: nobody does."""
     homes: Mapping[SlotId, Home] = field(default_factory=dict)
     """Slot → where it is asked to run; none: wherever. For whoever runs the job, and not for tasks."""
+    executors: tuple[Executor, ...] = ()
+    """Who may run it, likewise."""
     now_us: int | None = None
     """The wall clock at the start of the batch; None if it is not known."""
     rising: RisingTime | None = None

@@ -20,6 +20,7 @@ from anabranch.engine.pipeline import BEHIND_A_HOP, Pipeline
 from anabranch.engine.reading_levels import level_of_pack
 from anabranch.engine.spec import BatchSpec, FlowProgram, LoadsProgram
 from anabranch.engine.task_errors import failing_step, pass_on, told_as_rows
+from anabranch.engine.task_meter import TaskMeter
 from anabranch.engine.task_reports import MeetReport, SlotReport, read_report
 from anabranch.eventtime.flow.in_batch_watermark import heads_told, last_level_told, times_in_slot
 from anabranch.eventtime.watermarks import SeenTimes
@@ -48,6 +49,7 @@ from anabranch.model.exchanges import HoldingKernel
 from anabranch.model.joins import LEFT
 from anabranch.model.runs import Leaving
 from anabranch.query.nodes import Spring, Stateful
+from anabranch.query.plan import name_of
 from anabranch.routing.join_slots import leaving_join
 from anabranch.routing.phases import SlotStanding, moving_to
 from anabranch.routing.routes import Routes
@@ -68,15 +70,21 @@ class ReadTask:
     levels: Mapping[int, int] = field(default_factory=dict)
     """The sources that are read behind a level, and which."""
 
-    def blocks(self, origin: int, outer: Iterable[tuple[int, bytes]] = ()) -> Iterator[Block]:
+    def blocks(
+        self, origin: int, outer: Iterable[tuple[int, bytes]] = (), meter: TaskMeter | None = None
+    ) -> Iterator[Block]:
         """Yield what the task sends on; ``outer`` are blocks of rows that came to it without a split, by source."""
+        meter = meter or TaskMeter()
+        meter.name(0, origin)
         level = level_of_pack(self.levels, self._pack(origin))
-        return told_as_rows(self._blocks(origin, outer, level), 0, origin, self.spec.receivers_behind(level))
+        told = told_as_rows(self._blocks(origin, outer, level, meter), 0, origin, self.spec.receivers_behind(level))
+        return _to_level(level + 1, told, self.spec, meter)
 
-    def _blocks(self, origin: int, outer: Iterable[tuple[int, bytes]], level: int) -> Iterator[Block]:
+    def _blocks(self, origin: int, outer: Iterable[tuple[int, bytes]], level: int, meter: TaskMeter) -> Iterator[Block]:
         program = self.program.load()
         pipeline = Pipeline(program, self.spec, 0, origin, next_level=level + 1)
         yield from self.read_into(pipeline, program, origin, outer)
+        meter.read(pipeline.counters["rows_in"])
 
     def _pack(self, origin: int) -> list[tuple[int, int, Split]]:
         return self.packs[origin] if origin < len(self.packs) else []
@@ -150,18 +158,31 @@ class SlotTask:
     receivers: int = 1
     """How many tasks get what slots of this level send on."""
 
-    def blocks(self, slot: int, arrived: Iterable[Block]) -> Iterator[Block]:
+    def blocks(self, slot: int, arrived: Iterable[Block], meter: TaskMeter | None = None) -> Iterator[Block]:
         """Yield what the slot sends on, of blocks that came through an exchange."""
         received = in_order(arrived)
+        meter = meter or TaskMeter()
+        meter.name(self.level, slot)
+        meter.receive(received)
         failed = pass_on(received, slot, self.spec.slots[self.level - 1], self.receivers)
         if failed is not None:
             return iter(failed)
-        return told_as_rows(self.run(slot, received, {}), self.level, slot, self.receivers)
+        return told_as_rows(self.run(slot, received, {}, meter), self.level, slot, self.receivers)
 
-    def run(self, slot: int, received: list[Block], stayed: Mapping[int, Stayed]) -> Iterator[Block]:
+    def run(self, slot: int, received: list[Block], stayed: Mapping[int, Stayed], meter: TaskMeter) -> Iterator[Block]:
         """Be the slot for blocks that came through an exchange, in order, and frames that did not have to."""
-        started = time.perf_counter()
         program = self.program.load()
+        blocks = self._run(program, slot, received, stayed, meter)
+        if self.spec.meets(program.plan.levels[self.level - 1]):
+            slots = self.spec.slots[self.level - 1]
+            yield from meter.sending(blocks, self.level, slots, first=slots)
+        else:
+            yield from _to_level(self.level + 1, blocks, self.spec, meter)
+
+    def _run(
+        self, program: FlowProgram, slot: int, received: list[Block], stayed: Mapping[int, Stayed], meter: TaskMeter
+    ) -> Iterator[Block]:
+        started = time.perf_counter()
         pipeline = Pipeline(program, self.spec, self.level, slot)
         operators: dict[int, SlotReport] = {}
         own = [block for block in received if block.level == self.level]
@@ -169,10 +190,14 @@ class SlotTask:
         times = times_in_slot(program.plan, self.spec.times, self.spec.rising, _read_times(told))
         for head in program.plan.levels[self.level - 1]:
             blocks = [block for block in own if block.operator == head]
-            if isinstance(program.plan.nodes[head].operation, Stateful):
-                operators[head] = self._advance(program, pipeline, slot, head, blocks, stayed.get(head), times[head])
-            else:
-                _relay(program, pipeline, head, blocks)
+            node = program.plan.nodes[head]
+            with meter.advancing(name_of(program.plan, head) or node.label):
+                if isinstance(node.operation, Stateful):
+                    report = self._advance(program, pipeline, slot, head, blocks, stayed.get(head), times[head])
+                    operators[head] = report
+                    meter.keep(sum(run.bytes for run in report.runs))
+                else:
+                    _relay(program, pipeline, head, blocks)
             yield from pipeline.drain_blocks()
         for block in received:
             if block.level > self.level:
@@ -316,14 +341,18 @@ class MeetTask:
     spec: BatchSpec
     level: int
 
-    def blocks(self, part: int, arrived: Iterable[Block]) -> Iterator[Block]:
+    def blocks(self, part: int, arrived: Iterable[Block], meter: TaskMeter | None = None) -> Iterator[Block]:
         """Yield what is sent on, of what slots of the level sent."""
         received = in_order(arrived)
+        meter = meter or TaskMeter()
+        meter.name(self.level, self.spec.slots[self.level - 1] + part, meets=True)
+        meter.receive(received)
         receivers = self.spec.receivers_behind(self.level)
         failed = pass_on(received, part, self.spec.slots[self.level - 1], receivers)
         if failed is not None:
             return iter(failed)
-        return told_as_rows(self._meet(part, received), self.level, part, receivers)
+        told = told_as_rows(self._meet(part, received), self.level, part, receivers)
+        return _to_level(self.level + 1, told, self.spec, meter)
 
     def _meet(self, part: int, received: list[Block]) -> Iterator[Block]:
         program = self.program.load()
@@ -357,6 +386,11 @@ class MeetTask:
                 yield from pipeline.drain_blocks()
         yield from (block for block in received if block.level > self.level)
         yield from pipeline.finish(met=met)
+
+
+def _to_level(level: int, blocks: Iterator[Block], spec: BatchSpec, meter: TaskMeter) -> Iterator[Block]:
+    """Return what is sent to the slots of a level, counted; behind the last one, it is for the driver."""
+    return meter.sending(blocks, level, spec.slots[level - 1]) if level <= len(spec.slots) else blocks
 
 
 def _read_times(blocks: Iterable[Block]) -> Iterator[SeenTimes]:

@@ -54,6 +54,44 @@ def _phase(name: str) -> Callable[[HistoryRecord], float | None]:
     )
 
 
+def _measure(name: str) -> Callable[[HistoryRecord], Any]:
+    """Return what reads a figure of a batch's measures, if it has them."""
+    return lambda record: (
+        getattr(record.event.progress.measures, name, None) if isinstance(record.event, BatchEvent) else None
+    )
+
+
+def _measured(name: str, kinds: Mapping[str, pl.DataType]) -> Callable[[HistoryRecord], Any]:
+    read = _measure(name)
+    return lambda record: [{field: getattr(one, field) for field in kinds} for one in read(record) or ()]
+
+
+def _pairs(name: str, figure: str) -> Callable[[HistoryRecord], Any]:
+    read = _measure(name)
+    return lambda record: [
+        {"sender": sender, "receiver": receiver, figure: value}
+        for (sender, receiver), value in (read(record) or {}).items()
+    ]
+
+
+_TASK: dict[str, pl.DataType] = {
+    **{"level": _WHOLE, "slot": _WHOLE, "meets": _YES, "executor": _TEXT, "host": _TEXT},
+    **dict.fromkeys(("cpu_seconds", "wall_seconds", "starting_seconds"), _REAL),
+    **dict.fromkeys(("memory_bytes", "state_bytes", "rows", "received_bytes"), _WHOLE),
+    **dict.fromkeys(("all_sent_bytes", "all_sent_rows"), _WHOLE),
+}
+_EXECUTOR: dict[str, pl.DataType] = {
+    **{"executor": _TEXT, "host": _TEXT, "cores": _WHOLE, "tasks": _WHOLE, "utilisation": _REAL},
+    **dict.fromkeys(("cpu_seconds", "starting_seconds", "process_cpu_seconds"), _REAL),
+    **dict.fromkeys(("memory_bytes", "process_memory_bytes", "state_bytes"), _WHOLE),
+    **dict.fromkeys(("rows", "received_bytes", "sent_bytes"), _WHOLE),
+}
+_HOST: dict[str, pl.DataType] = {
+    **{"host": _TEXT, "executors": _WHOLE, "cores": _WHOLE, "busy_seconds": _REAL, "utilisation": _REAL},
+    **dict.fromkeys(("state_bytes", "network_sent_bytes", "network_received_bytes"), _WHOLE),
+}
+_PAIR: dict[str, pl.DataType] = {"sender": _TEXT, "receiver": _TEXT}
+
 _COLUMNS: dict[EventKind, dict[str, Column]] = {
     "start": _fields({"host": _TEXT, "process": _WHOLE, "release": _TEXT}),
     "stop": {},
@@ -68,6 +106,12 @@ _COLUMNS: dict[EventKind, dict[str, Column]] = {
             "progress",
         ),
         **{f"{name}_seconds": (_REAL, _phase(name)) for name in _SECONDS_OF},
+        **{name: (_REAL, _measure(name)) for name in ("cpu_seconds", "utilisation", "measuring_share")},
+        "tasks": (pl.List(pl.Struct(_TASK)), _measured("tasks", _TASK)),
+        "executors": (pl.List(pl.Struct(_EXECUTOR)), _measured("executors", _EXECUTOR)),
+        "hosts": (pl.List(pl.Struct(_HOST)), _measured("hosts", _HOST)),
+        "host_bytes": (pl.List(pl.Struct(_PAIR | {"bytes": _WHOLE})), _pairs("host_bytes", "bytes")),
+        "latency_seconds": (pl.List(pl.Struct(_PAIR | {"seconds": _REAL})), _pairs("latency_seconds", "seconds")),
         "start_offset": (_TEXT, lambda record: json.dumps(record.event.start_offset)),
         "end_offset": (_TEXT, lambda record: json.dumps(record.event.end_offset)),
     },
@@ -93,6 +137,8 @@ _COLUMNS: dict[EventKind, dict[str, Column]] = {
         **_fields({"first_batch": _WHOLE, "last_batch": _WHOLE, "batch_seconds": _REAL, "longest_seconds": _REAL}),
         "since": (_MOMENT, lambda record: int(record.event.since * 1e6)),
         **_fields({name: _WHOLE for name in ("batches", "rows_in", "rows_out", "late_rows", "dead_rows")}, "totals"),
+        **_fields({"cpu_seconds": _REAL, "measuring_seconds": _REAL}, "totals"),
+        **_fields({"largest_memory_bytes": _WHOLE}),
     },
 }
 

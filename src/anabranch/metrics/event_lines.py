@@ -54,6 +54,8 @@ def _describe_batch(event: BatchEvent) -> str:
     facts.append(f"{done.batch_seconds:.2f} s" + (f" ({parts})" if parts else ""))
     if done.max_over_mean is not None:
         facts.append(f"max/mean {done.max_over_mean:.3f} of {len(done.slot_rows)} slots")
+    if done.measures is not None and done.measures.cpu_seconds:
+        facts.append(f"{done.measures.cpu_seconds:.2f} s of processors, {done.measures.utilisation:.0%} busy")
     facts += [word for word, holds in (("replayed", done.replayed), ("drained", done.drained)) if holds]
     facts += done.problems
     return ", ".join(facts)

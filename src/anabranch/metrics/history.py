@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anabranch.model import BatchProgress, RunTotals
 
 DEFAULT_KEPT_BATCHES = 2_000
+BATCHES_WITH_TASKS = 20
+"""Of so many batches, the measures of single tasks stay in memory; the history on disk has those of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +38,18 @@ class RunHistory:
     def add(self, progress: BatchProgress, ended_seconds: float) -> None:
         """Take a batch in. A replayed one published again what was counted before, so only its problems are new."""
         self._recent.append(TimedBatch(progress, ended_seconds))
+        if len(self._recent) > BATCHES_WITH_TASKS:
+            self._shorten(-1 - BATCHES_WITH_TASKS)
         self._problems.extend(progress.problems)
         self._changes.extend((progress.batch, change) for change in progress.changes)
         self.totals = self.totals.plus(progress)
+
+    def _shorten(self, place: int) -> None:
+        """Let go of the measures of a batch's tasks; those of executors and hosts stay."""
+        progress = self._recent[place].progress
+        if progress.measures is not None:
+            short = replace(progress, measures=progress.measures.without_tasks())
+            self._recent[place] = replace(self._recent[place], progress=short)
 
     @property
     def recent(self) -> list[TimedBatch]:

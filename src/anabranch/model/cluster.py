@@ -23,6 +23,8 @@ class Executor:
     cores: int
     memory_bytes: int = 0
     """What Spark gave it for its tasks; 0 if unknown."""
+    port: int = 0
+    """On which it serves blocks; 0 if unknown."""
     is_leaving: bool = False
     """It is being decommissioned: it still answers, and must get no slots."""
     is_warm: bool = True

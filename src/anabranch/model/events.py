@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, get_args
 
+from anabranch.model.measures import BatchMeasures
 from anabranch.model.progress import BatchProgress, RunTotals
 
 EventKind = Literal["start", "stop", "batch", "decision", "effect", "failure", "recovery", "span"]
@@ -164,6 +165,10 @@ class SpanEvent:
     batch_seconds: float
     longest_seconds: float
     largest_max_over_mean: float | None = None
+    host_cpu_seconds: Mapping[str, float] = field(default_factory=dict)
+    """Host → processor time of what ran there; of many hosts, those with the most."""
+    largest_memory_bytes: int = 0
+    """The most that the process of a task held."""
 
     @property
     def batch(self) -> int:
@@ -258,6 +263,8 @@ def _fields_of(value: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(each) for each in value]
+    if isinstance(value, BatchMeasures):
+        return value.to_json()
     if isinstance(value, Mapping):
         return {name: _plain(each) for name, each in value.items()}
     return _fields_of(value) if hasattr(value, "__dataclass_fields__") else value

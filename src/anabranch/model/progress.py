@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from anabranch.model.exchanges import ExchangeFigures
+from anabranch.model.measures import BatchMeasures
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class BatchProgress:
     """How rows came to each stateful operator's slots, what that took, and how they will come in the next batch."""
     held_back: dict[str, float] = field(default_factory=dict)
     """Source → by how many seconds it is ahead of another that it waits for, from the next batch on."""
+    measures: BatchMeasures | None = None
+    """What tasks took, by slot, executor and host, and what they sent each other; None if the batch was replayed."""
     problems: tuple[str, ...] = ()
     replayed: bool = False
     drained: bool = False
@@ -72,14 +75,20 @@ class BatchProgress:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data."""
-        return asdict(self) | {"rows_per_second": self.rows_per_second}
+        plain = asdict(replace(self, measures=None)) | {"rows_per_second": self.rows_per_second}
+        return plain | {"measures": None if self.measures is None else self.measures.to_json()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> BatchProgress:
         """Read what ``to_json`` wrote; figures that this version does not know are left out."""
         known = {one.name for one in fields(cls)}
         read = {name: _with_tuples(value) for name, value in data.items() if name in known}
-        return cls(**read | {"exchanges": tuple(map(ExchangeFigures.from_json, data.get("exchanges", ())))})
+        told = data.get("measures")
+        parts = {
+            "exchanges": tuple(map(ExchangeFigures.from_json, data.get("exchanges", ()))),
+            "measures": None if told is None else BatchMeasures.from_json(told),
+        }
+        return cls(**read | parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +106,14 @@ class RunTotals:
     moved_bytes: int = 0
     slot_rows: tuple[int, ...] = ()
     """Rows that each slot of the first stateful level received."""
+    cpu_seconds: float = 0.0
+    """Processor time of tasks and executors."""
+    measuring_seconds: float = 0.0
+    """What it took to measure it."""
 
     def plus(self, progress: BatchProgress) -> RunTotals:
         """Return the totals with one more batch."""
+        measures = progress.measures
         return RunTotals(
             batches=self.batches + 1,
             rows_in=self.rows_in + progress.rows_in,
@@ -111,6 +125,8 @@ class RunTotals:
             exchanged_bytes=self.exchanged_bytes + progress.exchanged_bytes,
             moved_bytes=self.moved_bytes + progress.moved_bytes,
             slot_rows=_add_by_slot(self.slot_rows, progress.slot_rows),
+            cpu_seconds=self.cpu_seconds + (0.0 if measures is None else measures.cpu_seconds),
+            measuring_seconds=self.measuring_seconds + (0.0 if measures is None else measures.measuring_seconds),
         )
 
 

@@ -31,6 +31,7 @@ EXCHANGE_SCHEMA = (
     .add("seq", LongType())
     .add("combined", BooleanType())
     .add("payload", BinaryType())
+    .add("rows", IntegerType())
 )
 """The fields of a block, in their order."""
 _ARROW_SCHEMA = pa.schema(
@@ -43,6 +44,7 @@ _ARROW_SCHEMA = pa.schema(
         ("seq", pa.int64()),
         ("combined", pa.bool_()),
         ("payload", pa.binary()),
+        ("rows", pa.int32()),
     ]
 )
 
@@ -81,14 +83,17 @@ def from_rows(rows: Iterable[Row]) -> list[Block]:
 
 
 def _block(row: Sequence[Any]) -> Block:
-    level, slot, kind, operator, input, seq, combined, payload = row
-    return Block(level, slot, BlockKind(kind), operator, input, seq, combined, bytes(payload))
+    level, slot, kind, operator, input, seq, combined, payload, rows = row
+    return Block(level, slot, BlockKind(kind), operator, input, seq, combined, bytes(payload), rows)
 
 
 def _record_batch(blocks: list[Block]) -> pa.RecordBatch:
-    *fields, _ = _ARROW_SCHEMA
-    columns = [pa.array([getattr(block, field.name) for block in blocks], field.type) for field in fields]
-    columns.append(_pack_payloads([block.payload for block in blocks]))
+    columns = [
+        _pack_payloads([block.payload for block in blocks])
+        if field.name == "payload"
+        else pa.array([getattr(block, field.name) for block in blocks], field.type)
+        for field in _ARROW_SCHEMA
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)
 
 

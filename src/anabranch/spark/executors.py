@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import psutil
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
@@ -21,6 +20,7 @@ from anabranch.errors import EngineError
 from anabranch.model.cluster import Cluster, Executor, Executors, sort_ids
 from anabranch.spark.anchors import anchor_frame, name_location
 from anabranch.spark.session import runs_locally, task_environment
+from anabranch.spark.worker_process import DRIVER, find_place
 
 MOST_WARM_UPS = 3
 """So often it is tried to warm an executor up; then it gets slots as it is."""
@@ -47,16 +47,12 @@ def list_executors(spark: SparkSession) -> tuple[Executor, ...]:
     """Return all executors of a cluster, those that are leaving included, as Spark's status has them."""
     found = _each(spark.sparkContext._jsc.sc().statusStore().executorList(True))
     there = {str(executor.id()): executor for executor in found}
-    return tuple(
-        Executor(
-            id,
-            # An IPv6 address has colons, too.
-            str(there[id].hostPort()).rsplit(":", 1)[0],
-            int(there[id].totalCores()),
-            int(there[id].maxMemory()),
-        )
-        for id in sort_ids(there.keys() - {"driver"})
-    )
+    executors = []
+    for id in sort_ids(there.keys() - {DRIVER}):
+        # An IPv6 address has colons, too.
+        host, _, port = str(there[id].hostPort()).rpartition(":")
+        executors.append(Executor(id, host, int(there[id].totalCores()), int(there[id].maxMemory()), int(port)))
+    return tuple(executors)
 
 
 class SparkExecutors:
@@ -185,7 +181,7 @@ class SparkExecutors:
                 frame = anchor_frame(self._spark, where).mapInArrow(_Warming(self._program), "executor string")
             seen = {str(row.executor) for row in frame.collect()}
             # Spark may send tasks elsewhere if it is busy; where nobody can tell, its word is taken for it.
-            is_done, why = seen <= {"", executor.id}, f"Spark ran what warms it up on {', '.join(sort_ids(seen))}"
+            is_done, why = seen <= {DRIVER, executor.id}, f"Spark ran what warms it up on {', '.join(sort_ids(seen))}"
         except Exception as error:
             is_done, why = False, find_reason(str(error))
         with self._lock:
@@ -214,17 +210,7 @@ class _Warming:
             pass
         if self.program is not None:
             _ = self.program.load().kernels
-        yield pa.RecordBatch.from_pydict({"executor": [find_executor_id() or ""]})
-
-
-def find_executor_id() -> str | None:
-    """Return the id of the executor that this process works for; None where its processes cannot be looked at."""
-    with contextlib.suppress(psutil.Error):
-        for parent in psutil.Process().parents():
-            words = parent.cmdline()
-            if "--executor-id" in words[:-1]:
-                return str(words[words.index("--executor-id") + 1])
-    return None
+        yield pa.RecordBatch.from_pydict({"executor": [find_place(os.getpid()).executor]})
 
 
 def find_obstacles(spark: SparkSession) -> Iterator[str]:

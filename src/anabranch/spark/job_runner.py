@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -18,15 +19,20 @@ from anabranch.engine.jobs import BatchInput, JobFailed, describe_levels
 from anabranch.engine.reading_levels import number_packs
 from anabranch.engine.spec import BatchSpec, FlowProgram
 from anabranch.engine.task_errors import find_reason, find_task_failure
+from anabranch.engine.task_meter import TaskMeter
 from anabranch.engine.tasks import MeetTask, ReadTask, SlotTask
-from anabranch.model.cluster import Home, SlotId
+from anabranch.model.cluster import Executor, Home, SlotId
+from anabranch.model.measures import TaskMeasure
 from anabranch.spark.anchors import anchor_frame, name_location
 from anabranch.spark.arrow_blocks import EXCHANGE_SCHEMA, from_arrow, from_rows, to_arrow, to_table
 from anabranch.spark.dataframes import SparkRows, unpack_rows
 from anabranch.spark.programs import PickledProgram
 from anabranch.spark.session import task_environment
-from anabranch.spark.task_figures import TaskCosts, TaskWaits
+from anabranch.spark.task_figures import TaskCosts, TaskMeasures, TaskWaits
+from anabranch.spark.worker_process import NOBODY, Peers
 
+PROBE_SECONDS = 60.0
+"""So often it is found out how long it takes to reach other hosts."""
 SILENT_ROW = ("cast(id as int) as source", "'' as kind", "cast('' as binary) as payload")
 
 
@@ -46,13 +52,18 @@ class SparkJobs:
         self._reading_levels = program.reading_levels
         self._waits = waits
         self._costs = TaskCosts.heard_by(spark.sparkContext)
+        self._measures = TaskMeasures.heard_by(spark.sparkContext)
+        self._probed_at: float | None = None
+        self._probes = 0
 
     def run(self, given: BatchInput, spec: BatchSpec) -> list[Block]:
         """Run the job of one attempt at a batch and return the blocks that come out of it."""
         again = f", try {spec.attempt + 1}" if spec.attempt else ""
         self.name(spec.batch, f"{describe_levels(self._plan)}{again}")
+        self._measures.take()
         try:
-            rows = self._make(given, replace(spec, costs=self._costs, homes={}), spec.homes).collect()
+            told = replace(spec, costs=self._costs, homes={}, executors=())
+            rows = self._make(given, told, spec.homes, spec.executors).collect()
         except PySparkException as error:
             failure = find_task_failure(str(error))
             raise JobFailed(find_reason(str(error)) if failure is None else failure.message, failure) from error
@@ -68,7 +79,9 @@ class SparkJobs:
         """Say in Spark's UI what the jobs are that follow on this thread."""
         self._spark.sparkContext.setJobDescription(f"{self._plan.flow}, batch {batch}: {doing}")
 
-    def _make(self, given: BatchInput, spec: BatchSpec, homes: Mapping[SlotId, Home]) -> DataFrame:
+    def _make(
+        self, given: BatchInput, spec: BatchSpec, homes: Mapping[SlotId, Home], executors: Sequence[Executor]
+    ) -> DataFrame:
         # One partition a task: what it reads is in its task, found by the partition's number. Each has a row,
         # which says nothing, because Spark does not run tasks for a range that is empty.
         numbers = number_packs(self._reading_levels, given.packs)
@@ -76,6 +89,7 @@ class SparkJobs:
         rows = self._silent_rows(range(tasks))
         if isinstance(given.outer, SparkRows):
             rows = rows.union(given.outer.frame)
+        measures = self._measures.asking(self._choose_peers(executors))
         with task_environment(self._spark):
             if self._ahead.active:
                 # A partition is read where its slot is at home, and that is where its rows stay.
@@ -83,7 +97,7 @@ class SparkJobs:
                 reading: Reads = self._ahead.task(self._program, spec, given.packs)
             else:
                 reading = ReadTask(self._program, spec, given.packs, self._reading_levels)
-            blocks = rows.mapInArrow(self._waits.telling(_Reading(reading)), EXCHANGE_SCHEMA)
+            blocks = rows.mapInArrow(self._waits.telling(_Reading(reading, measures)), EXCHANGE_SCHEMA)
             for level, slots in enumerate(spec.slots, start=1):
                 if level == 1 and self._ahead.active:
                     continue
@@ -95,21 +109,35 @@ class SparkJobs:
                     blocks = (
                         anchors.groupBy("slot")
                         .cogroup(exchanged.groupBy("slot"))
-                        .applyInArrow(_anchored(task, self._waits), EXCHANGE_SCHEMA)
+                        .applyInArrow(_anchored(task, self._waits, measures), EXCHANGE_SCHEMA)
                     )
                 else:
-                    blocks = exchanged.mapInArrow(self._waits.telling(_Receiving(task)), EXCHANGE_SCHEMA)
+                    blocks = exchanged.mapInArrow(self._waits.telling(_Receiving(task, measures)), EXCHANGE_SCHEMA)
                 if spec.meets(self._plan.levels[level - 1]):
                     # Blocks of later levels pass through; Spark takes their slots modulo the partitions.
                     meeting = MeetTask(self._program, spec, level)
-                    blocks = blocks.repartitionById(slots, "slot").mapInArrow(_Receiving(meeting), EXCHANGE_SCHEMA)
+                    met = _Receiving(meeting, measures)
+                    blocks = blocks.repartitionById(slots, "slot").mapInArrow(met, EXCHANGE_SCHEMA)
                 if level in numbers:
-                    later = self._waits.telling(_ReadingLater(reading))
+                    later = self._waits.telling(_ReadingLater(reading, measures))
                     blocks = blocks.union(self._silent_rows(numbers[level]).mapInArrow(later, EXCHANGE_SCHEMA))
         return blocks
 
     def take_costs(self) -> Costs:
         return self._costs.take()
+
+    def take_measures(self) -> tuple[TaskMeasure, ...]:
+        return self._measures.take()
+
+    def _choose_peers(self, executors: Sequence[Executor]) -> Peers:
+        """Return the hosts that tasks are asked to reach: from time to time, if there are several."""
+        ports = {executor.host: executor.port for executor in executors if executor.port}
+        now = time.monotonic()
+        if len(ports) < 2 or (self._probed_at is not None and now - self._probed_at < PROBE_SECONDS):
+            return NOBODY
+        self._probed_at = now
+        self._probes += 1
+        return Peers(self._probes, ports)
 
     def _silent_rows(self, numbers: range) -> DataFrame:
         """Return a row for each of these tasks, with its number as the source."""
@@ -130,7 +158,7 @@ class SparkJobs:
 class Reads(Protocol):
     """A task that reads: splits that it finds by its number, and blocks that it is given."""
 
-    def blocks(self, origin: int, outer: Iterable[tuple[int, bytes]]) -> Iterator[Block]: ...
+    def blocks(self, origin: int, outer: Iterable[tuple[int, bytes]], meter: TaskMeter) -> Iterator[Block]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +166,11 @@ class _Reading:
     """A task that reads, as Spark calls it."""
 
     task: Reads
+    measures: TaskMeasures
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from to_arrow(self.task.blocks(task_partition(), unpack_rows(batches)))
+        with self.measures.measured() as meter:
+            yield from to_arrow(self.task.blocks(task_partition(), unpack_rows(batches), meter))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +178,13 @@ class _ReadingLater:
     """Tasks that read beside those of a level, as Spark calls them: there, partitions have other numbers."""
 
     task: Reads
+    measures: TaskMeasures
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column("source").to_pylist():
-                yield from to_arrow(self.task.blocks(number, ()))
+                with self.measures.measured() as meter:
+                    yield from to_arrow(self.task.blocks(number, (), meter))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +192,11 @@ class _Receiving:
     """A task behind an exchange, as Spark calls it."""
 
     task: SlotTask | MeetTask
+    measures: TaskMeasures
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from to_arrow(self.task.blocks(task_partition(), from_arrow(batches)))
+        with self.measures.measured() as meter:
+            yield from to_arrow(self.task.blocks(task_partition(), from_arrow(batches), meter))
 
 
 def task_partition() -> int:
@@ -171,12 +205,12 @@ def task_partition() -> int:
     return context.partitionId() if context is not None else 0
 
 
-def _anchored(task: SlotTask, waits: TaskWaits) -> Callable[[pa.Table, pa.Table], pa.Table]:
+def _anchored(task: SlotTask, waits: TaskWaits, measures: TaskMeasures) -> Callable[[pa.Table, pa.Table], pa.Table]:
     # Spark looks at the number of arguments: it wants a plain function.
     def run(anchor: pa.Table, blocks: pa.Table) -> pa.Table:
-        with waits.told():
+        with waits.told(), measures.measured() as meter:
             # Its anchor row is there even if no block is.
             slot = (anchor if anchor.num_rows else blocks).column("slot")[0].as_py()
-            return to_table(task.blocks(slot, from_arrow(blocks.to_batches())))
+            return to_table(task.blocks(slot, from_arrow(blocks.to_batches()), meter))
 
     return run

@@ -6,17 +6,21 @@ Nothing of it may go through an exchange, whose bytes must be the same on every 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark import Accumulator, AccumulatorParam, SparkContext
 
 from anabranch.connectors.waits import WaitBoard, noted_on
 from anabranch.engine.exchange_meter import Costs, add_costs
+from anabranch.engine.task_meter import TaskMeter
+from anabranch.model.cluster import SlotId
+from anabranch.model.measures import TaskMeasure
 from anabranch.model.waits import PastWait
 from anabranch.spark.split_source import ControlFolder
+from anabranch.spark.worker_process import NOBODY, THIS_WORKER, Peers
 
 
 class _Collecting(AccumulatorParam[tuple[PastWait, ...]]):
@@ -96,3 +100,47 @@ class TaskCosts:
         """Return what tasks took since it was last asked."""
         spent, self.spent.value = self.spent.value, {}
         return spent
+
+
+class _KeepingLast(AccumulatorParam[Mapping[SlotId, TaskMeasure]]):
+    """Keeps one measure a task: one whose results were lost, and which ran again, is not counted twice."""
+
+    def zero(self, value: Mapping[SlotId, TaskMeasure]) -> Mapping[SlotId, TaskMeasure]:
+        return {}
+
+    def addInPlace(
+        self, value1: Mapping[SlotId, TaskMeasure], value2: Mapping[SlotId, TaskMeasure]
+    ) -> Mapping[SlotId, TaskMeasure]:
+        return {**value1, **value2}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMeasures:
+    """Tells the driver what tasks took; Spark hears only those that came to their end."""
+
+    heard: Accumulator[Mapping[SlotId, TaskMeasure]]
+    peers: Peers = NOBODY
+    """What tasks are asked to find the latency of, if anything."""
+
+    @classmethod
+    def heard_by(cls, context: SparkContext) -> TaskMeasures:
+        """Return what tells the driver of this context."""
+        return cls(context.accumulator({}, _KeepingLast()))
+
+    def asking(self, peers: Peers) -> TaskMeasures:
+        """Return the same, with hosts to be reached."""
+        return replace(self, peers=peers)
+
+    @contextmanager
+    def measured(self) -> Iterator[TaskMeter]:
+        """Measure the block, which is a task, and tell it if the block ends without an error."""
+        found: list[TaskMeasure] = []
+        with THIS_WORKER.measured(self.peers, found) as meter:
+            yield meter
+        for measure in found:
+            self.heard.add({measure.id: measure})
+
+    def take(self) -> tuple[TaskMeasure, ...]:
+        """Return what tasks took since it was last asked."""
+        heard, self.heard.value = self.heard.value, {}
+        return tuple(heard.values())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from anabranch.model.events import BatchEvent, HistoryRecord, SpanEvent
+from anabranch.model.measures import BatchMeasures
 from anabranch.model.progress import RunTotals
 from anabranch.state.event_files import Line, write_line
+
+MOST_HOSTS = 32
+"""Of which a span tells."""
 
 
 def sum_up(lines: Sequence[Line]) -> bytes:
@@ -40,4 +45,17 @@ def _add(span: SpanEvent | None, record: HistoryRecord) -> SpanEvent:
         batch_seconds=span.batch_seconds + progress.batch_seconds,
         longest_seconds=max(span.longest_seconds, progress.batch_seconds),
         largest_max_over_mean=max(uneven, default=None),
+        host_cpu_seconds=_add_hosts(span.host_cpu_seconds, progress.measures),
+        largest_memory_bytes=max(span.largest_memory_bytes, _largest_memory(progress.measures)),
     )
+
+
+def _add_hosts(seconds: Mapping[str, float], measures: BatchMeasures | None) -> dict[str, float]:
+    added = Counter(seconds)
+    for host in measures.hosts if measures is not None else ():
+        added[host.host] += host.busy_seconds  # type: ignore[assignment]
+    return {host: round(value, 3) for host, value in added.most_common(MOST_HOSTS)}
+
+
+def _largest_memory(measures: BatchMeasures | None) -> int:
+    return max((load.memory_bytes for load in measures.executors), default=0) if measures is not None else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -18,8 +19,10 @@ from anabranch.cli.doctor.command import Finding, tabulate_findings
 from anabranch.cli.explain import wrap_drawing
 from anabranch.cli.reporting import say
 from anabranch.cli.state.tables import SlotTable, StoredRows
+from anabranch.metrics.cluster_load import LoadBook
 from unit.cli.test_commands import COMMANDS
 from unit.cli.test_ctl import SHOWN
+from unit.metrics.measured import EXECUTORS, reader, slot
 
 LONG_NAME = "lowest-voltage-per-country-and-sensor"
 LONG_KEY = "https://shop.example/some/long/path/to/a/page/that/is/hot"
@@ -64,7 +67,10 @@ def shown_balance() -> list[RenderableType]:
         "mnrt moves 3 parts of keys from slot 1, which is 92 % above its share, to slots 0 and 2"
     )
     decisions = [{**one, "operator": LONG_NAME, "reason": described["last_decision"]} for one in SHOWN["decisions"]]
-    return list(draw_balance({"batch": 41, "operators": [described], "decisions": decisions}))
+    operators = {LONG_NAME: 0.2, "totals": 0.1}
+    tasks = [reader(), replace(slot(0, "1"), operator_cpu_seconds=operators), slot(123, "2")]
+    measures = LoadBook().add([replace(task, latency_seconds={"b": 0.001}) for task in tasks], EXECUTORS, 1.0).to_json()
+    return list(draw_balance({"batch": 41, "operators": [described], "decisions": decisions, "measures": measures}))
 
 
 def slots_of(operator: str) -> pl.DataFrame:

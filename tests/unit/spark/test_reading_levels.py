@@ -93,9 +93,9 @@ def test_slots_of_the_first_level_get_no_rows_of_it(tmp_path: Path, monkeypatch:
     got: dict[int, set[int]] = {1: set(), 2: set()}
     run = SlotTask.run
 
-    def watch(self: SlotTask, slot: int, received: list[Block], stayed: Any) -> Any:
+    def watch(self: SlotTask, slot: int, received: list[Block], *others: Any) -> Any:
         got[self.level] |= {block.level for block in received if block.kind is BlockKind.ROWS}
-        return run(self, slot, received, stayed)
+        return run(self, slot, received, *others)
 
     monkeypatch.setattr(SlotTask, "run", watch)
     flow, found = ab.Flow("chain"), ab.to_memory()

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from anabranch.cli.ctl.measures import draw_measures
 from anabranch.cli.formats import draw_bar, format_bytes, format_count, format_seconds
 from anabranch.cli.run.lines import describe_exchange
 from anabranch.cli.tables import fits
@@ -38,6 +39,7 @@ def draw_balance(shown: Mapping[str, Any]) -> Iterator[RenderableType]:
         parts += _draw_decisions(shown.get("decisions", []), described["operator"])
         for part in parts:
             yield Padding(part, (0, 0, 0, 2), expand=False)
+    yield from draw_measures(shown.get("measures"))
 
 
 def _draw_title(described: Mapping[str, Any]) -> Text:

@@ -24,6 +24,7 @@ from anabranch.engine.pipeline import Pipeline
 from anabranch.engine.reports import BatchReport
 from anabranch.engine.spec import BatchSpec, FlowProgram, LoadsProgram
 from anabranch.engine.task_errors import told_as_rows
+from anabranch.engine.task_meter import TaskMeter
 from anabranch.engine.tasks import ReadTask, SlotTask, Stayed
 from anabranch.errors import CheckpointError, FlowError, SourceError
 from anabranch.model import OperatorTime, Split, WindowSpec
@@ -184,18 +185,23 @@ class AheadTask:
     receivers: int
     """How many tasks get what the slots send on."""
 
-    def blocks(self, slot: int, outer: Iterable[tuple[int, bytes]] = ()) -> Iterator[Block]:
+    def blocks(
+        self, slot: int, outer: Iterable[tuple[int, bytes]] = (), meter: TaskMeter | None = None
+    ) -> Iterator[Block]:
         """Yield what the slot of a partition sends on; sources with partitions have no rows beside their splits."""
-        return told_as_rows(self._blocks(slot), 1, slot, self.receivers)
+        meter = meter or TaskMeter()
+        meter.name(1, slot)
+        return told_as_rows(self._blocks(slot, meter), 1, slot, self.receivers)
 
-    def _blocks(self, slot: int) -> Iterator[Block]:
+    def _blocks(self, slot: int, meter: TaskMeter) -> Iterator[Block]:
         program = self.program.load()
         spec = _at_slot(self.spec, heads_ahead(program.plan), slot)
         reading = ReadTask(self.program, spec, self.packs)
         pipeline = StayingPipeline(program, spec, slot, self.below)
         blocks = list(reading.read_into(pipeline, program, slot, ()))
+        meter.read(pipeline.counters["rows_in"])
         slot_task = SlotTask(self.program, spec, 1)
-        yield from slot_task.run(slot, in_order(blocks), pipeline.stayed)
+        yield from slot_task.run(slot, in_order(blocks), pipeline.stayed, meter)
 
 
 class AheadLevel:
