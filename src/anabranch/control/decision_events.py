@@ -10,8 +10,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.control.decisions import Decision
-from anabranch.control.homes import SettledHomes, name_homes
+from anabranch.control.homes import name_homes
 from anabranch.model import RoutingTable
+from anabranch.model.cluster import SettledHomes
 from anabranch.model.events import DecisionAction, DecisionEvent, RouteDelta
 from anabranch.model.exchanges import ExchangeFigures
 from anabranch.query.plan import Plan, name_of

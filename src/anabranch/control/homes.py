@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from anabranch.control.decisions import Decision, HomeChange
+from anabranch.control.decisions import HomeChange
 from anabranch.control.manual_overrides import WishRefused
-from anabranch.model.cluster import ChoosesHomes, Executor, Home, Homes, KeptHomes, Pin, SlotId
+from anabranch.model.cluster import ChoosesHomes, Executor, Home, Homes, KeptHomes, Pin, SettledHomes, SlotId
 
 _SLOTS_TOLD = 8
-
-
-@dataclass(frozen=True, slots=True)
-class SettledHomes:
-    """The homes that a batch runs under, and how they came about."""
-
-    kept: KeptHomes
-    changes: Mapping[tuple[int, str], Mapping[SlotId, Home]]
-    """(level, why) → the slots that have another home than before, and which."""
 
 
 def find_usable(executors: Sequence[Executor]) -> tuple[Executor, ...]:
@@ -60,12 +51,10 @@ def settle_homes(
     return SettledHomes(KeptHomes(application, homes, pins), dict(changes))
 
 
-def change_homes(kept: KeptHomes, decision: Decision) -> KeptHomes:
+def change_homes(kept: KeptHomes, changes: Mapping[SlotId, HomeChange]) -> KeptHomes:
     """Return the homes of the next batch, as far as they can be told at the end of this one."""
-    if not decision.homes:
-        return kept
     homes, pins = dict(kept.homes), dict(kept.pins)
-    for slot, change in decision.homes.items():
+    for slot, change in changes.items():
         pins.pop(slot, None)
         if change.is_pinned:
             pins[slot] = Pin(change.executor, change.host)

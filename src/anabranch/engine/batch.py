@@ -169,7 +169,7 @@ class BatchRunner:
             changed=frozenset(decision.routes),
         )
         clocks = follow_split_keys(self._plan, clocks, report, find_split_keys(routes, decision))
-        self._homes.end(self._plan, report, decision)
+        self._homes.end(report.rows_by_slot(self._plan.level_of), decision.homes)
         manifest = self._manifest(given, before, report, levels, time_after, clocks, now_us, partition_keys)
         decided = [
             *tell_looks(self._plan, given.batch, known, routes),

@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from anabranch.control.decisions import Decision
-from anabranch.control.homes import SettledHomes, change_homes, find_usable, settle_homes
-from anabranch.control.reported import BatchReport
+from anabranch.control.decisions import Decision, HomeChange
+from anabranch.control.homes import change_homes, find_usable, settle_homes
 from anabranch.errors import AnabranchError, EngineError
-from anabranch.model.cluster import ChoosesHomes, Cluster, Executor, Executors, Home, KeptHomes, SlotId
+from anabranch.model.cluster import ChoosesHomes, Cluster, Executor, Executors, Home, KeptHomes, SettledHomes, SlotId
 from anabranch.placement.homes import spread_evenly
-from anabranch.query.plan import Plan
 
 logger = logging.getLogger("anabranch")
 
@@ -65,7 +63,7 @@ class SlotHomes:
         self._loads: Mapping[SlotId, float] = {}
         self.executors: tuple[Executor, ...] = ()
         """As they were when somebody last looked."""
-        self.settled = SettledHomes(KeptHomes(), {})
+        self.settled = SettledHomes()
         """Of the batch that runs."""
         self.kept = KeptHomes()
         """Of the next one, for the manifest."""
@@ -92,15 +90,10 @@ class SlotHomes:
         kept = self.settled.kept
         return kept.homes if self._pins_to_one or len(find_usable(self.executors)) > 1 else {}
 
-    def end(self, plan: Plan, report: BatchReport, decision: Decision) -> None:
-        """Find out what the manifest says for the next batch, and what slots did in this one."""
-        loads: dict[SlotId, float] = {}
-        for head, operator in report.operators.items():
-            for slot, rows in enumerate(operator.rows):
-                place = (plan.level_of(head), slot)
-                loads[place] = loads.get(place, 0.0) + rows
+    def end(self, loads: Mapping[SlotId, float], changes: Mapping[SlotId, HomeChange]) -> None:
+        """Find out what the manifest says for the next batch; given is what slots did in this one, and what changes."""
         self._loads = loads
-        self.kept = change_homes(self.settled.kept, decision)
+        self.kept = change_homes(self.settled.kept, changes)
 
     def carry_out(self, decision: Decision) -> str | None:
         """Ask for executors, or let some go, once the batch is committed; return why that cannot be."""

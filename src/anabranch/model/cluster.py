@@ -158,6 +158,15 @@ class KeptHomes:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class SettledHomes:
+    """The homes that a batch runs under, and how they came about."""
+
+    kept: KeptHomes = field(default_factory=KeptHomes)
+    changes: Mapping[tuple[int, str], Mapping[SlotId, Home]] = field(default_factory=dict)
+    """(level, why) → the slots that have another home than before, and which."""
+
+
 def sort_ids(ids: Iterable[str]) -> tuple[str, ...]:
     """Return ids of executors as people count: 2 before 10."""
     return tuple(sorted(ids, key=lambda id: (len(id), id)))

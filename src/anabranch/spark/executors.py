@@ -65,6 +65,8 @@ class SparkExecutors:
         self._spark = spark
         self._context: Any = spark.sparkContext._jsc.sc()
         self._backend: Any = self._context.schedulerBackend()
+        self._leaving = (self._backend.executorsPendingDecommission(), self._backend.executorsPendingToRemove())
+        """Maps of the scheduler's own, which change."""
         self._known: dict[str, Executor] = {}
         self._lock = threading.Lock()
         """On what threads learn that warm executors up."""
@@ -104,8 +106,7 @@ class SparkExecutors:
         # Spark's status hears of executors a moment later than its scheduler.
         there = [self._known[id] for id in ids if id in self._known]
         # What Spark asked to leave by itself, as for a host that is drained, is there as well.
-        leaving = _split(self._backend.executorsPendingDecommission().keySet())
-        leaving |= _split(self._backend.executorsPendingToRemove().keySet())
+        leaving = {id for going in self._leaving if not going.isEmpty() for id in _split(going.keySet())}
         with self._lock:
             if not self._warm & set(ids):
                 self._warm.update(executor.id for executor in there)

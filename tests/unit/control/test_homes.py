@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from anabranch.control.decisions import Decision, HomeChange
-from anabranch.control.homes import SettledHomes, change_homes, name_homes, settle_homes, wish_for_home
+from anabranch.control.decisions import HomeChange
+from anabranch.control.homes import change_homes, name_homes, settle_homes, wish_for_home
 from anabranch.control.manual_overrides import WishRefused
-from anabranch.model.cluster import Executor, Home, KeptHomes, Pin
+from anabranch.model.cluster import Executor, Home, KeptHomes, Pin, SettledHomes
 from anabranch.placement.homes import spread_evenly
 
 SLOTS = [(1, 0), (1, 1), (1, 2)]
@@ -82,7 +82,7 @@ def test_in_another_application_slots_stay_on_their_hosts_for_ids_mean_others_th
 
 def test_what_people_want_stays_whatever_is_even(before: KeptHomes) -> None:
     change = wish_for_home("2", FIRST)
-    kept = change_homes(before, Decision(3, homes=dict.fromkeys(SLOTS, change)))
+    kept = change_homes(before, dict.fromkeys(SLOTS, change))
     settled = settle(kept)
     assert set(settled.kept.executors.values()) == {"2"}
     assert settled.kept.pins == dict.fromkeys(SLOTS, Pin("2", "b"))
@@ -90,7 +90,7 @@ def test_what_people_want_stays_whatever_is_even(before: KeptHomes) -> None:
 
 def test_a_host_means_its_emptiest_executor(before: KeptHomes) -> None:
     (moved,) = (slot for slot, id in before.executors.items() if id == "2")
-    kept = change_homes(before, Decision(3, homes={moved: wish_for_home("a", FIRST)}))
+    kept = change_homes(before, {moved: wish_for_home("a", FIRST)})
     settled = settle(kept)
     assert settled.kept.homes[moved].host == "a"
     # The slot that was there makes room, and both are told.
@@ -103,23 +103,23 @@ def test_a_host_means_its_emptiest_executor(before: KeptHomes) -> None:
 
 
 def test_what_people_wanted_is_over_when_the_executor_goes_and_cleared_when_they_say_so(before: KeptHomes) -> None:
-    kept = change_homes(before, Decision(3, homes={(1, 0): wish_for_home("2", FIRST)}))
+    kept = change_homes(before, {(1, 0): wish_for_home("2", FIRST)})
     lost = settle(kept, FIRST[:2])
     assert lost.kept.pins == {}
     assert any("where people put it" in why for _, why in lost.changes)
-    cleared = change_homes(kept, Decision(4, homes={(1, 0): wish_for_home(None, FIRST)}))
+    cleared = change_homes(kept, {(1, 0): wish_for_home(None, FIRST)})
     assert cleared.pins == {}
 
 
 def test_an_executor_that_people_chose_is_its_host_in_another_application(before: KeptHomes) -> None:
-    kept = change_homes(before, Decision(3, homes={(1, 0): wish_for_home("2", FIRST)}))
+    kept = change_homes(before, {(1, 0): wish_for_home("2", FIRST)})
     after = settle(kept, (Executor("0", "b", 1), Executor("1", "a", 1)), "app-2").kept
     assert after.pins == {(1, 0): Pin(None, "b")}
     assert after.homes[1, 0] == Home("0", "b")
 
 
 def test_a_home_that_a_policy_decides_is_no_word_of_people(before: KeptHomes) -> None:
-    kept = change_homes(before, Decision(3, homes={(1, 0): HomeChange("2", "b", "it is near")}))
+    kept = change_homes(before, {(1, 0): HomeChange("2", "b", "it is near")})
     assert kept.homes[1, 0] == Home("2", "b")
     assert kept.pins == {}
 

@@ -1,0 +1,88 @@
+"""What is asked of executors, and refused; Spark's own are in the lab."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from anabranch.engine.slot_homes import OneProcess
+from anabranch.errors import EngineError
+from anabranch.model.cluster import sort_ids
+from anabranch.spark.executors import SparkExecutors, find_obstacles, warn_of_unsteady_executors
+
+
+class PlayedContext:
+    """As much of a Spark context as says what it was started with."""
+
+    master = "k8s://cluster:6443"
+    applicationId = "app-1"
+
+    def __init__(self, allocates: bool = False, **settings: str) -> None:
+        self._settings = {name.replace("_", "."): value for name, value in settings.items()}
+        manager = SimpleNamespace(isDefined=lambda: allocates)
+        backend = SimpleNamespace(executorsPendingDecommission=dict, executorsPendingToRemove=dict)
+        context = SimpleNamespace(executorAllocationManager=lambda: manager, schedulerBackend=lambda: backend)
+        self._jsc = SimpleNamespace(sc=lambda: context)
+
+    def getConf(self) -> dict[str, str]:
+        return self._settings
+
+
+def session(allocates: bool = False, **settings: str) -> Any:
+    return SimpleNamespace(sparkContext=PlayedContext(allocates, **settings))
+
+
+def test_dynamic_allocation_and_speculation_are_refused_with_the_setting_to_change() -> None:
+    steady = session()
+    unsteady = session(allocates=True, spark_speculation="true")
+    assert list(find_obstacles(steady)) == []
+    executors = SparkExecutors(unsteady)
+    for ask in (lambda: executors.request(3), lambda: executors.decommission(["1"]), lambda: executors.kill(["1"])):
+        with pytest.raises(EngineError) as refused:
+            ask()
+        assert "set spark.dynamicAllocation.enabled=false" in str(refused.value)
+        assert "set spark.speculation=false" in str(refused.value)
+
+
+def test_a_flow_that_leaves_executors_alone_is_warned_of_what_moves_its_slots(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, "anabranch"):
+        warn_of_unsteady_executors(session(spark_speculation="true"))
+    (told,) = caplog.messages
+    assert "set spark.speculation=false" in told and "answers stay right" in told
+
+
+def test_executors_are_not_marked_to_go_that_would_stay() -> None:
+    executors = SparkExecutors(session())
+    with pytest.raises(
+        EngineError, match=r"lacks spark\.decommission\.enabled=true: executors cannot be let go gently"
+    ):
+        executors.decommission(["1"])
+    described = executors.describe()
+    assert (described.manager, described.application, described.obstacles) == ("kubernetes", "app-1", ())
+    assert [cost.partition(":")[0] for cost in described.costs] == [
+        "the Spark context lacks spark.decommission.enabled=true",
+        "the Spark context lacks spark.storage.decommission.enabled=true",
+    ]
+
+
+def test_a_flow_needs_an_executor() -> None:
+    with pytest.raises(EngineError, match="ask for 1 or more"):
+        SparkExecutors(session()).request(0)
+
+
+def test_one_process_is_all_there_is() -> None:
+    alone = OneProcess(4)
+    assert [(executor.id, executor.cores) for executor in alone.list()] == [("driver", 4)]
+    assert not alone.describe().pins_slots
+    for ask in (lambda: alone.request(2), lambda: alone.decommission(["driver"]), lambda: alone.kill(["driver"])):
+        with pytest.raises(EngineError, match="driver and executor are one process; run the flow on a cluster"):
+            ask()
+
+
+def test_ids_are_sorted_as_people_count() -> None:
+    assert sort_ids({"10", "2", "9"}) == ("2", "9", "10")
