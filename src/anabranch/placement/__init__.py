@@ -1,0 +1,1 @@
+"""What a batch may take on."""
