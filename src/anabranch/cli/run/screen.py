@@ -159,7 +159,7 @@ def _draw_latency(progress: BatchProgress, admitted: Admitted) -> Text:
     text.append(f"   up to {format_count(admitted.rows)} rows admitted")
     text.append(f", {format_seconds(expected)} expected" if expected is not None else "")
     waiting = progress.waiting_rows
-    text.append(f"   {format_count(waiting)} rows wait at the sources" if waiting else "", style="dim")
+    text.append(f"   {format_count(waiting)} rows wait" if waiting else "", style="dim")
     return text
 
 
