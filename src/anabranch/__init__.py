@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from anabranch.eventtime.timers import Timer, Timers
     from anabranch.model import Aggregate, BatchProgress
     from anabranch.model.balance import Balance, BalanceTrigger, NamedStrategy
+    from anabranch.model.elasticity import Elasticity
     from anabranch.operators.aggregates.functions import count, first, last, max, mean, min, stddev, sum, variance
     from anabranch.operators.aggregates.sketches import approx_distinct, median, quantile, quantiles
     from anabranch.operators.processors.declared_state import KeyState, listed, mapped, value
@@ -77,6 +78,7 @@ __all__ = [
     "BatchProgress",
     "CheckpointError",
     "ControlError",
+    "Elasticity",
     "EngineError",
     "Fenced",
     "Flow",
@@ -185,6 +187,7 @@ _NAMES_BY_MODULE = {
     ),
     "anabranch.model": ("Aggregate", "BatchProgress"),
     "anabranch.model.balance": ("Balance", "BalanceTrigger", "NamedStrategy"),
+    "anabranch.model.elasticity": ("Elasticity",),
     "anabranch.operators.aggregates.functions": (
         "count",
         "first",

@@ -183,3 +183,16 @@ def recorded_processes(spark: SparkSession, path: Path) -> Iterator[list[str]]:
         jvm.java.nio.file.Path.of(str(path), spark.sparkContext._gateway.new_array(jvm.String, 0))
     )
     commands += [str(event.getString("command")) for event in events]
+
+
+def test_batches_of_a_flow_with_a_target_for_latency_grow_from_small_ones(bench: SparkBench) -> None:
+    flow, sink = ab.Flow("test"), ab.to_memory()
+    rows = flow.read(ab.generate(None, total_rows=120_000, keys=20, event_rows_per_second=1_000))
+    rows.key_by("key").agg(rows=ab.count()).write(sink)
+    got = bench.run_flow(flow, [sink], latency="5s", slots=2)
+    sizes = [entry.rows_in for entry in got.progress if entry.rows_in]
+    assert sum(sizes) == 120_000
+    # The process that plans splits was told before the first, and after each.
+    assert sizes[:3] == [10_000, 10_000, 20_000]
+    assert all(entry.rows_in <= entry.admitted.rows for entry in got.progress if entry.admitted is not None)
+    assert got.progress[0].waiting_rows == 110_000

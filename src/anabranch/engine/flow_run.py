@@ -25,7 +25,8 @@ from anabranch.engine.batch import BatchRunner, FlowIdentity
 from anabranch.engine.dead_letters import DEAD_LETTER_SCHEMA
 from anabranch.engine.endpoints import find_endpoints
 from anabranch.engine.jobs import BatchInput, JobRunner, Packs, TellsWaits
-from anabranch.engine.outer_rows import OuterRows, refuse_to_hold
+from anabranch.engine.latency import LatencyControl
+from anabranch.engine.outer_rows import OuterRows, refuse_to_hold, refuse_to_limit
 from anabranch.engine.progress import RunProgress
 from anabranch.engine.publishing import Publisher
 from anabranch.engine.reader_buffers import check_buffers
@@ -147,6 +148,7 @@ class FlowRun:
             else make_steering(self.program)
         )
         ahead = AheadLevel(self.program)
+        self._latency = LatencyControl(self.settings.latency_seconds)
         self._alignment = Alignment(self.plan, ends=self.settings.trigger in (AVAILABLE_NOW, ONCE))
         self._alignment.end_batch(load_time(self.plan, self.checkpoint.latest()), int(self.clock() * 1e6))
         self._runner = BatchRunner(
@@ -218,6 +220,8 @@ class FlowRun:
         self._log.forget(end["entry"] - self.settings.kept_batches - SPARE_ENTRIES)
         waited = tuple(str(past) for past in self.waits.take_past())
         progress = replace(progress, problems=progress.problems + waited, held_back=self._name_held())
+        waiting_rows = entries[-1].waiting_rows if entries else None
+        progress = self._latency.end_batch(progress, triggered_at, waiting_rows)
         self.events.end_batch(progress, start, end, [*tell_holds(batch, held_before, progress.held_back)])
         self.progress.add(progress, self.clock())
         if self._on_progress is not None:
@@ -243,6 +247,11 @@ class FlowRun:
     def holds(self) -> tuple[Hold, ...]:
         """The sources that are to bring nothing more for now."""
         return self._alignment.holds
+
+    @property
+    def max_rows(self) -> int | None:
+        """What all sources together may bring in the next batch; None if that is left to them."""
+        return self._latency.max_rows
 
     def is_due(self, manifest: Manifest) -> bool:
         """Say whether windows are due that only another batch, with or without data, can fire."""
@@ -338,6 +347,8 @@ class FlowRun:
         check_ahead(self.plan, self.graph.sources, latest)
         sources: dict[int, Readable] = dict(zip(self.endpoints.sources, self._told_sources, strict=True))
         refuse_to_hold(sources, held_sources(self.plan))
+        if self.settings.latency is not None:
+            refuse_to_limit(sources)
         self.program = FlowProgram(
             plan=self.plan,
             sources=sources,

@@ -122,7 +122,7 @@ class LocalRun:
         latest = self.run.checkpoint.latest()
         tick = tick or (not self._drains_at_end and self._wants_batch(latest))
         # A batch that drains fires whatever is due.
-        asked = StepRequest(entry if tick and not drain else None, drain, self.run.holds)
+        asked = StepRequest(entry if tick and not drain else None, drain, self.run.holds, self.run.max_rows)
         found = self._steps.next_after(entry, asked, self._clock())
         return None if found == entry else found
 

@@ -42,6 +42,17 @@ def refuse_to_hold(sources: Mapping[int, Readable], held: Collection[int]) -> No
             raise FlowError(msg)
 
 
+def refuse_to_limit(sources: Mapping[int, Readable]) -> None:
+    """Raise ``FlowError`` if somebody else reads every source, so that no batch could be made smaller."""
+    if sources and all(isinstance(source, OuterSource) for source in sources.values()):
+        labels = ", ".join(source.label for source in sources.values())
+        msg = (
+            f"{labels}: a target for latency makes batches smaller, and Spark alone says how large those of its own "
+            "sources are; limit them there (maxOffsetsPerTrigger, maxFilesPerTrigger), or leave latency out"
+        )
+        raise FlowError(msg)
+
+
 def decode_rows(block: bytes, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
     """Read a block of rows, in the declared types."""
     frame = pl.read_ipc_stream(io.BytesIO(block))

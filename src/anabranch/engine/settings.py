@@ -7,10 +7,11 @@ from importlib.util import find_spec
 from typing import Any, TypedDict
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from anabranch.connectors.databases.history_table import HistoryDatabase
 from anabranch.errors import FlowError, SinkError, name_alternatives
+from anabranch.eventtime.durations import describe_duration, parse_duration
 from anabranch.model.renamed import take_renamed
 from anabranch.model.routes import DEFAULT_BUCKETS, MOST_SLOTS
 from anabranch.query.plan import PARALLELISMS, Parallelism
@@ -21,6 +22,7 @@ ONCE = "once"
 CONTINUOUS = "continuous"
 RENAMED = {"strategy": "parallelism"}
 REDIS_SCHEMES = ("redis", "rediss", "unix")
+LEAST_LATENCY_US = 50_000
 _INTERVAL = re.compile(r"\d+(\.\d+)?\s*(ms|s|m|h|milliseconds?|seconds?|minutes?|hours?)")
 
 
@@ -32,6 +34,10 @@ class RunSettings(BaseModel):
     checkpoint: str = Field(description="where state, offsets and commits lie: a path, s3://, gs:// or az:// URL")
     trigger: str = Field(
         CONTINUOUS, description="'continuous' (as fast as data comes), an interval like '5s', 'available-now', 'once'"
+    )
+    latency: str | None = Field(
+        None,
+        description="a length of time such as '2s': batches are made as large as can be published within it, no larger",
     )
     drain: bool = Field(False, description="at the end, fire the windows that are still open")
     slots: int | None = Field(None, ge=1, le=MOST_SLOTS, description="slots of a stateful subquery; default: the cores")
@@ -69,6 +75,33 @@ class RunSettings(BaseModel):
             return trigger
         msg = f"{trigger!r} is no trigger; use {CONTINUOUS!r}, {AVAILABLE_NOW!r}, {ONCE!r} or an interval such as '5s'"
         raise ValueError(msg)
+
+    @field_validator("latency")
+    @classmethod
+    def _usable_latency(cls, latency: str | None) -> str | None:
+        if latency is not None:
+            try:
+                length_us = parse_duration(latency, "latency")
+            except FlowError as error:
+                raise ValueError(str(error)) from None
+            if length_us < LEAST_LATENCY_US:
+                msg = f"{latency!r} is less than {describe_duration(LEAST_LATENCY_US)}, and no batch is as quick; "
+                msg += "give a length of time such as '2s'"
+                raise ValueError(msg)
+        return latency
+
+    @model_validator(mode="after")
+    def _batches_to_limit(self) -> RunSettings:
+        if self.latency is not None and self.trigger == ONCE:
+            msg = f"latency is learnt from one batch for the next, and trigger={ONCE!r} makes only one; "
+            msg += f"use {AVAILABLE_NOW!r}, which makes as many as it takes, or leave latency out"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def latency_seconds(self) -> float | None:
+        """The target for what a batch takes from its trigger until it is published."""
+        return None if self.latency is None else parse_duration(self.latency, "latency") / 1e6
 
     @field_validator("parallelism", mode="before")
     @classmethod
@@ -110,6 +143,7 @@ class RunKeywords(TypedDict, total=False):
     """The settings as keywords, which type checkers and editors see: those of ``RunSettings`` but the checkpoint."""
 
     trigger: str
+    latency: str | None
     drain: bool
     slots: int | None
     parallelism: Parallelism
@@ -142,5 +176,5 @@ def make_settings(**given: Any) -> RunSettings:
                 # Ours come as "Value error, …"; pydantic's own say what is allowed, but not what was found.
                 ours = item["type"] == "value_error"
                 text = str(item["ctx"]["error"]) if ours else f"{item['msg'].lower()}, found {item['input']!r}"
-                problems.append(f"{name}: {text}")
+                problems.append(f"{name}: {text}" if name else text)
         raise FlowError("; ".join(problems)) from error

@@ -9,7 +9,7 @@ from anabranch.control.decisions import Decision, HomeChange
 from anabranch.control.homes import change_homes, find_usable, settle_homes
 from anabranch.errors import AnabranchError, EngineError
 from anabranch.model.cluster import ChoosesHomes, Cluster, Executor, Executors, Home, KeptHomes, SettledHomes, SlotId
-from anabranch.placement.homes import spread_evenly
+from anabranch.placement.even_homes import spread_evenly
 
 logger = logging.getLogger("anabranch")
 

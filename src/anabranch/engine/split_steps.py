@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anabranch.engine.reading_levels import ALL_FIRST
-from anabranch.model import Hold, PlannedSplits, Split, SplitPlanner
+from anabranch.model import Hold, LimitsRows, PlannedSplits, Split, SplitPlanner
 from anabranch.state.split_log import BEFORE_FIRST, LogEntry, SplitLog
 
 
@@ -19,6 +19,8 @@ class StepRequest:
     drain: bool = False
     holds: tuple[Hold, ...] = ()
     """The slowest first."""
+    max_rows: int | None = None
+    """All sources together are to bring no more rows than this, in each of the next entries."""
 
 
 class SplitSteps:
@@ -38,6 +40,7 @@ class SplitSteps:
         self._most_entries = most_entries
         self._bounded = False
         self._planned_entries = 0
+        self._behind: set[int] = set()
 
     def bound(self) -> None:
         """Read what is there now and nothing that comes later."""
@@ -56,15 +59,17 @@ class SplitSteps:
         may_plan = self._most_entries is None or self._planned_entries < self._most_entries
         splits: list[tuple[int, Split]] = []
         problems: list[str] = []
+        left: list[int | None] = []
         for source, planned in self._plan_sources(positions, request, now_seconds) if may_plan else ():
             problems += planned.problems
             if planned.splits or planned.problems:
                 positions[str(source)] = planned.position
             splits += [(source, split) for split in planned.splits]
+            left.append(planned.left_rows)
         drained = current is not None and current.drain
         if splits:
             self._planned_entries += 1
-            entry = LogEntry(number + 1, tuple(splits), positions, tuple(problems))
+            entry = LogEntry(number + 1, tuple(splits), positions, tuple(problems), waiting_rows=_sum_known(left))
         elif request.tick_after == number:
             entry = LogEntry(number + 1, (), positions, tuple(problems))
         elif not drained and (request.drain or (self._bounded and self._drain_at_end)):
@@ -82,15 +87,54 @@ class SplitSteps:
         ends = self._bounded or request.drain
         found: dict[int, PlannedSplits] = {}
         coming: set[int] = set()
-        for source in (*(source for source in self._planners if source not in holds), *holds):
+        # What sources that have little do not take of their shares is left for those that had more than theirs.
+        free = sorted((source for source in self._planners if source not in holds), key=self._behind.__contains__)
+        may_read = [ends or not _waits(hold, (), now_seconds, ends=False) for hold in holds.values()]
+        shares = _Shares(request.max_rows, len(free) + sum(may_read))
+        for source in (*free, *holds):
             hold = holds.get(source)
             if hold is not None and _waits(hold, coming, now_seconds, ends=ends):
                 coming.add(source)
+                if ends:
+                    shares.pass_over()
                 continue
-            found[source] = self._planners[source].plan(positions.get(str(source)), now_seconds)
+            planner = self._planners[source]
+            if isinstance(planner, LimitsRows):
+                planner.limit_rows(shares.next)
+            found[source] = planner.plan(positions.get(str(source)), now_seconds)
+            shares.take(found[source].rows)
+            (self._behind.add if found[source].left_rows else self._behind.discard)(source)
             if found[source].splits:
                 coming.add(source)
         return sorted(found.items())
+
+
+class _Shares:
+    """How a batch's rows are shared by its sources, one after the other."""
+
+    def __init__(self, rows: int | None, sources: int) -> None:
+        self._rows = rows
+        self._sources = sources
+
+    @property
+    def next(self) -> int | None:
+        """What the next source may bring: its part of what is left; a row at least, or it would wait for ever."""
+        return None if self._rows is None else max(1, self._rows // self._sources)
+
+    def take(self, rows: int | None) -> None:
+        """Note what a source brings; if it cannot tell, it is taken to bring its share."""
+        if self._rows is not None:
+            self._rows = max(0, self._rows - (self.next or 0 if rows is None else rows))
+        self.pass_over()
+
+    def pass_over(self) -> None:
+        """Leave a source's share to the others."""
+        self._sources -= 1
+
+
+def _sum_known(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _waits(hold: Hold, coming: Collection[int], now_seconds: float, *, ends: bool) -> bool:

@@ -41,6 +41,7 @@ from anabranch.model.runs import RunReader, RunRef, RunWriter, SlotState
 from anabranch.model.splits import (
     Admission,
     Hold,
+    LimitsRows,
     PlannedSplits,
     ReadOutcome,
     Sink,
@@ -100,6 +101,7 @@ __all__ = [
     "KeepsState",
     "Kernel",
     "LatePolicy",
+    "LimitsRows",
     "Meeting",
     "MeetingInTime",
     "Met",

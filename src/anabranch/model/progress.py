@@ -11,6 +11,25 @@ from anabranch.model.measures import BatchMeasures
 
 
 @dataclass(frozen=True, slots=True)
+class Admitted:
+    """How many rows a batch may have, so that its latency holds the flow's target.
+
+    Examples:
+        >>> _ = readings.key_by("sensor").agg(rows=ab.count()).write(ab.to_memory())
+        >>> progress = flow.run("state", trigger="available-now", latency="2s")[0]
+        >>> progress.admitted.rows, progress.admitted.target_seconds, progress.admitted.reason
+        (10000, 2.0, 'no batch has been measured yet')
+    """
+
+    rows: int
+    """Of all sources together; their own limits hold besides."""
+    target_seconds: float
+    expected_seconds: float | None
+    """What a batch of so many rows takes in the mean, by the batches before; None before the first."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class BatchProgress:
     """One committed batch in figures.
 
@@ -57,6 +76,10 @@ class BatchProgress:
     """How rows came to each stateful operator's slots, what that took, and how they will come in the next batch."""
     held_back: dict[str, float] = field(default_factory=dict)
     """Source → by how many seconds it is ahead of another that it waits for, from the next batch on."""
+    admitted: Admitted | None = None
+    """What the batch was allowed to read, where the run has a target for its ``latency``."""
+    waiting_rows: int | None = None
+    """Rows that sources had besides, when the batch was planned; None if one of them cannot tell."""
     measures: BatchMeasures | None = None
     """What tasks took, by slot, executor and host, and what they sent each other; None if the batch was replayed."""
     problems: tuple[str, ...] = ()
@@ -83,10 +106,11 @@ class BatchProgress:
         """Read what ``to_json`` wrote; figures that this version does not know are left out."""
         known = {one.name for one in fields(cls)}
         read = {name: _with_tuples(value) for name, value in data.items() if name in known}
-        told = data.get("measures")
+        told, admitted = data.get("measures"), data.get("admitted")
         parts = {
             "exchanges": tuple(map(ExchangeFigures.from_json, data.get("exchanges", ()))),
             "measures": None if told is None else BatchMeasures.from_json(told),
+            "admitted": None if admitted is None else Admitted(**admitted),
         }
         return cls(**read | parts)
 

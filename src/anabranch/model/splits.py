@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
 
 import polars as pl
 
@@ -24,6 +24,11 @@ class Admission:
     max_bytes: int | None = None
     max_files: int | None = None
 
+    def within(self, rows: int | None) -> Admission:
+        """Return an admission that also lets in no more than so many rows."""
+        limits = [limit for limit in (self.max_rows, rows) if limit is not None]
+        return replace(self, max_rows=min(limits, default=None))
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedSplits:
@@ -39,6 +44,10 @@ class PlannedSplits:
     position: dict[str, Any]
     problems: tuple[str, ...] = ()
     """Things a user should hear of: a file that grew after it was read, one that was skipped."""
+    rows: int | None = None
+    """About so many rows are in the splits; None if that is not known."""
+    left_rows: int | None = None
+    """About so many more could have been read; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +100,24 @@ class SplitPlanner(Protocol):
 
     def more(self, position: dict[str, Any] | None) -> bool:
         """Say whether data that ``bound`` promised is still unread after the position."""
+        ...
+
+
+@runtime_checkable
+class LimitsRows(Protocol):
+    """A planner whose batches can be made smaller: where a run has a target for its latency, it is told how small.
+
+    Examples:
+        >>> planner = ab.generate(None, total_rows=1_000, max_rows=600).planner()
+        >>> planner.bound()
+        >>> planner.limit_rows(250)
+        >>> planned = planner.plan(None, now_seconds=0.0)
+        >>> planned.rows, planned.left_rows
+        (250, 750)
+    """
+
+    def limit_rows(self, rows: int | None) -> None:
+        """Let ``plan`` give no more than so many rows from now on, beside the source's own limits; None lifts it."""
         ...
 
 

@@ -1,1 +1,31 @@
-"""Where slots run: policies that choose homes among executors."""
+"""Where a flow runs and how much at a time: homes of slots, numbers of executors, sizes of batches."""
+
+from anabranch.placement.admission import AdmissionState, BatchSeen, admit, begin_admission, measure_offered
+from anabranch.placement.elasticity import (
+    ClusterReading,
+    ElasticDecision,
+    ElasticState,
+    decide_size,
+    read_cluster,
+)
+from anabranch.placement.homes import HomeMove, HomePlan, follow_loads, measure_slots, plan_homes
+from anabranch.placement.spread import SlotLoad
+
+__all__ = [
+    "AdmissionState",
+    "BatchSeen",
+    "ClusterReading",
+    "ElasticDecision",
+    "ElasticState",
+    "HomeMove",
+    "HomePlan",
+    "SlotLoad",
+    "admit",
+    "begin_admission",
+    "decide_size",
+    "follow_loads",
+    "measure_offered",
+    "measure_slots",
+    "plan_homes",
+    "read_cluster",
+]

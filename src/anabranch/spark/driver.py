@@ -104,7 +104,7 @@ class Driver:
     def _begin(self, initial_state: Mapping[str, pl.DataFrame] | None) -> None:
         self.run.begin(initial_state)
         self._flow_query.put_sources()
-        self._steps.hold(self.run.holds)
+        self._steps.limit(self.run.holds, self.run.max_rows)
         if self.run.is_untouched and self._flow_query.reads_static_frames:
             # A static frame belongs to the first batch, which must come even if no other source has data.
             self._steps.ask(tick_after=BEFORE_FIRST)
@@ -175,7 +175,7 @@ class Driver:
             outer=self._flow_query.find_spark_rows(frame, batch),
             triggered_at=self._triggered_at(batch),
         )
-        self._steps.hold(self.run.holds)
+        self._steps.limit(self.run.holds, self.run.max_rows)
         self._steps.end_batch(
             end["entry"],
             due=self.run.is_due(manifest) and not self._drains_at_end,

@@ -49,16 +49,18 @@ class ControlFolder:
         """Ask the source for a step."""
         self._replace(
             "request.json",
-            json.dumps([request.tick_after, request.drain, [hold.to_json() for hold in request.holds]]).encode(),
+            json.dumps(
+                [request.tick_after, request.drain, [hold.to_json() for hold in request.holds], request.max_rows]
+            ).encode(),
         )
 
     def request(self) -> StepRequest:
         """Return what the driver asks for at the moment."""
         try:
-            tick_after, drain, holds = json.loads((self._path / "request.json").read_bytes())
+            tick_after, drain, holds, max_rows = json.loads((self._path / "request.json").read_bytes())
         except FileNotFoundError:
             return StepRequest()
-        return StepRequest(tick_after, drain, tuple(map(Hold.from_json, holds)))
+        return StepRequest(tick_after, drain, tuple(map(Hold.from_json, holds)), max_rows)
 
     def show_waits(self, who: str, waits: Sequence[Wait]) -> None:
         """Leave what a process waits for now; it goes nowhere if the folder is on another host, or gone."""

@@ -31,11 +31,11 @@ class StepRequests:
             )
             self._control.ask(self._request)
 
-    def hold(self, holds: tuple[Hold, ...]) -> None:
-        """Name the sources that are to bring nothing more for now, in place of those before."""
+    def limit(self, holds: tuple[Hold, ...], max_rows: int | None) -> None:
+        """Name the sources that are to bring nothing more for now, and what all may bring, in place of those before."""
         with self._lock:
-            if holds != self._request.holds:
-                self._request = replace(self._request, holds=holds)
+            if (holds, max_rows) != (self._request.holds, self._request.max_rows):
+                self._request = replace(self._request, holds=holds, max_rows=max_rows)
                 self._control.ask(self._request)
 
     def want_boundary(self, last_entry: int) -> None:

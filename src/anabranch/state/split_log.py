@@ -32,6 +32,8 @@ class LogEntry:
     positions: dict[str, dict[str, Any]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     drain: bool = False
+    waiting_rows: int | None = None
+    """Rows that sources had besides, as far as they can tell."""
 
     def encode(self) -> bytes:
         """Return the text of the log file."""
@@ -42,6 +44,7 @@ class LogEntry:
                 "positions": self.positions,
                 "problems": list(self.problems),
                 "drain": self.drain,
+                "waiting_rows": self.waiting_rows,
             }
         )
 
@@ -56,6 +59,7 @@ class LogEntry:
                 positions=data["positions"],
                 problems=tuple(data["problems"]),
                 drain=data["drain"],
+                waiting_rows=data.get("waiting_rows"),
             )
         except (ValueError, KeyError, TypeError) as error:
             msg = f"{file} cannot be read ({type(error).__name__}: {error}): it is damaged"

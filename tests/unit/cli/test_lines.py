@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from anabranch.cli.run.lines import describe_batch, describe_run
 from anabranch.metrics import RunHistory
+from anabranch.model.progress import Admitted
 from unit.cli.builders import EXCHANGE, batch, history_of
 
 
@@ -53,6 +54,13 @@ def test_sources_that_wait_for_others_are_told() -> None:
     pairs = pairs_of(describe_batch(batch(held_back={"clicks": 95.25, "ads": 12.0}), 0.0))
     assert pairs["held_back"] == "clicks:95.2,ads:12.0"
     assert "held_back" not in pairs_of(describe_batch(batch(), 0.0))
+
+
+def test_what_a_batch_was_allowed_is_told_beside_the_target() -> None:
+    pairs = pairs_of(describe_batch(batch(admitted=Admitted(50_000, 2.0, 1.75, "why"), waiting_rows=900), 0.0))
+    told = [pairs[name] for name in ("admitted", "target_seconds", "expected_seconds", "waiting")]
+    assert told == ["50000", "2", "1.750", "900"]
+    assert "admitted" not in pairs_of(describe_batch(batch(), 0.0))
 
 
 def test_the_closing_line_adds_the_batches_up() -> None:

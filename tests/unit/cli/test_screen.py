@@ -8,6 +8,7 @@ from rich.console import Console
 
 from anabranch.cli.run.screen import ProgressPanel
 from anabranch.metrics import RunHistory
+from anabranch.model.progress import Admitted
 from anabranch.model.waits import Wait
 from unit.cli.builders import EXCHANGE, batch, history_of
 
@@ -60,6 +61,13 @@ def test_sources_that_wait_for_others_are_shown_with_how_far_ahead_they_are() ->
     drawing = draw(history_of(batch(held_back={"clicks": 135.0, "ads": 12.0})))
     assert "clicks, 2 m 15 s ahead; ads, 12.0 s ahead" in line_of(drawing, "held back")
     assert "held back" not in draw(history_of(batch()))
+
+
+def test_a_target_for_latency_is_shown_with_what_is_admitted_and_expected() -> None:
+    drawing = draw(history_of(batch(admitted=Admitted(50_000, 2.0, 1.75, "why"), waiting_rows=900)))
+    told = "target 2.0 s   up to 50,000 rows admitted, 1.8 s expected   900 rows wait"
+    assert told in line_of(drawing, "latency")
+    assert "latency" not in draw(history_of(batch()))
 
 
 def test_many_slots_become_one_column_each() -> None:

@@ -10,7 +10,7 @@ from anabranch.control.decisions import HomeChange
 from anabranch.control.homes import change_homes, name_homes, settle_homes, wish_for_home
 from anabranch.control.manual_overrides import WishRefused
 from anabranch.model.cluster import Executor, Home, KeptHomes, Pin, SettledHomes
-from anabranch.placement.homes import spread_evenly
+from anabranch.placement.even_homes import spread_evenly
 
 SLOTS = [(1, 0), (1, 1), (1, 2)]
 FIRST = (Executor("0", "a", 1), Executor("1", "a", 1), Executor("2", "b", 1))

@@ -21,7 +21,10 @@ from anabranch.errors import FlowError
             {"parallelism": "best"},
             r"^parallelism: input should be 'operator-set', 'operator' or 'query', found 'best'$",
         ),
-        ({"slot": 2}, r"^unknown setting 'slot'; did you mean 'slots'\? there are checkpoint, trigger, drain, slots"),
+        (
+            {"slot": 2},
+            r"^unknown setting 'slot'; did you mean 'slots'\? there are checkpoint, trigger, latency, drain, slots",
+        ),
     ],
 )
 def test_a_wrong_setting_is_named_with_what_was_found(given: dict[str, object], words: str) -> None:

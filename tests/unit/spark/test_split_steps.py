@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.engine.outer_rows import refuse_to_hold
+from anabranch.engine.outer_rows import refuse_to_hold, refuse_to_limit
 from anabranch.engine.split_steps import SplitSteps, StepRequest
 from anabranch.errors import FlowError
 from anabranch.model import Hold, PlannedSplits
@@ -123,9 +123,84 @@ def test_splits_are_in_the_order_of_their_sources_whoever_waited(tmp_path: Path)
 
 @pytest.mark.parametrize("holds", [(), (hold(0, 1, 2), hold(3, 1))])
 def test_the_process_that_plans_is_told_who_waits(tmp_path: Path, holds: tuple[Hold, ...]) -> None:
-    request = StepRequest(3, drain=True, holds=holds)
+    request = StepRequest(3, drain=True, holds=holds, max_rows=7 if holds else None)
     ControlFolder(str(tmp_path)).ask(request)
     assert ControlFolder(str(tmp_path)).request() == request
+
+
+@dataclass
+class Limited:
+    """Has so many rows, and gives as many of them in a step as it may."""
+
+    count: int
+    most: int | None = None
+
+    def limit_rows(self, rows: int | None) -> None:
+        self.most = rows
+
+    def plan(self, position: dict[str, Any] | None, now_seconds: float) -> PlannedSplits:
+        done = (position or {}).get("done", 0)
+        rows = min(self.count - done, self.count if self.most is None else self.most)
+        splits = ({"rows": rows},) if rows else ()
+        return PlannedSplits(splits, {"done": done + rows}, rows=rows, left_rows=self.count - done - rows)
+
+    def bound(self) -> None:
+        pass
+
+    def more(self, position: dict[str, Any] | None) -> bool:
+        return (position or {}).get("done", 0) < self.count
+
+
+class Shared:
+    """Steps of sources that share what is admitted."""
+
+    def __init__(self, folder: Path, *sources: Any) -> None:
+        self.log = SplitLog(open_store(folder))
+        self.steps = SplitSteps(self.log, dict(enumerate(sources)), drain_at_end=False)
+        self.last = -1
+
+    def step(self, rows: int | None, *holds: Hold) -> dict[int, int]:
+        """Return the rows of each source in the next entry."""
+        self.last = self.steps.next_after(self.last, StepRequest(holds=holds, max_rows=rows), 0.0)
+        return {source: split.get("rows", -1) for source, split in self.log.load(self.last).splits}
+
+    @property
+    def waiting_rows(self) -> int | None:
+        return self.log.load(self.last).waiting_rows
+
+
+def test_sources_share_what_is_admitted_and_who_has_little_leaves_the_rest_to_others(tmp_path: Path) -> None:
+    shared = Shared(tmp_path, Limited(500), Limited(60), Limited(40))
+    assert shared.step(120) == {0: 40, 1: 40, 2: 40}
+    assert shared.waiting_rows == 460 + 20
+    # The last one had none left, so it is asked first, and what it leaves goes to the others.
+    assert shared.step(120) == {0: 60, 1: 20}
+    assert shared.step(120) == {0: 120}
+    assert shared.step(None) == {0: 280}
+    assert shared.waiting_rows == 0
+
+
+def test_a_source_that_waits_leaves_its_share_to_others(tmp_path: Path) -> None:
+    shared = Shared(tmp_path, Limited(500), Limited(500))
+    assert shared.step(100, hold(1, 0)) == {0: 100}
+
+
+def test_every_source_may_bring_a_row_however_little_is_admitted(tmp_path: Path) -> None:
+    shared = Shared(tmp_path, Limited(5), Limited(5), Limited(5))
+    assert shared.step(1) == {0: 1, 1: 1, 2: 1}
+
+
+def test_a_source_that_cannot_be_limited_brings_what_it_has_and_nobody_knows_what_waits(tmp_path: Path) -> None:
+    shared = Shared(tmp_path, Numbers(2), Limited(50))
+    assert shared.step(20) == {0: -1, 1: 10}
+    assert shared.waiting_rows is None
+
+
+def test_a_flow_of_which_spark_reads_everything_has_no_target_for_latency() -> None:
+    sources: Any = {0: Outer(), 1: Outer()}
+    with pytest.raises(FlowError, match="Spark alone says how large"):
+        refuse_to_limit(sources)
+    refuse_to_limit({**sources, 2: Numbers(1)})
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,12 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
         str | None,
         typer.Option(help="continuous, an interval such as 5s, available-now, or once.", rich_help_panel=_SETTINGS),
     ] = None,
+    latency: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Publish batches within this, such as 2s, by their size.", rich_help_panel=_SETTINGS
+        ),
+    ] = None,
     drain: Annotated[
         bool | None,
         typer.Option("--drain/--no-drain", help="Fire open windows at the end.", rich_help_panel=_SETTINGS),
@@ -141,6 +147,7 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
     given = {
         "checkpoint": checkpoint,
         "trigger": trigger,
+        "latency": latency,
         "drain": drain,
         "slots": slots,
         "parallelism": take_parallelism(parallelism, strategy),

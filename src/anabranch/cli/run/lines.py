@@ -34,6 +34,13 @@ def describe_batch(progress: BatchProgress, now_seconds: float) -> str:
     if progress.exchanges:
         pairs["exchanged_bytes"] = progress.exchanged_bytes
         pairs["exchange"] = ",".join(f"{shown.operator}:{shown.way}" for shown in progress.exchanges)
+    if progress.admitted is not None:
+        pairs["admitted"] = progress.admitted.rows
+        pairs["target_seconds"] = f"{progress.admitted.target_seconds:g}"
+        if progress.admitted.expected_seconds is not None:
+            pairs["expected_seconds"] = f"{progress.admitted.expected_seconds:.3f}"
+    if progress.waiting_rows:
+        pairs["waiting"] = progress.waiting_rows
     if progress.held_back:
         pairs["held_back"] = ",".join(f"{source}:{seconds:.1f}" for source, seconds in progress.held_back.items())
     if progress.moved_bytes:

@@ -21,6 +21,7 @@ from anabranch.cli.formats import (
 from anabranch.cli.run.lines import describe_exchange, describe_late
 from anabranch.metrics.history import RunHistory, skew
 from anabranch.model import BatchProgress
+from anabranch.model.progress import Admitted
 from anabranch.model.waits import Wait
 
 MOST_BARS = 8
@@ -79,6 +80,8 @@ class ProgressPanel:
         room = width - len("watermark") - 2
         grid.add_row("rows/s", self._rates(now, room))
         grid.add_row("batch", self._batch(latest, room))
+        if latest.admitted is not None:
+            grid.add_row("latency", _draw_latency(latest, latest.admitted))
         grid.add_row("watermark", self._watermark(latest))
         if latest.held_back:
             grid.add_row("held back", self._held_back(latest))
@@ -147,6 +150,17 @@ class ProgressPanel:
             f"{format_count(latest.state_rows)} rows, {format_bytes(latest.state_bytes)}",
             (f"   exchanged {format_bytes(latest.exchanged_bytes)} in the last batch", "dim"),
         )
+
+
+def _draw_latency(progress: BatchProgress, admitted: Admitted) -> Text:
+    is_held = progress.batch_seconds <= admitted.target_seconds
+    text = Text(f"target {format_seconds(admitted.target_seconds)}", style="" if is_held else "yellow")
+    expected = admitted.expected_seconds
+    text.append(f"   up to {format_count(admitted.rows)} rows admitted")
+    text.append(f", {format_seconds(expected)} expected" if expected is not None else "")
+    waiting = progress.waiting_rows
+    text.append(f"   {format_count(waiting)} rows wait" if waiting else "", style="dim")
+    return text
 
 
 def _draw_exchanges(progress: BatchProgress) -> Text:

@@ -75,6 +75,11 @@ class FilePlanner:
         self._listed_at_seconds = -math.inf
         self._without_rows: set[_Stamp] = set()
         self._last_seen = ("", SeenFiles())
+        self._limit: int | None = None
+
+    def limit_rows(self, rows: int | None) -> None:
+        """Let a batch have no more than so many rows, beside the admission: as exact as ``max_rows`` is."""
+        self._limit = rows
 
     def bound(self) -> None:
         """From now on, plan only the files that are there now."""
@@ -99,7 +104,8 @@ class FilePlanner:
         state = self._read_position(position)
         entries = self._list_for(now_seconds)
         problems = _find_changes(entries, state.seen)
-        budget = _Budget(self._admission)
+        admission = self._admission.within(self._limit)
+        budget = _Budget(admission)
         waiting = [
             _OpenFile(entry, 0)
             for entry in entries
@@ -109,11 +115,12 @@ class FilePlanner:
         if state.unfinished is not None:
             waiting.insert(0, state.unfinished)
             state.unfinished = None
+        left_bytes = 0.0
         for file in waiting:
             if budget.is_spent():
                 break
             try:
-                measure = self._measure(file, state, problems, passed_over)
+                measure = self._measure(file, state, problems, passed_over, counts_rows=admission.max_rows is not None)
             except BadFile as bad:
                 budget.pass_over(file.entry, bad.reason)
                 problems.append(describe_set_aside(file.entry.path, bad.reason))
@@ -127,12 +134,24 @@ class FilePlanner:
             state.seen.add(file.entry)
             if end < measure.length:
                 state.unfinished = _OpenFile(file.entry, end, measure.mark)
+                left_bytes = file.entry.size_bytes * (1 - end / measure.length)
                 break
         if not budget.splits and not problems:
-            return PlannedSplits((), position if position is not None else {})
+            return PlannedSplits((), position if position is not None else {}, rows=0, left_rows=0)
+        left_bytes += sum(
+            file.entry.size_bytes
+            for file in waiting
+            if file.entry not in state.seen and not self._is_passed_over(file.entry, state)
+        )
         if self._bound is None:
             state.forget_deleted(entries, now_seconds)
-        return PlannedSplits(tuple(budget.splits), self._write_position(state), tuple(problems))
+        return PlannedSplits(
+            tuple(budget.splits),
+            self._write_position(state),
+            tuple(problems),
+            rows=budget.taken_rows,
+            left_rows=budget.estimate_rows(left_bytes),
+        )
 
     def _is_passed_over(self, entry: FileEntry, state: _Memory) -> bool:
         return _stamp(entry) in self._without_rows or _stamp(entry) in state.unreadable
@@ -144,14 +163,19 @@ class FilePlanner:
         return self._passed_over
 
     def _measure(
-        self, file: _OpenFile, state: _Memory, problems: list[str], passed_over: Mapping[str, str]
+        self,
+        file: _OpenFile,
+        state: _Memory,
+        problems: list[str],
+        passed_over: Mapping[str, str],
+        *,
+        counts_rows: bool,
     ) -> FileMeasure | None:
         """Measure a file, or pass it over with a sentence among the problems; ``BadFile`` if it is to be set aside."""
         entry = file.entry
         if entry.path in passed_over:
             raise BadFile(entry.path, passed_over[entry.path], "")
         try:
-            counts_rows = self._admission.max_rows is not None
             measure = measure_file(entry, self._format, counts_rows=counts_rows, cut_text=self._cut_text)
         except FileNotFoundError:
             if file.next:
@@ -229,6 +253,8 @@ class _Budget:
         self._rows = math.inf if admission.max_rows is None else admission.max_rows
         self._bytes = math.inf if admission.max_bytes is None else admission.max_bytes
         self._files = math.inf if admission.max_files is None else admission.max_files
+        self._taken_rows = 0.0
+        self._taken_bytes = 0.0
 
     def is_spent(self) -> bool:
         return self._rows < 1 or self._bytes < 1 or self._files < 1
@@ -242,10 +268,23 @@ class _Budget:
         """Take as much of a file as fits; return where it stopped."""
         splits, end = cut_file(entry, measure, start, self._rows, self._bytes, at_least_one=not self.splits)
         self.splits += splits
+        self._taken_rows += (end - start) * measure.rows_per_unit
+        self._taken_bytes += (end - start) / measure.length * entry.size_bytes
         self._rows -= (end - start) * measure.rows_per_unit
         self._bytes -= (end - start) * measure.bytes_per_unit
         self._files -= 1
         return end
+
+    @property
+    def taken_rows(self) -> int | None:
+        """About how many rows were taken; None where nobody had to count."""
+        return round(self._taken_rows) if self._taken_rows else None
+
+    def estimate_rows(self, size_bytes: float) -> int | None:
+        """Return about how many rows files of so many bytes have, if they are like those that were taken."""
+        if not size_bytes:
+            return 0
+        return round(size_bytes * self._taken_rows / self._taken_bytes) if self._taken_rows else None
 
 
 def _stamp(entry: FileEntry) -> _Stamp:

@@ -17,7 +17,7 @@ from anabranch.connectors.formats.encodings import encode_json_lines
 from anabranch.connectors.formats.json_rows import parse_json_lines
 from anabranch.connectors.generator.key_patterns import KeyPattern, Uniform, draw_normal
 from anabranch.errors import FlowError
-from anabranch.model import PlannedSplits, ReadOutcome, Split
+from anabranch.model import Admission, PlannedSplits, ReadOutcome, Split
 from anabranch.model.identities import Identity
 
 BLOCK_ROWS = 8192
@@ -141,7 +141,8 @@ class GeneratorPlanner:
     def __init__(self, rows_per_second: float | None, total_rows: int | None, max_rows: int) -> None:
         self._rows_per_second = rows_per_second
         self._total_rows = total_rows
-        self._max_rows = max_rows
+        self._admission = Admission(max_rows)
+        self._limit: int | None = None
         self._is_bound = False
 
     def bound(self) -> None:
@@ -149,6 +150,10 @@ class GeneratorPlanner:
         if self._total_rows is None:
             raise FlowError(_ENDLESS)
         self._is_bound = True
+
+    def limit_rows(self, rows: int | None) -> None:
+        """Let a batch have no more than so many rows, beside ``max_rows``."""
+        self._limit = rows
 
     def more(self, position: dict[str, Any] | None) -> bool:
         """Say whether rows are left before ``total_rows``."""
@@ -165,14 +170,16 @@ class GeneratorPlanner:
         if self._rows_per_second is not None and not self._is_bound:
             due = max(1, math.floor((now_seconds - started_seconds) * self._rows_per_second))
         total = math.inf if self._total_rows is None else self._total_rows
-        last = int(min(due, total, first + self._max_rows))
+        there = min(due, total)
+        last = int(min(there, first + (self._admission.within(self._limit).max_rows or 0)))
         if last <= first:
-            return PlannedSplits((), position or {})
+            return PlannedSplits((), position or {}, rows=0, left_rows=0)
         splits = tuple(
             {"from": start, "to": min(end, last), "bytes": (min(end, last) - start) * _ROW_BYTES}
             for start, end in _cut_at_blocks(first, last)
         )
-        return PlannedSplits(splits, {"started": started_seconds, "next": last})
+        left_rows = None if there == math.inf else int(there) - last
+        return PlannedSplits(splits, {"started": started_seconds, "next": last}, rows=last - first, left_rows=left_rows)
 
 
 def generate(  # noqa: PLR0913 - a generator is all knobs, by keyword, with defaults

@@ -157,6 +157,12 @@ class KafkaPlanner:
         self._told: str | None = None
         self._begins: dict[TopicPart, int] = {}
         self._untold: list[str] = []
+        self._limit: int | None = None
+        self._left_rows: int | None = None
+
+    def limit_rows(self, rows: int | None) -> None:
+        """Let a batch have no more than so many messages, beside the admission."""
+        self._limit = rows
 
     def bound(self) -> None:
         """From now on, plan only the messages that are there now; wait for a cluster that is out of reach."""
@@ -173,7 +179,7 @@ class KafkaPlanner:
             # Whoever reads to a bound ends when nothing is planned: it is no answer to a cluster that is away.
             stand = self._insist(lambda: self._stand_within_bound(position))
         elif not self._is_due():
-            return PlannedSplits((), position or {})
+            return PlannedSplits((), position or {}, rows=0, left_rows=self._left_rows)
         else:
             try:
                 stand = self._stand(position, self._look(everything=False))
@@ -181,7 +187,9 @@ class KafkaPlanner:
             except OutOfReach as reason:
                 self._wait(reason)
                 return PlannedSplits((), position or {})
+        there = self._count_left(stand)
         splits = self._cut(stand.state, stand.sight)
+        self._left_rows = self._count_left(stand)
         if not splits and stand.is_new:
             # An empty range writes down where partitions begin, or where reading went on: what comes while the flow
             # stands still is behind that.
@@ -190,9 +198,18 @@ class KafkaPlanner:
             splits = [_name_range(part, at, at, topic_id, 1)]
         if not splits:
             # What there is to tell waits for a batch that tells of it.
-            return PlannedSplits((), position or {})
+            return PlannedSplits((), position or {}, rows=0, left_rows=0)
         problems, self._untold = [*self._untold, *stand.problems], []
-        return PlannedSplits(tuple(splits), stand.state.to_json(), tuple(problems))
+        return PlannedSplits(
+            tuple(splits),
+            stand.state.to_json(),
+            tuple(problems),
+            rows=there - self._left_rows,
+            left_rows=self._left_rows,
+        )
+
+    def _count_left(self, stand: _Stand) -> int:
+        return sum(max(0, stand.sight.ends[part] - stand.state.next[part]) for part in stand.sight.parts)
 
     def _is_due(self) -> bool:
         """Say whether it is time to ask again: an idle flow asks many times a second."""
@@ -304,8 +321,9 @@ class KafkaPlanner:
 
     def _most_rows(self, waiting: Mapping[TopicPart, int], state: Position) -> int | None:
         limits = []
-        if self._settings.admission.max_rows is not None:
-            limits.append(self._settings.admission.max_rows)
+        admission = self._settings.admission.within(self._limit)
+        if admission.max_rows is not None:
+            limits.append(admission.max_rows)
         if self._settings.admission.max_bytes is not None and waiting:
             row_bytes = max(state.row_bytes[part.topic] for part in waiting)
             limits.append(max(1, int(self._settings.admission.max_bytes / row_bytes)))

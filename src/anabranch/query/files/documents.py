@@ -57,6 +57,15 @@ def _check_trigger(value: Any) -> Any:
     return value
 
 
+def _check_latency(value: Any) -> Any:
+    try:
+        parse_duration(value)
+    except FlowError as error:
+        msg = f"is {describe_found(value)}; it is a length of time such as 2s"
+        raise ValueError(msg) from error
+    return value
+
+
 class StreamDocument(Section):
     """One stream: where it comes from, what is done to it, where it goes."""
 
@@ -71,6 +80,7 @@ class RunDefaults(Section):
     renamed: ClassVar[Mapping[str, str]] = {"strategy": "parallelism"}
     checkpoint: str | None = None
     trigger: Annotated[str, BeforeValidator(_check_trigger)] | None = None
+    latency: Annotated[str, BeforeValidator(_check_latency)] | None = None
     drain: bool | None = None
     slots: int | None = Field(default=None, ge=1)
     buckets: int | None = Field(default=None, ge=1)

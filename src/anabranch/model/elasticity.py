@@ -1,0 +1,85 @@
+"""How many executors a flow wants, and when it changes its mind."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from anabranch.model.loads import LoadError
+
+_SHARES = ("target", "upper", "lower", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Elasticity:
+    """Between how many executors a flow grows and shrinks, and what makes it.
+
+    What counts is the share of the executors' cores that the rows take that *come*, with what they cost: not what
+    cores do, which cannot be more than all they have.
+
+    Examples:
+        >>> elastic = ab.Elasticity(min_executors=2, max_executors=20, target=0.5)
+        >>> elastic.target, elastic.upper, elastic.lower
+        (0.5, 0.8, 0.4)
+        >>> ab.Elasticity(target=0.9)
+        Traceback (most recent call last):
+        ...
+        anabranch.model.loads.LoadError: lower 0.4, target 0.9 and upper 0.8 must rise in this order; \
+a flow is brought to its target when it leaves what is between the other two
+    """
+
+    target: float = 0.6
+    """The share of their cores that executors are to be busy with, after every change of their number."""
+    upper: float = 0.8
+    """Above this share there are too few executors."""
+    lower: float = 0.4
+    """Below this share there are too many."""
+    imbalance: float = 0.15
+    """Slots get other homes when the standard deviation of the executors' shares is above this."""
+    smallest_improvement: float = 0.01
+    """What a slot's move must be worth at least, as a part of the mean share of an executor."""
+    min_executors: int = 1
+    max_executors: int = 100
+    slots_per_executor: int | None = None
+    """Slots of a subquery, and tasks that read, for each executor; its cores, if nobody says."""
+    memory: float = 0.7
+    """The share of their memory that executors may fill; more, and there are too few of them."""
+    catch_up_seconds: float = 60.0
+    """Within so long, rows that wait at the sources are to be worked off, by executors busy up to ``upper``."""
+    cool_down_seconds: float = 30.0
+    """So long after it grew, a flow does not grow again: executors must have come, and be seen working."""
+    samples_up: int = 2
+    """So many batches in a row must show that there are too few executors; one may be chance."""
+    samples_down: int = 5
+    """So many batches in a row must show that there are too many …"""
+    seconds_down: float = 120.0
+    """… for at least so long, since the flow last changed as well."""
+
+    def __post_init__(self) -> None:
+        for name in _SHARES:
+            share = getattr(self, name)
+            if not 0 < share <= 1:
+                msg = f"{name} is {share}; it is a share of what executors have: give a number above 0 and at most 1"
+                raise LoadError(msg)
+        if not self.lower < self.target < self.upper:
+            msg = f"lower {self.lower:g}, target {self.target:g} and upper {self.upper:g} must rise in this order; "
+            msg += "a flow is brought to its target when it leaves what is between the other two"
+            raise LoadError(msg)
+        if not 1 <= self.min_executors <= self.max_executors:
+            msg = f"min_executors is {self.min_executors} and max_executors {self.max_executors}; "
+            msg += "give at least 1, and no fewer at most than at least"
+            raise LoadError(msg)
+        if self.slots_per_executor is not None and self.slots_per_executor < 1:
+            msg = f"slots_per_executor is {self.slots_per_executor}; give at least 1, or None for an executor's cores"
+            raise LoadError(msg)
+        for name in ("samples_up", "samples_down"):
+            if getattr(self, name) < 1:
+                msg = f"{name} is {getattr(self, name)}; a decision needs at least 1 batch"
+                raise LoadError(msg)
+        if not 0 < self.catch_up_seconds < math.inf:
+            msg = f"catch_up_seconds is {self.catch_up_seconds}; give a number above 0"
+            raise LoadError(msg)
+        for name in ("imbalance", "smallest_improvement", "cool_down_seconds", "seconds_down"):
+            if not getattr(self, name) >= 0:
+                msg = f"{name} is {getattr(self, name)}; give 0 for none"
+                raise LoadError(msg)
