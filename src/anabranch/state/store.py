@@ -162,8 +162,8 @@ def prove_creation(store: Store) -> None:
     try:
         store.create(name, b"second")
         msg = (
-            f"{store.url} overwrites what was to be created if absent (S3's If-None-Match: *): two drivers could commit "
-            "one batch; update the store to a version with conditional writes, or put the checkpoint elsewhere"
+            f"{store.url} overwrites what was to be created if absent (S3's If-None-Match: *): two drivers could "
+            "commit one batch; update the store to a version with conditional writes, or put the checkpoint elsewhere"
         )
         raise CheckpointError(msg)
     except AlreadyExists:
