@@ -32,6 +32,7 @@ SIDEBAR = {
     "How to transform": "how-to/: expressions lookups joins hops-and-branches",
     "How to aggregate": "how-to/: windows late-rows silence aggregates processors",
     "How to write": "how-to/: sinks databases own-connectors",
+    "Deploy": "deploy",
     "How to run": "how-to/: run watch history balance control lab testing read-state restart",
     "Reference": "reference/index",
     "Behind it": "speed architecture decisions/index changelog readme",
@@ -93,7 +94,7 @@ def _write(pages: Path, file: str) -> None:
         return
     text = (PROJECT / file).read_text(encoding="utf-8")
     if not file.endswith(".md"):
-        language = {"py": "python", "yaml": "yaml"}.get(file.rpartition(".")[2], "text")
+        language = {"py": "python", "yaml": "yaml", "sh": "bash"}.get(file.rpartition(".")[2], "text")
         target.write_text(
             f"---\norphan: true\n---\n\n# {file}\n\n````{language}\n{text.rstrip()}\n````\n", encoding="utf-8"
         )

@@ -78,6 +78,7 @@ class Jars:
 
 BROKER = Jars("kafka", "pom.xml", "kafka.version")
 SPARK_CONNECTOR = Jars("spark-kafka", "spark-connector.xml", "spark.version", "tokens")
+S3_FILES = Jars("hadoop-aws", "hadoop-aws.xml", "hadoop.version")
 FLINK_CONNECTOR = Jars("flink-kafka", "flink-connector.xml", "flink.kafka.version")
 FLINK_PARQUET = Jars("flink-parquet", "flink-parquet.xml", "flink.version")
 
@@ -115,5 +116,5 @@ def cache_folder() -> Path:
 
 if __name__ == "__main__":
     # For scripts/ensure-kafka: fetch what the tests need.
-    for wanted in (BROKER, SPARK_CONNECTOR):
+    for wanted in (BROKER, SPARK_CONNECTOR, S3_FILES):
         print(f"{wanted.name}: {wanted.fetch()}")

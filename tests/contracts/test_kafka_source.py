@@ -443,3 +443,42 @@ def test_a_broker_that_stops_or_hangs_is_waited_for(own_kafka: KafkaBroker, inte
     own_kafka.produce("steady", numbers(100, 110))
     planned = wait_for_splits(planner, position)
     assert read_splits(source, planned.splits)[0]["n"].to_list() == [*range(100, 110)]
+
+
+def test_a_group_is_told_of_positions_and_shows_no_lag_at_the_end(kafka: KafkaBroker, topic: str) -> None:
+    kafka.produce(topic, numbers(0, 30), partition=0)
+    kafka.produce(topic, numbers(0, 20), partition=1)
+    source = source_of(kafka, topic, max_rows=20, commit_group=f"lag-of-{topic}")
+    planner, teller, position = source.planner(), source.open_teller(), None
+    position = wait_for_splits(planner, position).position
+    teller.tell(position)
+    deadline = time.monotonic() + 60.0
+    while kafka.group_offsets(f"lag-of-{topic}") != {0: 10, 1: 10}:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    for _ in range(2):
+        position = wait_for_splits(planner, position).position
+        teller.tell(position)
+    teller.close()
+    assert kafka.group_offsets(f"lag-of-{topic}") == {0: 30, 1: 20}
+
+
+def test_a_group_with_members_is_left_to_them(kafka: KafkaBroker, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    from confluent_kafka import Consumer
+
+    kafka.produce(topic, numbers(0, 5))
+    group = f"members-of-{topic}"
+    member = Consumer({"bootstrap.servers": kafka.servers, "group.id": group, "auto.offset.reset": "earliest"})
+    try:
+        member.subscribe([topic])
+        while member.poll(0.1) is None:
+            pass
+        source = source_of(kafka, topic, commit_group=group)
+        teller = source.open_teller()
+        teller.tell(wait_for_splits(source.planner(), None).position)
+        teller.close()
+        assert kafka.group_offsets(group) == {}
+        (told,) = [record.getMessage() for record in caplog.records if group in record.getMessage()]
+        assert "it has members" in told and "the flow goes on" in told
+    finally:
+        member.close()

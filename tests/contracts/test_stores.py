@@ -12,13 +12,24 @@ from anabranch.errors import CheckpointError, Fenced
 from anabranch.state import AlreadyExists, Checkpoint, Store, open_store
 from anabranch.state.epochs import Owner, take_epoch
 from anabranch.state.manifest import Manifest
+from anabranch.state.store import check_usable, prove_creation
+from servers.s3 import S3Server
 
 
-@pytest.fixture(params=["local", "file-url", "memory"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+@pytest.fixture(params=["local", "file-url", "memory", "s3"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "s3":
+        return open_bucket(request.getfixturevalue("s3"), monkeypatch)
     return {"local": str(tmp_path / "c"), "file-url": f"file://{tmp_path}/c", "memory": f"memory://{tmp_path}/c"}[
         request.param
     ]
+
+
+def open_bucket(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the URL of a checkpoint in a new bucket; from now on this process may reach it."""
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    return f"{server.make_bucket()}/checkpoint"
 
 
 @pytest.fixture
@@ -108,3 +119,19 @@ def test_a_driver_of_an_older_epoch_commits_nothing(store: Store) -> None:
     assert fresh.batches() == [0]
     fresh.commit(make_manifest(1, new.epoch))
     assert Checkpoint(store).latest() == make_manifest(1, new.epoch)
+
+
+def test_a_store_proves_that_of_two_creations_one_is_refused_and_keeps_nothing_of_the_proof(store: Store) -> None:
+    prove_creation(store)
+    assert store.list("") == []
+
+
+def test_a_store_that_overwrites_in_silence_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with S3Server(overwrites=True) as server:
+        store = open_store(open_bucket(server, monkeypatch))
+        check_usable(store)
+        with pytest.raises(CheckpointError, match=r"overwrites .* If-None-Match.*two drivers could commit"):
+            prove_creation(store)
+        with pytest.raises(CheckpointError, match="overwrites"):
+            take_epoch(store, Owner.this_process(), lambda: 0.0)
+        assert store.list("") == []

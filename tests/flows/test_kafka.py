@@ -144,3 +144,33 @@ streams:
     got = pl.read_parquet(tmp_path / "out" / "*.parquet")
     assert got["rows"].sum() == sum(expected.values())
     assert got["last"].unique().to_list() == [19]
+
+
+def test_a_group_follows_a_flow_file_and_nobody_goes_by_it(
+    bench: FlowBench, kafka: KafkaBroker, topic: str, tmp_path: Path
+) -> None:
+    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+    expected = send(kafka, topic, range(0, 20))
+    group, checkpoint = f"lag-of-{topic}", bench.new_checkpoint()
+    file = tmp_path / "flow.yaml"
+    file.write_text(
+        f"flow: lag\nsources: {{r: {{kafka: {{servers: '{kafka.servers}', topic: {topic}, commit_group: {group}, "
+        "schema: {sensor: int64, ts: 'datetime[ms]', volts: float64}}}}\n"
+        f"streams: {{s: {{from: r, to: {{json_lines: {{path: '{tmp_path}/out'}}}}}}}}\n"
+    )
+    bench.run_flow(load(str(file)).graph, [], checkpoint=checkpoint)
+    assert kafka.group_offsets(group) == {0: 20, 1: 20, 2: 20}
+    # Somebody sets the group back while the flow is down: it goes on by its checkpoint, and sets the group right.
+    admin = kafka.admin()
+    back = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, number, 0) for number in range(3)])
+    admin.alter_consumer_group_offsets([back])[group].result(60)
+    assert kafka.group_offsets(group) == {0: 0, 1: 0, 2: 0}
+    again = bench.run_flow(load(str(file)).graph, [], checkpoint=checkpoint)
+    assert sum(entry.rows_in for entry in again.progress) == 0
+    assert kafka.group_offsets(group) == {0: 20, 1: 20, 2: 20}
+    expected += send(kafka, topic, range(20, 30))
+    more = bench.run_flow(load(str(file)).graph, [], checkpoint=checkpoint)
+    assert sum(entry.rows_in for entry in more.progress) == 30
+    assert kafka.group_offsets(group) == {0: 30, 1: 30, 2: 30}
+    assert pl.read_ndjson(tmp_path / "out" / "part-*").height == sum(expected.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -17,10 +17,17 @@ def moving(seed: int) -> dict[str, str]:
     return {"UNDER_TEST_MOVES": str(seed)}
 
 
-def kill_at(folder: Path, moment: str, batch: int, environment: Mapping[str, str] | None = None) -> None:
+def kill_at(
+    folder: Path,
+    moment: str,
+    batch: int,
+    environment: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
+) -> None:
     """Run until the fault point ends the driver (or, in a slot, ends so many tasks that the flow fails)."""
     fault = {"ANABRANCH_FAULT": f"{moment}:{batch}"}
-    with driver(folder, environment=fault | dict(environment or {})) as process:
+    in_tasks = ("--conf", f"spark.executorEnv.ANABRANCH_FAULT={moment}:{batch}")
+    with driver(folder, *arguments, *in_tasks, environment=fault | dict(environment or {})) as process:
         code = process.wait()
         assert code != 0, f"the driver did not reach {moment} in batch {batch}: {process.lines[-3:]}"
 

@@ -6,6 +6,7 @@ Run as a script. It prints ``ready``, then ``batch <n>`` after every batch, then
 - ``UNDER_TEST_JVM``: options of the driver's JVM and of the executors';
 - ``ANABRANCH_FAULT``: the engine's own fault points;
 - ``UNDER_TEST_STOP=<moment>:<batch>``: stop with SIGSTOP at a fault point, or in the commit itself (``in-commit``);
+- ``UNDER_TEST_CHECKPOINT=<place>``: where the checkpoint is, unless it is the folder's;
 - ``UNDER_TEST_KEPT=<batches>``: how many batches are kept;
 - ``UNDER_TEST_TRAPS=<folder>``: traps for tasks, see ``Trap``;
 - ``UNDER_TEST_MOVES=<seed>``: move, split and merge keys at every boundary, as the seed says.
@@ -201,7 +202,7 @@ def main() -> int:
     settings = {"trigger": "available-now", "drain": True, "slots": given.slots}
     if kept := os.environ.get("UNDER_TEST_KEPT"):
         settings["kept_batches"] = int(kept)
-    checkpoint = str(given.folder / "checkpoint")
+    checkpoint = os.environ.get("UNDER_TEST_CHECKPOINT", str(given.folder / "checkpoint"))
 
     def report(progress: Any) -> None:
         print(f"batch {progress.batch}", flush=True)

@@ -14,15 +14,18 @@ import zipfile
 from importlib import metadata
 from pathlib import Path
 
+import polars as pl
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from anabranch.lab.standalone import SPARK_HOME, list_loopback_hosts, standalone_cluster
 from docs.documents import PROJECT, README, make_sample_readings, read_blocks
 from quick_jvm import SPARK_ENVIRONMENT
 from sharing import make_once
 
 # The wheel is built and installed in 6 s; doctor and bench take 2 s, the README's flow, on a JVM of its own, 27 s.
+SMALL = ("spark.executor.cores=1", "spark.executor.memory=768m", "spark.driver.memory=768m")
 KEPT_VARIABLES = ("HOME", "JAVA_HOME", "LANG", "TMPDIR")
 
 
@@ -72,10 +75,10 @@ def link_into(packages: Path, distribution: metadata.Distribution) -> None:
         (packages / name).symlink_to(Path(str(distribution.locate_file(name))).resolve())
 
 
-def run(*command: str, cwd: Path, status: int = 0) -> subprocess.CompletedProcess[str]:
+def run(*command: str, cwd: Path, status: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
     """Run a command that knows nothing of the tests' environment and ends with this status."""
     environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-    environment |= {**SPARK_ENVIRONMENT, "SPARK_LOCAL_IP": "127.0.0.1", "PATH": os.environ["PATH"]}
+    environment |= {**SPARK_ENVIRONMENT, "SPARK_LOCAL_IP": "127.0.0.1", "PATH": os.environ["PATH"], **more}
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == status, done.stdout + done.stderr
     return done
@@ -114,3 +117,35 @@ def test_the_flow_of_the_readme_prints_what_the_readme_says(commands: Path, tmp_
     (tmp_path / "flow.py").write_text(flow.content, encoding="utf-8")
     assert flow.printed is not None
     assert run(str(commands / "python"), "flow.py", cwd=tmp_path).stdout.strip() == flow.printed.strip()
+
+
+def test_spark_submit_ships_the_packed_environment_and_executors_use_it(
+    commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/deploy.md says: nobody but the archive has the wheel, and only its path is told to executors."""
+    environment = str(commands.parent)
+    archive = tmp_path / "environment.tar.gz"
+    run(sys.executable, "-m", "venv_pack", "--quiet", "--prefix", environment, "--output", str(archive), cwd=tmp_path)
+    run("mkdir", "environment", cwd=tmp_path)
+    run("tar", "-xzf", str(archive), "-C", "environment", cwd=tmp_path)
+    make_sample_readings(tmp_path)
+    cluster = tmp_path / "cluster"
+    cluster.mkdir()
+    # Executors have the environment of their workers: these must not know where the clone is.
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    places = [("--input", "readings"), ("--output", "alerts"), ("--checkpoint", "state")]
+    arguments = [word for name, folder in places for word in (name, str(tmp_path / folder))]
+    with standalone_cluster(cluster, list_loopback_hosts(2)) as master:
+        script = str(PROJECT / "deploy" / "standalone" / "submit.sh")
+        run(
+            *(script, master, *arguments, "--trigger", "available-now", "--drain"),
+            cwd=tmp_path,
+            SPARK_SUBMIT=str(SPARK_HOME / "bin" / "spark-submit"),
+            SPARK_SUBMIT_ARGS=" ".join(f"--conf {setting}" for setting in SMALL),
+        )
+    alerts = pl.read_parquet(tmp_path / "alerts" / "*.parquet")
+    assert alerts.select("sensor", "readings", "lowest").rows() == [(1, 2, 206.25)]
+    assert {path.parts[len(cluster.parts)] for path in cluster.glob("work-*/app-*/*/environment/bin/python")} == {
+        "work-1",
+        "work-2",
+    }

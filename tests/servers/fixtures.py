@@ -10,6 +10,7 @@ from servers.kafka import KafkaBroker
 from servers.mariadb import MariadbServer
 from servers.postgres import PostgresServer
 from servers.redis import RedisServer
+from servers.s3 import S3Server
 
 
 @pytest.fixture(scope="session")
@@ -65,4 +66,11 @@ def mariadb() -> Iterator[MariadbServer]:
 def own_mariadb() -> Iterator[MariadbServer]:
     """A MariaDB server for one test, to be stopped, paused and killed."""
     with MariadbServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """A server that speaks S3 and that all tests share: give each test a bucket of its own, and leave it running."""
+    with S3Server() as server:
         yield server

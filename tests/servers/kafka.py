@@ -46,6 +46,15 @@ class KafkaBroker(SkippedWhereMissing, KafkaServer):
         admin = self.admin()
         admin.delete_records([wanted])[wanted].result(90)
 
+    def group_offsets(self, group: str) -> dict[int, int]:
+        """Return partition → offset of a consumer group, as tools that show its lag ask for it."""
+        from confluent_kafka import ConsumerGroupTopicPartitions
+
+        # Kept while it answers: a client that is gone never does.
+        admin = self.admin()
+        answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(60)
+        return {part.partition: part.offset for part in answer.topic_partitions}
+
     def produce(
         self,
         topic: str,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
-from anabranch.errors import EngineError, Fenced
+from anabranch.errors import CheckpointError, EngineError, Fenced
 from flows.running import frames_of, reading, wait_until
 from flows.test_checkpoints import BATCHES, committed_batches, expected_of, make_flow
 from oracle import assert_same_batches
@@ -54,6 +54,12 @@ def test_spark_connect_is_refused_with_the_reason(bench: SparkBench) -> None:
     with pytest.raises(EngineError, match="Spark Connect"):
         flow.start(checkpoint, spark=connect_session)
     assert not Path(checkpoint).exists()
+
+
+def test_a_store_that_hadoop_does_not_know_is_refused_with_what_to_add(bench: SparkBench) -> None:
+    flow, _ = make_flow(ab.memory(*frames_of(BATCHES)))
+    with pytest.raises(CheckpointError, match=r"Spark cannot keep .*memory:.*/spark.*through Hadoop.*hadoop-aws:3\."):
+        flow.start("memory://somewhere/state", spark=bench.spark, slots=2)
 
 
 def test_the_users_session_keeps_its_settings(bench: SparkBench) -> None:

@@ -15,6 +15,7 @@ import polars as pl
 
 from anabranch.connectors import json_lines
 from anabranch.connectors.databases.history_table import HistoryCopy
+from anabranch.connectors.read_positions import ReadPositions
 from anabranch.connectors.sink_ownership import claim_places, close_sinks, name_sinks, refuse_shared_places
 from anabranch.control.commands import Command, Reply, Submits
 from anabranch.control.decision_events import tell_holds
@@ -118,6 +119,7 @@ class FlowRun:
         self.progress = RunProgress(self.store, self.lease.epoch, clock())
         self._tell_start()
         self._log = SplitLog(self.store)
+        self._positions = ReadPositions(self.program.sources)
         committed = self.checkpoint.latest()
         has_read = committed is not None and committed.end_offset is not None
         self.last_entry: int = committed.end_offset["entry"] if committed is not None and has_read else BEFORE_FIRST
@@ -180,6 +182,7 @@ class FlowRun:
             self._runner.commit_initial_state(initial_state)
         if self._copy is not None:
             self._copy.start()
+        self._tell_last_positions()
 
     @property
     def is_untouched(self) -> bool:
@@ -215,6 +218,8 @@ class FlowRun:
         held_before = self._name_held()
         with self.waits.noted(), self._failures_told(batch):
             manifest, progress = self._runner.run(given)
+        if entries:
+            self._positions.tell(entries[-1].positions)
         self.last_entry = end["entry"]
         # A batch takes at most one entry, so this one is older than every batch that can be gone back to.
         self._log.forget(end["entry"] - self.settings.kept_batches - SPARE_ENTRIES)
@@ -260,6 +265,7 @@ class FlowRun:
     def close(self, error: BaseException | None = None) -> None:
         """Give back what the run has taken; ``error`` is what it ended with."""
         close_sinks(self.program.sinks.values())
+        self._positions.close()
         if error is not None and not self.events.has_ended:
             self.events.fail(str(error) or type(error).__name__, ends_run=True)
         self.events.stop(self._last_batch)
@@ -271,6 +277,7 @@ class FlowRun:
     def abandon(self) -> None:
         """Leave everything as it is, but for connections."""
         close_sinks(self.program.sinks.values())
+        self._positions.close()
         if self._copy is not None:
             self._copy.stop()
 
@@ -315,6 +322,13 @@ class FlowRun:
         except Exception as error:
             self.events.fail(str(error) or type(error).__name__, batch, ends_run=True)
             raise
+
+    def _tell_last_positions(self) -> None:
+        """Tell how far the run before this one came: it may have been killed before it told."""
+        if self._positions.are_told and self.last_entry != BEFORE_FIRST:
+            # Whoever needs the entry will say what is wrong with it; telling is not worth a failure.
+            with contextlib.suppress(CheckpointError):
+                self._positions.tell(self._log.load(self.last_entry).positions)
 
     def _entries_between(self, after: int, to: int) -> list[LogEntry]:
         """Return entries of the split log; raise ``StateDamaged`` that names the batch to return to if one is lost."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from anabranch.engine.settings import AVAILABLE_NOW, CONTINUOUS, ONCE, RunSettings
+from anabranch.errors import CheckpointError
 from anabranch.eventtime.durations import parse_duration
 from anabranch.model import Source
 from anabranch.query.nodes import Readable
@@ -59,6 +62,7 @@ class FlowQuery:
             kept = max(int(str(self.spark.conf.get(RETAINED, "100"))), self.settings.kept_batches + 1)
             self.spark.conf.set(RETAINED, str(kept))
             self._write_logs_without_processes()
+            self._check_spark_checkpoint()
             rows = self._read_splits(only_drain)
             # By their numbers: Spark knows its own sources by their order in the query.
             for number, source in sorted(self.sources.items()):
@@ -105,6 +109,25 @@ class FlowQuery:
         """
         if self.store.local_path("spark") is not None and self.spark.conf.get(FILE_MANAGER, None) is None:
             self.spark.conf.set(FILE_MANAGER, LOCAL_FILE_MANAGER)
+
+    def _check_spark_checkpoint(self) -> None:
+        """Raise ``CheckpointError`` if Spark cannot reach an object store: its way there is another than state's."""
+        if self.store.local_path("spark") is not None:
+            return
+        jvm: Any = self.spark._jvm
+        place = self._spark_checkpoint()
+        try:
+            path = jvm.org.apache.hadoop.fs.Path(place)
+            path.getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf()).exists(path)
+        except Py4JJavaError as error:
+            version = jvm.org.apache.hadoop.util.VersionInfo.getVersion()
+            reason = str(error.java_exception.toString()).splitlines()[0]
+            msg = (
+                f"Spark cannot keep its part of the checkpoint at {place}: {reason}; it goes there through Hadoop: "
+                f"start Spark with the store's library (S3: --packages org.apache.hadoop:hadoop-aws:{version}) and "
+                "with spark.hadoop.fs.* settings that lead to the same place as the credentials in the environment"
+            )
+            raise CheckpointError(msg) from None
 
     def _spark_checkpoint(self) -> str:
         path = self.store.local_path("spark")

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import psutil
 
 from anabranch.errors import CheckpointError, Fenced
-from anabranch.state.store import AlreadyExists, Store
+from anabranch.state.store import AlreadyExists, Store, prove_creation
 
 EPOCHS = "epochs"
 HEARTBEAT_SECONDS = 5.0
@@ -89,7 +89,9 @@ def take_epoch(
 
     A driver on this host is alive if its process runs; one that a signal stopped is fenced off, unless not
     ``over_stopped``. A driver on another host is alive if its last heartbeat is less than 30 s old by both clocks.
+    A store on which two drivers could take the same epoch raises ``CheckpointError``.
     """
+    prove_creation(store)
     # The random mark tells our own file from another driver's when a store answers a retried request.
     content = json.dumps(asdict(owner) | {"taken_at": now(), "mark": secrets.token_hex(8)}).encode()
     while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -146,6 +147,31 @@ def check_usable(store: Store) -> None:
         raise _explain_refusal(path.parent, OSError())
 
 
+def prove_creation(store: Store) -> None:
+    """Raise ``CheckpointError`` if a store overwrites what was to be created: two drivers could commit one batch.
+
+    Object stores are tried, with two small objects of one name that are taken away again: some that speak S3 take no
+    notice of conditions. A file system links a file to a name only if that is free, or says that it cannot.
+    """
+    if store.local_path("any") is not None:
+        return
+    name = f"epochs/probe-{secrets.token_hex(8)}"
+    # The store's library asks again when an answer is lost, and is told then that its own file is there.
+    with contextlib.suppress(AlreadyExists):
+        store.create(name, b"first")
+    try:
+        store.create(name, b"second")
+        msg = (
+            f"{store.url} overwrites what was to be created if absent (S3's If-None-Match: *): two drivers could "
+            "commit one batch; update the store to a version with conditional writes, or put the checkpoint elsewhere"
+        )
+        raise CheckpointError(msg)
+    except AlreadyExists:
+        pass
+    finally:
+        store.delete([name])
+
+
 @dataclass(frozen=True, slots=True)
 class LocalStore:
     """Files below a directory, made visible by link or rename after an fsync."""
@@ -232,7 +258,7 @@ class LocalStore:
             msg = f"{path} exists already"
             raise AlreadyExists(msg) from error
         except OSError as error:
-            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
                 raise
             msg = (
                 f"the file system of {self.root} has no hard links; without them two drivers could commit one batch: "

@@ -106,6 +106,26 @@ class LiveCluster:
         found = self._offsets(parts, self._admin_module.OffsetSpec.for_timestamp(time_ms))
         return {part: offset for part, offset in found.items() if offset >= 0}
 
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPart, int]) -> None:
+        """Set the offsets of a consumer group without members; raise ``OutOfReach`` or ``SourceError`` if it cannot."""
+        parts = [self._kafka.TopicPartition(part.topic, part.number, at) for part, at in sorted(offsets.items())]
+        wanted = self._kafka.ConsumerGroupTopicPartitions(group, parts)
+        try:
+            answer = self._take(self._ask(self._client.alter_consumer_group_offsets, [wanted])[group])
+        except Exception as error:
+            raise self._explain_group(error) from error
+        for part in answer.topic_partitions:
+            if part.error is not None:
+                raise self._explain_group(self._kafka.KafkaException(part.error))
+
+    def _explain_group(self, error: Exception) -> Exception:
+        kinds = self._kafka.KafkaError
+        if self._code(error) in (kinds.UNKNOWN_MEMBER_ID, kinds.ILLEGAL_GENERATION, kinds.NON_EMPTY_GROUP):
+            return SourceError("it has members, which commit offsets of their own: name a group that nobody joins")
+        if self._code(error) == kinds.GROUP_AUTHORIZATION_FAILED:
+            return SourceError("this user may not: grant it Read on the group")
+        return self._translate(error)
+
     def _offsets(self, parts: Iterable[TopicPart], spec: Any) -> dict[TopicPart, int]:
         levels = self._kafka.IsolationLevel
         level = levels.READ_COMMITTED if self._connection.reads_committed else levels.READ_UNCOMMITTED

@@ -17,6 +17,7 @@ from anabranch.connectors.formats.messages.messages import METADATA_TYPES
 from anabranch.connectors.formats.messages.schema_registries import make_registry
 from anabranch.connectors.kafka_topics.cluster import LiveCluster, OutOfReach, Refused
 from anabranch.connectors.kafka_topics.connection import KafkaConnection, load_confluent_kafka, make_connection
+from anabranch.connectors.kafka_topics.group_offsets import GroupOffsets, check_group
 from anabranch.connectors.kafka_topics.planner import KafkaPlanner, PlanSettings, StartAt
 from anabranch.connectors.kafka_topics.reading import ReadSettings, measure_rows, read_split
 from anabranch.connectors.kafka_topics.topics import Topic
@@ -50,6 +51,8 @@ class KafkaSource:
     poll_seconds: float
     partitioned_by: Partitioner | None = None
     """What the topics were written by, if that is known."""
+    commit_group: str | None = None
+    """The consumer group that is told how far the flow is, if any."""
 
     @property
     def label(self) -> str:
@@ -95,6 +98,12 @@ class KafkaSource:
         )
         return KafkaPlanner(LiveCluster(self.connection), settings, partial(measure_rows, self.connection))
 
+    def open_teller(self) -> GroupOffsets | None:
+        """Return who commits offsets to the consumer group, if there is to be one."""
+        if self.commit_group is None:
+            return None
+        return GroupOffsets(partial(LiveCluster, self.connection), self.commit_group)
+
     def read(self, split: Split, columns: Sequence[str] | None = None) -> Iterator[ReadOutcome]:
         """Read a split; with ``columns``, only these come back, in the order of the schema."""
         settings = ReadSettings(
@@ -125,6 +134,7 @@ def kafka(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all 
     poll_seconds: float = 0.02,
     options: Mapping[str, Any] | None = None,
     partitioned_by: Partitioner | None = None,
+    commit_group: str | None = None,
 ) -> KafkaSource:
     """Read the messages of one or several topics, and new ones as they come; each partition in its order.
 
@@ -141,6 +151,9 @@ def kafka(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all 
     Servers that go away are waited for, for up to ``patience_seconds``. Messages that were deleted before they were
     read stop the flow, unless ``on_loss="skip"``. ``partitioned_by`` is the partitioner that wrote the topics, for
     ``key_by(…, exchange="ahead")`` to check.
+
+    ``commit_group`` names a consumer group to which the offsets of every batch are committed once it is published, in
+    the background, for tools that show lag. The flow itself never reads them.
 
     Examples:
         >>> clicks = ab.kafka(
@@ -166,6 +179,8 @@ def kafka(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all 
         if limit is not None and limit < 1:
             msg = f"{name} is {limit}, so no batch could read anything; use a positive number, or None for no limit"
             raise FlowError(msg)
+    if commit_group is not None:
+        check_group(commit_group)
     made = make_format(format, schema, value_schema, make_registry(registry, patience_seconds), topics[0])
     return KafkaSource(
         connection=connection,
@@ -179,6 +194,7 @@ def kafka(  # noqa: PLR0913 - a source has this many knobs, all by keyword, all 
         patience_seconds=patience_seconds,
         poll_seconds=poll_seconds,
         partitioned_by=partitioned_by,
+        commit_group=commit_group,
     )
 
 
