@@ -13,7 +13,9 @@ from benchmarks.joins.streams import (
     AFTER_MS,
     BEFORE_MS,
     BNCI,
+    BNCI_WINDOWS,
     BY_TRUCK,
+    CLOSE_MS,
     EQ5,
     EQ5_WINDOWS,
     INTERVAL,
@@ -31,6 +33,12 @@ from benchmarks.shared.workload import write_atomically
 if TYPE_CHECKING:
     import duckdb
 
+_NEAR_ORDERS = f"""
+        (FROM lineitem WHERE {BY_TRUCK}) JOIN
+        (SELECT l_orderkey AS l_orderkey_right, l_linenumber AS l_linenumber_right,
+                l_quantity AS l_quantity_right{{more}}
+         FROM lineitem WHERE {MUCH})
+        ON l_orderkey_right BETWEEN l_orderkey - 1 AND l_orderkey + 1"""
 _FROM = {
     INTERVAL: f"""ads JOIN clicks USING (ad) WHERE clicked - shown BETWEEN -{BEFORE_MS} AND {AFTER_MS}""",
     EQ5: """
@@ -40,11 +48,9 @@ _FROM = {
         lineitem JOIN supplier ON l_suppkey = s_suppkey AND s_at - l_at BETWEEN -{NEAREST_MS[0]} AND {NEAREST_MS[1]}
         JOIN nation ON s_nationkey = n_nationkey AND n_at - s_at BETWEEN -{NEWEST_MS[0]} AND {NEWEST_MS[1]}
         JOIN region ON n_regionkey = r_regionkey AND r_at - n_at BETWEEN -{NEWEST_MS[0]} AND {NEWEST_MS[1]}""",
-    BNCI: f"""
-        (FROM lineitem WHERE {BY_TRUCK}) JOIN
-        (SELECT l_orderkey AS l_orderkey_right, l_linenumber AS l_linenumber_right, l_quantity AS l_quantity_right
-         FROM lineitem WHERE {MUCH})
-        ON l_orderkey_right BETWEEN l_orderkey - 1 AND l_orderkey + 1""",
+    BNCI: _NEAR_ORDERS.format(more=""),
+    BNCI_WINDOWS: f"""{_NEAR_ORDERS.format(more=", l_at AS l_at_right")}
+        AND l_at_right - l_at BETWEEN -{CLOSE_MS[0]} AND {CLOSE_MS[1]}""",
 }
 _WHOLE_ROW = "whole row"
 

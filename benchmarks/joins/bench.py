@@ -1,4 +1,4 @@
-"""The joins bench: streams joined by equal keys, beside Flink and native Spark; answers before speed."""
+"""The joins bench: streams joined by equal keys, beside Flink, native Spark and dbsp; answers before speed."""
 
 from __future__ import annotations
 
@@ -16,16 +16,24 @@ from benchmarks.joins.eq5_input import plan_eq5
 from benchmarks.joins.figures import JoinPoint, JoinRun, compute_figures, find_fastest
 from benchmarks.joins.inputs import JoinInput, write_streams
 from benchmarks.joins.interval_input import plan_interval
+from benchmarks.joins.memory.figures import MEMORY, compute_memory_figures
+from benchmarks.joins.memory.measuring import MemoryMeasures
+from benchmarks.joins.memory.picture import draw_memory
 from benchmarks.joins.peers import flink
+from benchmarks.joins.peers.dbsp import building
 from benchmarks.joins.plan import (
+    DBSP_BALANCED,
     NAMES,
     OUR_WAYS,
     PARTS,
+    SHOWN_ONLY,
     SPARK_MEMORY,
     SPARK_ROCKSDB_4,
     SUPPLIERS,
     JoinPart,
+    choose_formats,
     choose_parts,
+    choose_systems,
 )
 from benchmarks.joins.report import JoinsReport, print_report
 from benchmarks.joins.spread.figures import compute_growth_figures, compute_received_figures
@@ -46,11 +54,12 @@ from benchmarks.shared.launch import (
     show_activity,
 )
 from benchmarks.shared.process import ProcessOutcome
-from benchmarks.shared.registry import BENCHES, BenchError, BenchOptions, choose_peers
+from benchmarks.shared.registry import BENCHES, BenchError, BenchOptions
 from benchmarks.shared.report import deliver
 from benchmarks.shared.workload import read_through
 
 DEFAULT_ROWS = 6_000_000
+DEFAULT_MEMORY_ROWS = 50_000_000
 DEFAULT_KEYS = 100_000
 ROUNDS = 3
 _FILES_PER_BATCH = 8
@@ -58,7 +67,7 @@ _FILES_PER_BATCH = 8
 _FEWEST_BATCHES = 6
 
 
-def run(options: BenchOptions, console: Console | None = None, rounds: int = ROUNDS) -> JoinsReport:
+def run(options: BenchOptions, console: Console | None = None) -> JoinsReport:
     """Run every join on every system and report; print the tables and write JSON if asked.
 
     Systems take turns, every other round backwards, and medians count. In the first round peers run in all their ways,
@@ -66,22 +75,30 @@ def run(options: BenchOptions, console: Console | None = None, rounds: int = ROU
     """
     console = console or Console()
     bench, spread = _Joins(options, console), SpreadMeasures(options, console)
-    runs = [run for part in bench.parts for case in bench.list_cases(part) for run in bench.compare(case, rounds)]
-    received = spread.measure_received() if RECEIVED in bench.spread_parts else []
-    growth = spread.measure_growth() if GROWTH in bench.spread_parts else []
-    rows = bench.rows if bench.parts else spread.find_most_rows(bench.spread_parts)
-    figures = compute_figures(runs, rows, [*(run.answer for run in received), *(run.answer for run in growth)])
+    memory = MemoryMeasures(options, options.memory_rows or DEFAULT_MEMORY_ROWS, console)
+    runs = [run for part in bench.parts for case in bench.list_cases(part) for run in bench.compare(case)]
+    received = spread.measure_received() if RECEIVED in bench.others else []
+    growth = spread.measure_growth() if GROWTH in bench.others else []
+    kept = memory.measure() if MEMORY in bench.others else []
+    spread_parts = [part for part in bench.others if part != MEMORY]
+    rows = bench.rows if bench.parts else spread.find_most_rows(spread_parts) if spread_parts else memory.rows
+    answers = [*(run.answer for run in received), *(run.answer for run in growth), *(run.answer for run in kept)]
+    figures = compute_figures(runs, rows, answers)
     pictures: list[Path] = []
     # No matching answers, no claim: a picture would be one.
     if figures["answers_equal"]:
-        figures |= compute_received_figures(received) | compute_growth_figures(growth)
-        pictures += draw_spread(received, growth, options.out_dir) if options.out_dir is not None else []
+        figures |= compute_received_figures(received) | compute_growth_figures(growth) | compute_memory_figures(kept)
+        if options.out_dir is not None:
+            pictures += [*draw_spread(received, growth, options.out_dir), *draw_memory(kept, options.out_dir)]
     report = JoinsReport(
-        workload=bench.describe(rounds) | {part: spread.describe(part) for part in bench.spread_parts},
+        workload=bench.describe()
+        | {part: spread.describe(part) for part in spread_parts}
+        | ({MEMORY: memory.describe()} if kept else {}),
         figures=figures,
         systems=runs,
         received=received,
         growth=growth,
+        memory=kept,
         seed=options.seed,
         notes=bench.notes,
         pictures=pictures,
@@ -106,35 +123,42 @@ class _Joins:
         self._inputs = options.cache_dir / "joins"
         self._logs = (options.out_dir or options.cache_dir) / "logs"
         self._slots = options.slots or CORES
-        self._peers = choose_peers("joins", options.peers)
-        self.parts, self.spread_parts = choose_parts(options.only)
+        self._rounds = options.rounds or ROUNDS
+        known = BENCHES["joins"].peers
+        self._peers, self._ways = choose_systems(options.peers, known)
+        self.parts, self.others = choose_parts(options.only)
         self.rows = options.rows or DEFAULT_ROWS
-        # Known to fail or not before anything is measured.
-        wants_flink = bool(self.parts) and "flink" in self._peers
-        self._flink_command = flink.prepare_command(options.cache_dir) if wants_flink else []
         self.notes: list[str] = []
-        absent = [peer for peer in BENCHES["joins"].peers if peer not in self._peers]
-        if self.parts and self._peers and absent:
-            self.notes.append(f"the best peer is the best of {', '.join(self._peers)}: {', '.join(absent)} did not run")
+        # Known to fail or not before anything is measured.
+        self._flink_command = flink.prepare_command(options.cache_dir) if self._needs("flink") else []
+        self._dbsp_command = self._prepare_dbsp(is_asked=options.peers is not None) if self._needs("dbsp") else []
+        counted = [peer for peer in known if peer not in SHOWN_ONLY]
+        absent = [peer for peer in counted if peer not in self._peers]
+        if self.parts and len(absent) < len(counted) and absent:
+            ran = [peer for peer in counted if peer in self._peers]
+            self.notes.append(f"the best peer is the best of {', '.join(ran)}: {', '.join(absent)} did not run")
+        for part in self.parts:
+            unable = [peer for peer in self._peers if not part.list_variants(peer)]
+            self.notes += [f"{peer} does not run {part.name}" for peer in unable]
 
     def list_cases(self, part: JoinPart) -> list[_Case]:
         """Return the points of a part with their inputs."""
         return [
             _Case(JoinPoint(part.name, file_format, exponent), self._plan(part, exponent))
             for exponent in self._options.exponents or part.exponents
-            for file_format in part.formats
+            for file_format in choose_formats(part, self._options.formats)
         ]
 
-    def compare(self, case: _Case, rounds: int) -> list[JoinRun]:
+    def compare(self, case: _Case) -> list[JoinRun]:
         """Run all systems on one input, in turn."""
         with show_activity(self._console, f"input of {case.point}"):
             folder = write_streams(case.given, case.point.file_format, self._inputs)
             ask_oracle(case.given.query, folder, case.point.file_format)
         part = PARTS[case.point.part]
-        peers = {system: peer for peer in self._peers for system in part.list_variants(peer)}
+        peers = {system: peer for peer in self._peers for system in part.list_variants(peer) if system in self._ways}
         runs: list[JoinRun] = []
         systems = [*OUR_WAYS, *peers]
-        for number in range(rounds):
+        for number in range(self._rounds):
             # Each goes first as often as the others, as far as that goes: a machine that slows down is none of them.
             for system in systems[:: -1 if number % 2 else 1]:
                 runs += self._try(case, system, peers.get(system), folder)
@@ -142,21 +166,36 @@ class _Joins:
             systems = [*OUR_WAYS, *(system for system in peers if system in fastest)]
         return runs
 
-    def describe(self, rounds: int) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return what was run."""
         return {
             "name": "joins",
             "label": "live",
             "rows": self.rows,
-            "rounds": rounds,
+            "rounds": self._rounds,
             "slots": self._slots,
             "cores": CORES,
             "jvm_memory": JVM_MEMORY,
             "peers": list(self._peers),
-            "parts": {part.name: self._describe_part(part) for part in self.parts},
+            "parts": {part.name: self._describe_part(part) for part in self.parts if self.list_cases(part)},
         }
 
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _needs(self, peer: str) -> bool:
+        return peer in self._peers and any(way in self._ways for part in self.parts for way in part.list_variants(peer))
+
+    def _prepare_dbsp(self, *, is_asked: bool) -> list[str]:
+        """Return the command of the program on dbsp; where it cannot be had and nobody asked for it, do without."""
+        try:
+            with show_activity(self._console, "building the program on dbsp, many minutes for the first time"):
+                return building.prepare_command(self._options.cache_dir)
+        except building.AbsentPeerError as error:
+            if is_asked:
+                raise
+            self._peers = tuple(peer for peer in self._peers if peer != "dbsp")
+            self.notes.append(f"dbsp was left out: {str(error).splitlines()[0]}")
+            return []
 
     def _plan(self, part: JoinPart, exponent: float) -> JoinInput:
         options = self._options
@@ -215,7 +254,11 @@ class _Joins:
             return self._launch_flink(name, system, options, places)
         for stream in given.count_rows():
             read_through(folder / stream)
-        options |= {"files-per-batch": _count_files_per_batch(given), "memory": JVM_MEMORY}
+        options["files-per-batch"] = _count_files_per_batch(given)
+        if system.startswith("dbsp"):
+            options |= {"workers": CORES, "join": "balanced" if system == DBSP_BALANCED else "hash"}
+            return run_peer(name, self._dbsp_command, options, places)
+        options["memory"] = JVM_MEMORY
         if system in OUR_WAYS:
             options |= {"slots": self._slots, "cores": CORES, "balance": OUR_WAYS[system]}
             return run_peer(name, our_script("joins.peers.ours"), options, places)

@@ -10,12 +10,16 @@ import numpy as np
 import polars as pl
 
 from benchmarks.joins.inputs import FileCut, cut_files, find_schema
-from benchmarks.joins.streams import BNCI
+from benchmarks.joins.streams import BNCI, find_time
 from benchmarks.joins.tpch import LINEITEMS_A_SCALE, ensure_tables_for
 from benchmarks.shared.zipf import draw_zipf
 
 # Raise it when the rows change, or caches would mix old files with new ones.
 GENERATOR_VERSION = 1
+FILE_MS = 2_500
+"""In windows, the event time that goes by in a file."""
+DISORDER_MS = 1_900
+_ORIGIN_MS = 1_700_000_003_700
 
 
 @dataclass(frozen=True)
@@ -27,13 +31,14 @@ class BnciInput:
     seed: int
     tables_dir: Path
     """Where TPC-H's tables are kept."""
-
-    query = BNCI
+    query: str = BNCI
+    """``BNCI``, or ``BNCI_WINDOWS``: lineitems then have event times, out of order."""
 
     @property
     def name(self) -> str:
         return (
-            f"bnci-v{GENERATOR_VERSION}-files{self.cut.count}-n{self.cut.rows_per_file}-z{self.exponent:g}-s{self.seed}"
+            f"{self.query}-v{GENERATOR_VERSION}-files{self.cut.count}-n{self.cut.rows_per_file}-z{self.exponent:g}"
+            f"-s{self.seed}"
         )
 
     @property
@@ -55,7 +60,14 @@ class BnciInput:
         rng = np.random.default_rng([self.seed, count, index])
         drawn = draw_zipf(rng, count, self._orders.len(), self.exponent)
         rows = self._lineitems.slice(index * count, count)
-        return rows.with_columns(self._orders[drawn].alias("l_orderkey"))
+        rows = rows.with_columns(self._orders[drawn].alias("l_orderkey"))
+        at = find_time(self.query, "lineitem")
+        if at is None:
+            return rows
+        behind_ms = rng.integers(0, DISORDER_MS, count)
+        return rows.with_columns(
+            pl.Series(at, _ORIGIN_MS + index * FILE_MS + np.arange(count) * FILE_MS // count - behind_ms)
+        )
 
     def describe(self) -> dict[str, object]:
         """Return what is to be known of it beside a figure."""

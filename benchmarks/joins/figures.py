@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.joins.plan import HASHED, PARTS
+from benchmarks.joins.plan import HASHED, PARTS, SHOWN_ONLY
 from benchmarks.shared.answers import AnswerCheck
 from benchmarks.shared.figures import OURS, Rate, summarise_rates
 
@@ -66,9 +66,13 @@ def find_rates(runs: Sequence[JoinRun]) -> dict[tuple[JoinPoint, str], Rate]:
 
 
 def find_fastest(runs: Sequence[JoinRun], point: JoinPoint, peer: str | None = None) -> str | None:
-    """Return the fastest system that stands for a peer, or of all peers; none where no run has a rate."""
+    """Return the fastest system that stands for a peer, or for any that counts; none where no run has a rate."""
     systems = {
-        run.system for run in runs if run.point == point and run.peer is not None and (peer is None or run.peer == peer)
+        run.system
+        for run in runs
+        if run.point == point
+        and run.peer is not None
+        and (run.peer == peer if peer is not None else run.peer not in SHOWN_ONLY)
     }
     rates = find_rates(runs)
     timed = sorted(system for system in systems if (point, system) in rates)
@@ -104,6 +108,10 @@ def compute_figures(runs: Sequence[JoinRun], rows: int, other_answers: Sequence[
             figures[f"{point.stem}_x_best_peer_{point.ending}"] = ratio
             if point.part == "interval" and point.exponent >= SKEWED_FROM:
                 intervals.append(ratio)
+        for shown in SHOWN_ONLY:
+            fastest = find_fastest(runs, point, shown)
+            if fastest is not None:
+                figures[f"{point.stem}_x_{shown}_{point.ending}"] = ours.median / rates[point, fastest].median
     if intervals:
         # The worst of formats and skews: what is claimed holds for all of them.
         figures["interval_x_best_peer"] = min(intervals)

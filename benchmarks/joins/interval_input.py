@@ -73,7 +73,7 @@ class IntervalInput:
     @property
     def ranks_between(self) -> int:
         """How many ranks an ad is shown more often than it is clicked."""
-        return _find_ranks_between(self.keys, self.exponent, self._wanted_share)
+        return find_ranks_between(self.keys, self.exponent, self._wanted_share)
 
     def count_rows(self) -> dict[str, int]:
         """Return the rows of each stream."""
@@ -144,13 +144,13 @@ def plan_interval(rows: int, keys: int, exponent: float, seed: int) -> IntervalI
 
 
 @lru_cache(maxsize=4)
-def _find_ranks_between(keys: int, exponent: float, wanted_share: float) -> int:
+def find_ranks_between(keys: int, exponent: float, wanted_share: float) -> int:
     """Return the least distance at which the same ad is not more often on both sides than wanted."""
     shares = find_shares(keys, exponent)
     low, high = 0, keys // 2
     if _meet(shares, high) > wanted_share:
         msg = (
-            f"keys is {keys}: with so few, rows in an interval give more than {RESULTS_A_ROW:g} results each, "
+            f"keys is {keys}: with so few, rows in an interval give more results than they shall, "
             f"however far apart hot keys are; ask for more keys or fewer rows"
         )
         raise WorkloadError(msg)

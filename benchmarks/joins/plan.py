@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchmarks.joins.eq5_input import ANEW, SPREAD, WHOLE
+from benchmarks.joins.memory.figures import MEMORY, MEMORY_SUMMARY
 from benchmarks.joins.spread.points import SPREAD_PARTS
 from benchmarks.joins.streams import EQ5, EQ5_WINDOWS, INTERVAL
 from benchmarks.shared.figures import OURS
@@ -17,6 +18,9 @@ OUR_WAYS = {OURS: "auto", HASHED: "none"}
 SPARK_MEMORY, SPARK_ROCKSDB, SPARK_ROCKSDB_4 = "spark-memory", "spark-rocksdb", "spark-rocksdb-4"
 FLINK_HEAP, FLINK_ROCKSDB = "flink-heap", "flink-rocksdb"
 FLINK_HEAP_MINI, FLINK_ROCKSDB_MINI = "flink-heap-mini", "flink-rocksdb-mini"
+DBSP_HASH, DBSP_BALANCED = "dbsp-hash", "dbsp-balanced"
+SHOWN_ONLY = ("dbsp",)
+"""Peers that are shown as they are, and are not among those of which the best counts: libraries rather than systems."""
 NAMES = {
     OURS: "Anabranch",
     HASHED: "Anabranch, by hash",
@@ -27,6 +31,8 @@ NAMES = {
     FLINK_HEAP_MINI: "Flink, heap, mini-batch",
     FLINK_ROCKSDB: "Flink, RocksDB",
     FLINK_ROCKSDB_MINI: "Flink, RocksDB, mini-batch",
+    DBSP_HASH: "dbsp, by hash",
+    DBSP_BALANCED: "dbsp, adaptive join",
 }
 """System → what people call it."""
 
@@ -49,13 +55,17 @@ class JoinPart:
     """Peer → the ways in which it can do it; the fastest counts."""
 
     def list_variants(self, peer: str) -> tuple[str, ...]:
-        """Return the systems that stand for a peer."""
-        return dict(self.variants)[peer]
+        """Return the systems that stand for a peer; none if it does not run this part."""
+        return dict(self.variants).get(peer, ())
 
 
 # Mini-batches are for regular joins; an interval join takes rows as they come.
 _INTERVAL_PEERS = (("spark", _SPARKS), ("flink", (FLINK_HEAP, FLINK_ROCKSDB)))
-_REGULAR_PEERS = (("spark", _SPARKS), ("flink", (FLINK_HEAP, FLINK_HEAP_MINI, FLINK_ROCKSDB_MINI)))
+_REGULAR_PEERS = (
+    ("spark", _SPARKS),
+    ("flink", (FLINK_HEAP, FLINK_HEAP_MINI, FLINK_ROCKSDB_MINI)),
+    ("dbsp", (DBSP_HASH, DBSP_BALANCED)),
+)
 
 PARTS: dict[str, JoinPart] = {
     part.name: part
@@ -67,7 +77,8 @@ PARTS: dict[str, JoinPart] = {
             "both streams side by side in event time, rows up to 1.9 s out of order",
             ("json", "parquet"),
             (0.8, 1.5),
-            _INTERVAL_PEERS,
+            # Its adaptive join gives up no state.
+            (*_INTERVAL_PEERS, ("dbsp", (DBSP_HASH,))),
         ),
         JoinPart(
             "eq5",
@@ -101,16 +112,51 @@ PARTS: dict[str, JoinPart] = {
     )
 }
 
+OTHER_PARTS = {**SPREAD_PARTS, MEMORY: MEMORY_SUMMARY}
+"""Parts that run beside no peer → what they measure."""
 SUPPLIERS = {"eq5": WHOLE, "eq5-shuffled": SPREAD, "eq5-windows": ANEW}
 """Part → how suppliers come."""
 
 
 def choose_parts(asked: tuple[str, ...] | None) -> tuple[list[JoinPart], list[str]]:
-    """Return the parts to run beside peers, and those that look at slots; raise ``BenchError`` for strangers."""
-    known = (*PARTS, *SPREAD_PARTS)
+    """Return the parts to run beside peers, and the others by name; raise ``BenchError`` for strangers."""
+    known = (*PARTS, *OTHER_PARTS)
     unknown = sorted(set(asked or ()) - set(known))
     if unknown:
         msg = f"unknown parts {', '.join(unknown)}; there are {', '.join(known)}"
         raise BenchError(msg)
     chosen = known if asked is None else asked
-    return [part for part in PARTS.values() if part.name in chosen], [name for name in SPREAD_PARTS if name in chosen]
+    return [part for part in PARTS.values() if part.name in chosen], [name for name in OTHER_PARTS if name in chosen]
+
+
+def choose_formats(part: JoinPart, asked: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the formats that a part is run in, of those that were asked for; raise ``BenchError`` for strangers."""
+    unknown = sorted(set(asked or ()) - {name for one in PARTS.values() for name in one.formats})
+    if unknown:
+        msg = f"unknown formats {', '.join(unknown)}; there are json and parquet, json for the interval join only"
+        raise BenchError(msg)
+    return tuple(name for name in part.formats if asked is None or name in asked)
+
+
+def choose_systems(asked: tuple[str, ...] | None, peers: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Return the peers to compare with, in their own order, and all of their ways that may be run.
+
+    A peer is asked for by its name, which means all of its ways, or by some of those. ``BenchError`` for strangers.
+    """
+    ways = {
+        peer: tuple(dict.fromkeys(way for part in PARTS.values() for way in part.list_variants(peer))) for peer in peers
+    }
+    if asked is None:
+        return peers, frozenset(way for some in ways.values() for way in some)
+    unknown = sorted(set(asked) - set(peers) - {way for some in ways.values() for way in some})
+    if unknown:
+        told = "; ".join(f"{peer}: {', '.join(some)}" for peer, some in ways.items())
+        msg = f"unknown peers {', '.join(unknown)}; joins knows {', '.join(peers)}, and of these single ways: {told}"
+        raise BenchError(msg)
+    chosen = {
+        peer: tuple(way for way in some if way in asked) or (some if peer in asked else ())
+        for peer, some in ways.items()
+    }
+    return tuple(peer for peer, some in chosen.items() if some), frozenset(
+        way for some in chosen.values() for way in some
+    )

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.joins.figures import JoinPoint, JoinRun, find_fastest, find_rates
+from benchmarks.joins.memory.figures import MemoryRun
+from benchmarks.joins.memory.report import print_memory
 from benchmarks.joins.plan import NAMES
 from benchmarks.joins.spread.growth import GrowthRun
 from benchmarks.joins.spread.received import ReceivedRun
@@ -29,21 +31,27 @@ class JoinsReport(CurvedReport[JoinRun, Mapping[str, Any]]):
         "*_x_*": "ratio",
         "*_over_best_other*": "ratio",
         "*_slots_needed_*": "slots",
+        "*_growth_pct": "%",
+        "*_state_bytes": "bytes",
     }
 
     received: Sequence[ReceivedRun] = ()
     growth: Sequence[GrowthRun] = ()
+    memory: Sequence[MemoryRun] = ()
 
     def list_parts(self) -> dict[str, Any]:
-        """Return the runs beside peers, and those that look at slots."""
-        spread = {"received": [asdict(run) for run in self.received], "growth": [asdict(run) for run in self.growth]}
-        return {**CurvedReport.list_parts(self), **spread}
+        """Return the runs beside peers, those that look at slots, and those that look at memory."""
+        others: dict[str, Sequence[Any]] = {"received": self.received, "growth": self.growth, "memory": self.memory}
+        return {
+            **CurvedReport.list_parts(self),
+            **{part: [asdict(run) for run in runs] for part, runs in others.items()},
+        }
 
 
 def print_report(report: JoinsReport, console: Console) -> None:
     """Print a table a part, the figures and, first of all, whether the answers were equal."""
     if report.answers_equal:
-        runs = len(report.systems) + len(report.received) + len(report.growth)
+        runs = len(report.systems) + len(report.received) + len(report.growth) + len(report.memory)
         console.print(f"[green]Answers equal[/]: {runs} runs gave the oracle's.")
     for run in report.systems:
         name = f"{NAMES[run.system]}, {run.point}"
@@ -55,6 +63,7 @@ def print_report(report: JoinsReport, console: Console) -> None:
         console.print(_build_table(part, chosen, report.workload))
     print_received(report.received, report.workload, console)
     print_growth(report.growth, report.workload, console)
+    print_memory(report.memory, report.workload, console)
     print_figures(report, console)
 
 

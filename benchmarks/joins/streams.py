@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-INTERVAL, EQ5, EQ5_WINDOWS, BNCI = "interval", "eq5", "eq5-windows", "bnci"
+INTERVAL, EQ5, EQ5_WINDOWS, BNCI, BNCI_WINDOWS = "interval", "eq5", "eq5-windows", "bnci", "bnci-windows"
+NEAR_ORDERS = (BNCI, BNCI_WINDOWS)
+"""Queries that join lineitem with itself, by orders that are next to each other."""
 TIMED = (INTERVAL, EQ5_WINDOWS)
 """Queries whose rows meet only if they are close in event time."""
 
@@ -22,6 +24,8 @@ VERSION_MS = 10_000
 # So far before and after a row its partner may have been sent, both ends included: each finds one version.
 NEWEST_MS = (VERSION_MS - 1, 0)
 NEAREST_MS = (VERSION_MS // 2 - 1, VERSION_MS // 2)
+# So far before and after a lineitem another may have been sent that it is joined with, in windows.
+CLOSE_MS = (5_000, 5_000)
 
 Columns = Mapping[str, str]
 """Name → type, as SQL has it; ``MOMENT`` is milliseconds in files, and a time in flows and results."""
@@ -42,6 +46,14 @@ _TABLES: Mapping[str, Columns] = {
     "supplier": {"s_suppkey": "BIGINT", "s_name": "STRING", "s_nationkey": "BIGINT", "s_acctbal": "DOUBLE"},
     "nation": {"n_nationkey": "BIGINT", "n_name": "STRING", "n_regionkey": "BIGINT"},
     "region": {"r_regionkey": "BIGINT", "r_name": "STRING"},
+}
+
+_LINES: Columns = {
+    "l_orderkey": "BIGINT",
+    "l_linenumber": "INT",
+    "l_quantity": "DOUBLE",
+    "l_shipinstruct": "STRING",
+    "l_shipmode": "STRING",
 }
 
 STREAMS: Mapping[str, Mapping[str, Columns]] = {
@@ -65,15 +77,8 @@ STREAMS: Mapping[str, Mapping[str, Columns]] = {
     },
     EQ5: _TABLES,
     EQ5_WINDOWS: {table: {**columns, f"{table[0]}_at": MOMENT} for table, columns in _TABLES.items()},
-    BNCI: {
-        "lineitem": {
-            "l_orderkey": "BIGINT",
-            "l_linenumber": "INT",
-            "l_quantity": "DOUBLE",
-            "l_shipinstruct": "STRING",
-            "l_shipmode": "STRING",
-        }
-    },
+    BNCI: {"lineitem": _LINES},
+    BNCI_WINDOWS: {"lineitem": {**_LINES, "l_at": MOMENT}},
 }
 """Query → stream → its columns."""
 
@@ -95,8 +100,9 @@ def list_results(query: str) -> dict[str, str]:
 
     Of lineitem joined with itself, those that tell rows apart, of either side.
     """
-    if query == BNCI:
-        kept = {name: STREAMS[BNCI]["lineitem"][name] for name in ("l_orderkey", "l_linenumber", "l_quantity")}
+    if query in NEAR_ORDERS:
+        names = ("l_orderkey", "l_linenumber", "l_quantity", "l_at")
+        kept = {name: kind for name, kind in STREAMS[query]["lineitem"].items() if name in names}
         return {f"{name}{side}": kind for side in ("", "_right") for name, kind in kept.items()}
     first, *others = STREAMS[query].values()
     return {

@@ -79,6 +79,11 @@ def _read_busy_seconds() -> float:
     return float(times.user + times.system + getattr(times, "nice", 0.0))
 
 
+def measure_memory(root_pid: int) -> dict[str, int]:
+    """Return the resident bytes of a process and of those that it started, by role: driver, jvm and workers."""
+    return _measure_tree(root_pid, {})
+
+
 def _measure_tree(root_pid: int, cpu_seconds_by_pid: dict[int, float]) -> dict[str, int]:
     """Return resident bytes by role, and note each process's processor time so far: it is gone with the process."""
     by_role: dict[str, int] = {}

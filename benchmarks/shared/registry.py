@@ -38,6 +38,12 @@ class BenchOptions:
     """Zipf exponents; the bench has its own defaults."""
     only: tuple[str, ...] | None = None
     """Parts of the bench to run, such as operators; all of them when none are named."""
+    formats: tuple[str, ...] | None = None
+    """Formats of files; all that the bench has when none are named."""
+    rounds: int | None = None
+    """How often systems take turns; the bench has its own default."""
+    memory_rows: int | None = None
+    """Rows of the long run that shows whether memory stays bounded; the bench has its own default."""
     data_dir: Path | None = None
     """A folder with real data; nothing is read from it when it is not given."""
 
@@ -184,9 +190,9 @@ BENCHES: dict[str, Bench] = {
         ),
         Bench(
             name="joins",
-            summary="an interval join of skewed streams, and EQ5 over TPC-H, beside Flink and Spark, and slot by slot",
+            summary="an interval join of skewed streams, EQ5 over TPC-H, beside Flink, Spark and dbsp; slots; memory",
             run=_run_joins,
-            peers=("flink", "spark"),
+            peers=("flink", "spark", "dbsp"),
         ),
     )
 }

@@ -14,7 +14,9 @@ from benchmarks.joins.streams import (
     AFTER_MS,
     BEFORE_MS,
     BNCI,
+    BNCI_WINDOWS,
     BY_TRUCK,
+    CLOSE_MS,
     DELAY_MS,
     EQ5,
     EQ5_WINDOWS,
@@ -63,11 +65,24 @@ def _join_near_orders(streams: Streams) -> ab.Stream:
     )
 
 
+def _join_near_orders_in_time(streams: Streams) -> ab.Stream:
+    lines = streams.read("lineitem")
+    return lines.filter(BY_TRUCK).join_where(
+        lines.filter(MUCH), "abs(l_orderkey - l_orderkey_right) <= 1", within=_lengths(*CLOSE_MS), **streams.placing
+    )
+
+
 def _lengths(before_ms: int, after_ms: int) -> tuple[str, str]:
     return f"{before_ms}ms", f"{after_ms}ms"
 
 
-_JOINS = {INTERVAL: _join_interval, EQ5: _join_tables, EQ5_WINDOWS: _join_versions, BNCI: _join_near_orders}
+_JOINS = {
+    INTERVAL: _join_interval,
+    EQ5: _join_tables,
+    EQ5_WINDOWS: _join_versions,
+    BNCI: _join_near_orders,
+    BNCI_WINDOWS: _join_near_orders_in_time,
+}
 
 
 class Streams:

@@ -16,7 +16,7 @@ from benchmarks.joins.spread.growth import GrowthRun, measure_growth
 from benchmarks.joins.spread.points import ARRIVALS, EXPONENTS, GROWTH, RECEIVED, SLOTS, SpreadPoint, plan_input
 from benchmarks.joins.spread.received import ReceivedRun, measure_received
 from benchmarks.joins.spread.strategies import SPREADINGS, Spreading
-from benchmarks.joins.streams import BNCI, BY_TRUCK, MUCH
+from benchmarks.joins.streams import BY_TRUCK, MUCH, NEAR_ORDERS
 from benchmarks.shared.launch import scratch_places, show_activity
 from benchmarks.shared.registry import BenchOptions
 
@@ -109,7 +109,7 @@ class SpreadMeasures:
 
 def _count_joined(given: JoinInput) -> int:
     """Return the rows that come to the joins from the streams, each once a side."""
-    if given.query == BNCI:
+    if given.query in NEAR_ORDERS:
         rows = (given.make_rows("lineitem", index) for index in range(given.count_files("lineitem")))
         return sum(frame.filter(pl.sql_expr(side)).height for frame in rows for side in (BY_TRUCK, MUCH))
     return sum(given.count_rows().values())

@@ -9,12 +9,12 @@ from pathlib import Path
 from benchmarks.joins.bnci_input import BnciInput
 from benchmarks.joins.eq5_input import ANEW, SPREAD, Eq5Input
 from benchmarks.joins.inputs import JoinInput, cut_files
-from benchmarks.joins.streams import BNCI, EQ5, EQ5_WINDOWS
+from benchmarks.joins.streams import BNCI, BNCI_WINDOWS, EQ5, EQ5_WINDOWS, NEAR_ORDERS
 
 RECEIVED, GROWTH = "received", "growth"
 _EVERY_SKEW, _SOME_SKEWS = (0.0, 0.4, 0.8, 1.2, 1.5), (0.0, 0.8, 1.5)
 EXPONENTS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
-    RECEIVED: {EQ5: _EVERY_SKEW, EQ5_WINDOWS: _SOME_SKEWS, BNCI: _EVERY_SKEW},
+    RECEIVED: {EQ5: _EVERY_SKEW, EQ5_WINDOWS: _SOME_SKEWS, BNCI: _EVERY_SKEW, BNCI_WINDOWS: _SOME_SKEWS},
     # In windows, state does not grow.
     GROWTH: {EQ5: _SOME_SKEWS, BNCI: _SOME_SKEWS},
 }
@@ -28,12 +28,13 @@ SPREAD_PARTS = {
 
 SLOTS = 16
 BATCHES = 12
-ROWS = {EQ5: 240_000, EQ5_WINDOWS: 240_000, BNCI: 180_000}
+ROWS = {EQ5: 240_000, EQ5_WINDOWS: 240_000, BNCI: 180_000, BNCI_WINDOWS: 180_000}
 """Query → lineitems, unless it is said. BNCI never has more: its pairs grow with the square of them."""
 ARRIVALS = {
     EQ5: "region and nation in the first batch, suppliers shuffled and spread over all batches of lineitem",
     EQ5_WINDOWS: "all streams side by side in event time; each supplier, nation and region is sent anew every 10 s",
     BNCI: "lineitem in the order of the generator, joined with itself",
+    BNCI_WINDOWS: "lineitem in event time, up to 1.9 s out of order, joined with itself from 5 s before to 5 s after",
 }
 
 
@@ -61,9 +62,9 @@ class SpreadPoint:
 def plan_input(point: SpreadPoint, rows: int | None, seed: int, tables_dir: Path) -> JoinInput:
     """Return what is streamed: as many equal files as there are batches."""
     wanted = rows or ROWS[point.query]
-    if point.query == BNCI:
-        wanted = min(wanted, ROWS[BNCI])
+    if point.query in NEAR_ORDERS:
+        wanted = min(wanted, ROWS[point.query])
     cut = cut_files(wanted, largest=-(-wanted // BATCHES))
-    if point.query == BNCI:
-        return BnciInput(cut, point.exponent, seed, tables_dir)
+    if point.query in NEAR_ORDERS:
+        return BnciInput(cut, point.exponent, seed, tables_dir, point.query)
     return Eq5Input(cut, point.exponent, seed, ANEW if point.query == EQ5_WINDOWS else SPREAD, tables_dir)

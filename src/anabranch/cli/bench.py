@@ -25,7 +25,8 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
         str | None,
         typer.Option(
             metavar="A,B",
-            help="Systems to compare with, of those that the bench knows; 'none' for no one.",
+            help="Systems to compare with, of those that the bench knows; 'none' for no one. joins also takes single "
+            "ways of theirs, such as flink-heap.",
             show_default="all it knows",
         ),
     ] = None,
@@ -74,6 +75,20 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
             show_default="all of them",
         ),
     ] = None,
+    formats: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Formats of files (joins).", show_default="all of them"),
+    ] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="How often systems take turns (joins).", show_default=False),
+    ] = None,
+    memory_rows: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Rows of the run that watches memory (joins).", show_default="50 million"
+        ),
+    ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -96,6 +111,8 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
       anabranch bench planners --keys 1000000 --slots 100 --z 0.8,1.5
 
       anabranch bench skew --z 1.5 --out pictures --json skew.json
+
+      anabranch bench joins --only interval --formats parquet --z 0.8 --rounds 1 --peers flink-heap,spark
     """
     from rich.console import Group
     from rich.table import Table
@@ -127,6 +144,9 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
         "slots": slots,
         "exponents": _read_exponents(z),
         "only": _read_names(only),
+        "formats": _read_names(formats),
+        "rounds": rounds,
+        "memory_rows": memory_rows,
         "data_dir": data,
     }
     with explained_errors(debug):

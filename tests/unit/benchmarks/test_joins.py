@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+import tomllib
 from argparse import Namespace
 from io import StringIO
 from pathlib import Path
@@ -24,7 +26,20 @@ from benchmarks.joins.figures import JoinPoint, JoinRun, compute_figures
 from benchmarks.joins.inputs import FEWEST_FILES, JoinInput, cut_files, write_streams
 from benchmarks.joins.interval_input import ADS_A_CLICK, DISORDER_MS, RESULTS_A_ROW, IntervalInput, plan_interval
 from benchmarks.joins.peers import flink, ours
-from benchmarks.joins.plan import FLINK_HEAP, HASHED, NAMES, PARTS, SPARK_MEMORY, SPARK_ROCKSDB, SPARK_ROCKSDB_4
+from benchmarks.joins.peers.dbsp import building
+from benchmarks.joins.plan import (
+    DBSP_BALANCED,
+    DBSP_HASH,
+    FLINK_HEAP,
+    HASHED,
+    NAMES,
+    PARTS,
+    SPARK_MEMORY,
+    SPARK_ROCKSDB,
+    SPARK_ROCKSDB_4,
+    choose_formats,
+    choose_systems,
+)
 from benchmarks.joins.report import JoinsReport, print_report
 from benchmarks.joins.streams import (
     AFTER_MS,
@@ -33,6 +48,7 @@ from benchmarks.joins.streams import (
     EQ5,
     EQ5_WINDOWS,
     INTERVAL,
+    MOMENT,
     NEAREST_MS,
     NEWEST_MS,
     STREAMS,
@@ -304,6 +320,67 @@ def test_every_peer_has_systems_in_every_part_and_all_have_names() -> None:
     for part in PARTS.values():
         systems = [system for peer in BENCHES["joins"].peers for system in part.list_variants(peer)]
         assert {OURS, HASHED, *systems} <= set(NAMES)
+        assert part.list_variants("flink") and part.list_variants("spark")
+    assert [part for part in PARTS if not PARTS[part].list_variants("dbsp")] == ["eq5-windows"]
+
+
+def test_peers_are_asked_for_by_name_or_by_some_of_their_ways() -> None:
+    known = BENCHES["joins"].peers
+    peers, ways = choose_systems(None, known)
+    assert peers == known and {FLINK_HEAP, SPARK_ROCKSDB_4, DBSP_BALANCED} <= ways
+    assert choose_systems(("spark-memory", FLINK_HEAP), known) == (("flink", "spark"), {FLINK_HEAP, SPARK_MEMORY})
+    assert choose_systems(("spark",), known) == (("spark",), {SPARK_MEMORY, SPARK_ROCKSDB, SPARK_ROCKSDB_4})
+    assert choose_systems((DBSP_BALANCED,), known) == (("dbsp",), {DBSP_BALANCED})
+    assert choose_systems((), known) == ((), frozenset())
+    with pytest.raises(
+        BenchError, match=r"unknown peers storm; joins knows flink, spark, dbsp, and of these.*flink-heap"
+    ):
+        choose_systems(("storm",), known)
+
+
+def test_formats_are_those_of_the_part_that_were_asked_for() -> None:
+    assert choose_formats(PARTS["interval"], None) == ("json", "parquet")
+    assert choose_formats(PARTS["interval"], ("parquet",)) == ("parquet",)
+    assert choose_formats(PARTS["eq5"], ("json",)) == ()
+    with pytest.raises(BenchError, match="unknown formats csv"):
+        choose_formats(PARTS["eq5"], ("csv",))
+
+
+def test_who_asks_for_dbsp_alone_hears_why_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building.shutil, "which", lambda name: None)
+    with pytest.raises(BenchError, match="no cargo to build it with; install Rust"):
+        run(BenchOptions(only=("eq5",), peers=("dbsp",), cache_dir=tmp_path))
+
+
+def test_a_build_that_fails_is_told_with_its_last_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cargo = tmp_path / "cargo"
+    cargo.write_text("#!/bin/sh\nls Cargo.toml src/main.rs && echo 'error: rustc is too old' && exit 101\n")
+    cargo.chmod(0o755)
+    monkeypatch.setattr(building.shutil, "which", lambda name: str(cargo))
+    with pytest.raises(building.AbsentPeerError, match=r"(?s)status 101.*src/main.rs\nerror: rustc is too old"):
+        building.prepare_command(tmp_path)
+
+
+def test_the_program_on_dbsp_has_exact_versions_and_says_which_dbsp_it_is_built_with() -> None:
+    folder = Path(building.__file__).parent
+    manifest = tomllib.loads((folder / "Cargo.toml").read_text())
+    assert manifest["package"]["version"] == building.find_version()
+    wanted = [one if isinstance(one, str) else one["version"] for one in manifest["dependencies"].values()]
+    assert all(version.startswith("=") for version in wanted)
+    # It would name a registry.
+    assert not (folder / "Cargo.lock").exists()
+
+
+def test_the_program_on_dbsp_has_the_columns_and_the_interval_of_all_others() -> None:
+    code = (Path(building.__file__).parent / "src" / "queries.rs").read_text()
+    for query, rows in ((INTERVAL, "Shown"), (EQ5, "Sold")):
+        declared = code.partition(f"impl Joined for {rows} {{")[2].partition("];")[0]
+        kinds = {"BIGINT": "Long", "INT": "Int", "DOUBLE": "Double", "STRING": "Text", "BOOLEAN": "Flag"}
+        kinds |= {"DATE": "Day", MOMENT: "Moment"}
+        wanted = [(name, kinds[kind]) for name, kind in list_results(query).items()]
+        assert re.findall(r'\("(\w+)", Kind::(\w+)\)', declared) == wanted
+    numbers = {name: int(number.replace("_", "")) for name, number in re.findall(r"const (\w+): i64 = ([\d_]+);", code)}
+    assert numbers == {"BEFORE_MS": BEFORE_MS, "AFTER_MS": AFTER_MS, "DELAY_MS": DELAY_MS}
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------
@@ -338,6 +415,32 @@ def test_the_interval_joins_figure_is_the_worst_of_formats_and_skews() -> None:
     assert figures["interval_x_best_peer"] == 4.0
     assert figures["interval_json_x_best_peer_z1_5"] == 5.0
     assert figures["interval_json_x_best_peer_z0"] == 1.0
+
+
+def test_dbsp_is_shown_and_is_no_best_peer() -> None:
+    runs = [make_run(SKEWED, OURS, 8.0), make_run(SKEWED, SPARK_MEMORY, 2.0)]
+    runs += [make_run(SKEWED, DBSP_HASH, 10.0), make_run(SKEWED, DBSP_BALANCED, 16.0)]
+    figures = compute_figures(runs, 1_000)
+    assert figures["eq5_x_best_peer_z1_5"] == 4.0
+    assert figures["eq5_x_dbsp_z1_5"] == 0.5
+    assert "eq5_x_best_peer_z1_5" not in compute_figures([runs[0], *runs[2:]], 1_000)
+    wrong = make_run(SKEWED, DBSP_HASH, 10.0, WRONG)
+    assert compute_figures([*runs[:2], wrong], 1_000)["answers_equal"] == 0
+
+
+def test_every_figure_that_is_asked_for_has_its_name() -> None:
+    points = [JoinPoint("interval", file_format, z) for file_format in ("json", "parquet") for z in (0.8, 1.5)]
+    points += [JoinPoint("eq5", "parquet", z) for z in (0.8, 1.5)]
+    runs = [
+        make_run(point, system, rate)
+        for point in points
+        for system, rate in ((OURS, 6.0), (HASHED, 4.0), (FLINK_HEAP, 2.0), (SPARK_MEMORY, 1.0))
+    ]
+    figures = compute_figures(runs, 1_000)
+    ratios = ("eq5_x_best_peer_z0_8", "eq5_x_best_peer_z1_5", "interval_x_best_peer")
+    assert {name: figures[name] for name in ratios} == dict.fromkeys(ratios, 3.0)
+    assert figures["eq5_x_hash_z1_5"] == 1.5
+    assert (figures["answers_equal"], figures["rows"], figures["batch_seconds"]) == (1, 1_000, 1.5)
 
 
 def test_what_was_not_run_has_no_figure() -> None:
@@ -421,12 +524,13 @@ def test_systems_take_turns_and_peers_keep_to_their_fastest_way(
     stand_in.write_text(STAND_IN)
     monkeypatch.setattr(joins, "our_script", lambda module: [sys.executable, str(stand_in)])
     monkeypatch.setattr(flink, "prepare_command", lambda cache_dir: [sys.executable, str(stand_in)])
+    monkeypatch.setattr(building.shutil, "which", lambda name: None)
     path = tmp_path / "report.json"
     options = BenchOptions(
-        rows=4_800, only=("eq5",), exponents=(0.8,), cache_dir=tmp_path / "cache", json_path=path, slots=3
+        rows=4_800, only=("eq5",), exponents=(0.8,), cache_dir=tmp_path / "cache", json_path=path, slots=3, rounds=2
     )
     output = StringIO()
-    report = run(options, Console(file=output, width=160), rounds=2)
+    report = run(options, Console(file=output, width=160))
     flinks = list(PARTS["eq5"].list_variants("flink"))
     first = [OURS, HASHED, *flinks, SPARK_MEMORY, SPARK_ROCKSDB]
     assert [run.system for run in report.systems] == [*first, SPARK_ROCKSDB, flinks[0], HASHED, OURS]
@@ -434,6 +538,7 @@ def test_systems_take_turns_and_peers_keep_to_their_fastest_way(
     assert report.figures["eq5_x_best_peer_z0_8"] == pytest.approx(4.0)
     assert report.figures["eq5_x_hash_z0_8"] == pytest.approx(2.0)
     assert [note for note in report.notes if "Spark, RocksDB, format 4" in note and "failed" in note]
+    assert [note for note in report.notes if note.startswith("dbsp was left out: ") and "no cargo" in note]
     written = json.loads(path.read_text())
     assert written["figures"] == report.figures
     assert (written["workload"]["slots"], written["workload"]["cores"]) == (3, 2)
@@ -450,6 +555,6 @@ def test_systems_take_turns_and_peers_keep_to_their_fastest_way(
 
 def test_our_own_failure_ends_the_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joins, "our_script", lambda module: [sys.executable, "-c", "raise SystemExit(3)"])
-    options = BenchOptions(rows=4_800, peers=(), only=("eq5",), exponents=(0.8,), cache_dir=tmp_path)
+    options = BenchOptions(rows=4_800, peers=(), only=("eq5",), exponents=(0.8,), cache_dir=tmp_path, rounds=1)
     with pytest.raises(BenchError, match="ended with status 3"):
-        run(options, Console(file=StringIO()), rounds=1)
+        run(options, Console(file=StringIO()))

@@ -21,7 +21,7 @@ from benchmarks.joins.spread.picture import draw_spread
 from benchmarks.joins.spread.points import SpreadPoint, plan_input
 from benchmarks.joins.spread.received import Costs, Received, ReceivedRun, measure_received
 from benchmarks.joins.spread.strategies import BI, BI6, HASH, MATRIX, MNRT, QMMP, SPREADINGS
-from benchmarks.joins.streams import BNCI, EQ5, EQ5_WINDOWS, list_results
+from benchmarks.joins.streams import BNCI, BNCI_WINDOWS, CLOSE_MS, DELAY_MS, EQ5, EQ5_WINDOWS, list_results
 from benchmarks.shared.answers import AnswerCheck
 from benchmarks.shared.registry import BenchOptions
 from unit.benchmarks.tpch_tables import write_tables
@@ -63,26 +63,44 @@ def test_orders_of_bnci_are_drawn_by_the_zipf_law_and_the_rest_is_the_generators
     assert rows.select(kept).equals(pl.read_parquet(tables / "lineitem.parquet").head(ROWS).select(kept))
 
 
-def test_bncis_oracle_says_what_polars_says(tmp_path: Path) -> None:
-    given = make_input(BNCI)
+@pytest.mark.parametrize("query", [BNCI, BNCI_WINDOWS])
+def test_bncis_oracle_says_what_polars_says(query: str, tmp_path: Path) -> None:
+    given = make_input(query)
     folder, output = write_streams(given, "parquet", tmp_path), tmp_path / "output"
     output.mkdir()
     rows = pl.read_parquet(folder / "lineitem" / "part-*")
     left = rows.filter(pl.col("l_shipmode") == "TRUCK")
     right = rows.filter(pl.col("l_shipinstruct") == "NONE", pl.col("l_quantity") > 48)
     near = (pl.col("l_orderkey") - pl.col("l_orderkey_right")).abs() <= 1
-    pairs = left.join(right, how="cross").filter(near).select(list(list_results(BNCI)))
+    pairs = left.join(right, how="cross").filter(near)
+    if query == BNCI_WINDOWS:
+        everywhere, before_ms, after_ms = pairs.height, *CLOSE_MS
+        pairs = pairs.filter((pl.col("l_at_right") - pl.col("l_at")).is_between(-before_ms, after_ms))
+        assert pairs.height < 0.7 * everywhere
+        pairs = pairs.with_columns(pl.from_epoch("l_at", "ms"), pl.from_epoch("l_at_right", "ms"))
+    pairs = pairs.select(list(list_results(query)))
     pairs.write_parquet(output / "part-0.parquet")
-    found = check_answer(BNCI, output, folder, "parquet")
+    found = check_answer(query, output, folder, "parquet")
     assert found.equal, found.difference
     assert found.rows == pairs.height > 0
+
+
+def test_lineitems_of_bnci_in_windows_are_out_of_order_and_none_is_late() -> None:
+    given = make_input(BNCI_WINDOWS)
+    times = pl.concat(given.make_rows("lineitem", index) for index in range(given.cut.count))["l_at"]
+    assert 0 < (times.cum_max() - times).max() < DELAY_MS  # type: ignore[operator]
 
 
 # -- what slots receive ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("query", "strategy"), [*((query, name) for query in (EQ5, BNCI) for name in SPREADINGS), (EQ5_WINDOWS, MNRT)]
+    ("query", "strategy"),
+    [
+        *((query, name) for query in (EQ5, BNCI) for name in SPREADINGS),
+        (EQ5_WINDOWS, MNRT),
+        *((BNCI_WINDOWS, name) for name in (MNRT, HASH, MATRIX)),
+    ],
 )
 def test_every_strategy_answers_as_the_oracle_does(query: str, strategy: str, tmp_path: Path) -> None:
     found = receive(query, strategy, tmp_path, slots=4)
