@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.model.joins import JOIN_KINDS
-from anabranch.testing import FlowTester
+from anabranch.state import Checkpoint, open_store
+from anabranch.state.inspect import read_rows
+from anabranch.testing import FlowTester, Killed
 from flows.running import FlowBench, LocalBench
 from flows.test_moves import Steerings
 from property_tests import tries
@@ -246,3 +248,152 @@ def test_any_join_by_key_answers_as_the_model(case: Case, moves: int | None, res
     steer = None if moves is None else Steerings(moves, [{"key": number} for number in range(12)])
     with tempfile.TemporaryDirectory() as folder:
         check(LocalBench(Path(folder)), case, steer, restarts=restarts, slots=slots)
+
+
+def join_flow(how: str = "left", within: str = "2s", delay: str = "0s", **clock: Any) -> ab.Flow:
+    """Return a flow that joins two streams by key, each key in its own time."""
+    flow = ab.Flow("joins")
+    streams = [
+        flow.read(ab.memory(to_frame([], column)), name=column).watermark("ts", delay, per="key", **clock)
+        for column in "ab"
+    ]
+    streams[0].join(streams[1], on="key", within=within, how=how, name="join").write(ab.to_memory())
+    return flow
+
+
+def add(tester: FlowTester, column: str, *rows: tuple[int, int]) -> FlowTester:
+    """Give a side rows: key and second; the number of a row is its second."""
+    return tester.add(to_frame([Row(key, second, second) for key, second in rows], column), column)
+
+
+def numbers(tester: FlowTester) -> list[tuple[Any, ...]]:
+    return sorted(tester.results().select("key", "a", "b").rows(), key=repr)
+
+
+def count_stored(tester: FlowTester) -> int:
+    """Return how many rows lie in run files, be they over or not."""
+    store = open_store(tester.checkpoint)
+    manifest = Checkpoint(store).latest()
+    assert manifest is not None
+    return read_rows(store, manifest.levels[0]).height
+
+
+def test_a_key_that_is_an_hour_behind_is_late_for_nobody() -> None:
+    with FlowTester(join_flow("inner")) as tester:
+        add(add(tester, "a", (1, 3600), (2, 0)), "b", (1, 3601), (2, 1)).run()
+        add(add(tester, "a", (1, 3603), (2, 3)), "b", (1, 3500), (2, 4)).run()
+        assert tester.late_count == 1
+        assert numbers(tester) == [(1, 3600, 3601), (1, 3603, 3601), (2, 0, 1), (2, 3, 1), (2, 3, 4)]
+
+
+def test_nothing_of_a_key_is_over_before_both_streams_have_shown_it() -> None:
+    with FlowTester(join_flow()) as tester:
+        add(tester, "a", (1, 0), (1, 100)).run()
+        add(tester, "a", (1, 200)).run()
+        assert tester.results().is_empty()
+        add(tester, "b", (1, 0), (1, 50)).run()
+        assert tester.late_count == 0
+        assert numbers(tester) == [(1, 0, 0)]
+        add(tester, "b", (1, 150)).run()
+        assert numbers(tester) == [(1, 0, 0), (1, 100, None)]
+
+
+def test_of_a_key_that_one_stream_is_silent_of_the_other_sets_the_time() -> None:
+    with FlowTester(join_flow(idle="30s"), now=START) as tester:
+        add(add(tester, "a", (1, 0)), "b", (1, 1)).run()
+        tester.advance("20s")
+        add(tester, "a", (1, 10), (1, 20)).run()
+        tester.advance("9s")
+        assert numbers(tester) == [(1, 0, 1)]
+        # The right stream is silent for 30 s, the left one is not: time is 20 s by now.
+        tester.advance("15s")
+        assert numbers(tester) == [(1, 0, 1), (1, 10, None)]
+        add(tester, "b", (1, 19), (1, 21)).run()
+        assert (tester.late_count, numbers(tester)) == (1, [(1, 0, 1), (1, 10, None), (1, 20, 21)])
+
+
+def test_what_waits_of_a_key_that_is_silent_comes_out_and_leaves_the_state() -> None:
+    with FlowTester(join_flow(idle="30s"), now=START) as tester:
+        add(tester, "a", (1, 0), (1, 5)).run()
+        tester.advance("2m")
+        assert numbers(tester) == [(1, 0, None), (1, 5, None)]
+        assert count_stored(tester) == 0
+        # Rows of what came out are late; later ones are not.
+        add(tester, "b", (1, 5), (1, 7), (1, 8)).run()
+        assert tester.late_count == 2
+        add(tester, "a", (1, 9)).run()
+        assert (1, 9, 8) in numbers(tester)
+
+
+@pytest.mark.parametrize("how", ["inner", "semi", "full"])
+def test_rows_and_clocks_of_silent_keys_leave_the_state(how: str) -> None:
+    with FlowTester(join_flow(how, idle="10s"), now=START) as tester:
+        for batch in range(12):
+            rows = [(100 * batch + key, 5 * batch) for key in range(50)]
+            add(add(tester, "a", *rows), "b", *rows).run()
+            tester.advance("5s")
+            assert count_stored(tester) < 1200
+        tester.advance("1m")
+        assert count_stored(tester) == 0
+        assert tester.results().height == 600
+
+
+def test_a_key_far_behind_the_median_follows_it() -> None:
+    with FlowTester(join_flow(behind="1m")) as tester:
+        add(tester, "a", (1, 0)).run()
+        for second in (100, 200):
+            others = [(key, second) for key in range(2, 42)]
+            add(add(tester, "a", *others), "b", *others).run_all()
+        tester.run_all()
+        assert (1, 0, None) in numbers(tester)
+
+
+def test_a_drain_closes_what_waits_and_later_rows_go_on_behind_it() -> None:
+    with FlowTester(join_flow()) as tester:
+        add(tester, "a", (1, 10), (2, 50)).run()
+        tester.drain()
+        assert numbers(tester) == [(1, 10, None), (2, 50, None)]
+        add(tester, "b", (1, 11), (1, 13), (2, 51)).run()
+        assert tester.late_count == 2
+        add(tester, "a", (1, 14)).run()
+        assert numbers(tester)[1] == (1, 14, 13)
+
+
+@pytest.mark.parametrize("moment_of_death", ["in-slot-after-state", "before-manifest", "after-manifest"])
+def test_a_kill_leaves_the_same_results(moment_of_death: str) -> None:
+    case = make_case(3, "full", "within")
+    found = []
+    for kills in (False, True):
+        flow = ab.Flow("joins")
+        case.build(flow, ab.to_memory())
+        with FlowTester(flow, slots=3, buckets=16) as tester:
+            for number, (left, right) in enumerate(case.batches):
+                tester.add(to_frame(left, "a"), 0).add(to_frame(right, "b"), 1)
+                if kills and number == 1:
+                    tester.kill_at(moment_of_death)
+                    with pytest.raises(Killed):
+                        tester.run()
+                tester.run_all()
+                if number == 0:
+                    tester.move(0, 2)
+            tester.drain()
+            found.append((sorted(tester.results().rows(), key=repr), tester.late_count))
+    assert found[0] == found[1]
+
+
+def test_rows_that_are_over_leave_the_state_while_their_key_goes_on() -> None:
+    with FlowTester(join_flow("full")) as tester:
+        for batch in range(60):
+            rows = [(key, 10 * batch + key) for key in range(20)]
+            add(add(tester, "a", *rows), "b", *rows).run()
+        shown_rows = tester.state()
+        assert shown_rows.group_by("input").len().sort("input").rows() == [("left", 20), ("right", 20)]
+        assert tester.state(raw=True).height < 100
+        # Of 2,400 rows, and as many clocks.
+        assert count_stored(tester) < 1500
+
+
+def test_explain_says_that_each_key_has_its_own_time_and_stays_whole() -> None:
+    text = join_flow(delay="3s").explain()
+    assert "each key follows its own time: the smallest of ts less 3s, ts less 3s" in text
+    assert "keys stay whole: a hot one is moved, and not split" in text

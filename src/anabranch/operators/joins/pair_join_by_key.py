@@ -109,11 +109,11 @@ class PairJoinByKey(JoinSections):
         kept = [] if clock_rows is None else [clock_rows]
         for run in runs:
             for layout in self._layouts:
-                sections = [layout.rows_section, layout.fates_section]
-                rows = run.filter(pl.col(SECTION).is_in(sections))
-                over = self._clocks.find_passed(clock_rows, rows, self._hold_us(layout.number))
-                kept.append(rows.filter(pl.Series(~over, dtype=pl.Boolean)))
-        return self._sections.unite(kept)
+                rows = run.filter(pl.col(SECTION).is_in([layout.rows_section, layout.fates_section]))
+                if rows.height:
+                    over = self._clocks.find_passed(clock_rows, rows, self._hold_us(layout.number))
+                    kept.append(rows.filter(pl.Series(~over)))
+        return self._sections.unite(kept) if kept else runs[0].clear()
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

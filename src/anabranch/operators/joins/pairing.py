@@ -56,8 +56,9 @@ class Pairing:
         results: list[pl.DataFrame] = []
         for seeker, other in ((LEFT, RIGHT), (RIGHT, LEFT)):
             seeking = new[seeker].probing
-            for piece in old[other] if seeking is not None else ():
-                results += self._match(seeker, seeking, piece, standing)
+            if seeking is not None:
+                for piece in old[other]:
+                    results += self._match(seeker, seeking, piece, standing)
         # A pair of new rows may meet on several slots: that one emits it which stores the left row.
         left, right = new[LEFT].stored, new[RIGHT].probing
         if left is not None and right is not None:
