@@ -89,7 +89,6 @@ class JoinSpec:
     """
 
     keeps_state_by_key: ClassVar[bool] = True
-    follows_own_time: ClassVar[bool] = False
 
     inputs: tuple[JoinInput, JoinInput]
     how: JoinKind = "inner"
@@ -99,6 +98,9 @@ class JoinSpec:
     time_column: str | None = None
     """None: the inputs have no event time."""
     clock: Clock = FLOW_CLOCK
+    """Where keys have their own time, what both inputs say of it; how far theirs stay behind is in ``delays_us``."""
+    delays_us: tuple[int, int] = (0, 0)
+    """By input, how far a key's clock stays behind its latest row, where keys have their own time."""
     draws: bool = False
     """Whether a number is drawn for each row, by which routes that place rows, not keys, go."""
     predicate: pl.Expr | None = None
@@ -109,6 +111,11 @@ class JoinSpec:
     """Whether keys of partners, one integer column, need not be equal: they are in the band."""
     newest: bool = False
     """Whether a left row meets the newest of its partners only, once no newer one can come: an as-of join."""
+
+    @property
+    def follows_own_time(self) -> bool:
+        """Whether it is the time of the key that counts, not that of the flow."""
+        return self.clock.is_kept_in_slots
 
     @property
     def copied(self) -> int:
@@ -167,6 +174,10 @@ def rows_section(number: int) -> int:
 def fates_section(number: int) -> int:
     """Return the section of the state that says which rows of an input met somebody after they were written."""
     return 2 + 2 * number
+
+
+CLOCKS_SECTION = 5
+"""The section of the state that has the clocks of keys, where each has its own."""
 
 
 def is_of_input(rows: pl.DataFrame, number: int) -> NDArray[np.bool_]:

@@ -386,7 +386,9 @@ class MeetingInTime(Protocol):
 
 def splits_keys(kernel: KeepsState) -> bool:
     """Say whether several slots may share a key of an operator."""
-    return kernel.meeting is not None or isinstance(kernel, JoinKernel)
+    if isinstance(kernel, JoinKernel) and not kernel.spec.follows_own_time:
+        return True
+    return kernel.meeting is not None
 
 
 def spreads_any_key(kernel: KeepsState) -> bool:

@@ -22,6 +22,7 @@ from anabranch.operators.joins.asof_join import AsofJoin
 from anabranch.operators.joins.by_keys import EqualKeys, NearKeys
 from anabranch.operators.joins.by_order import ByOrder
 from anabranch.operators.joins.pair_join import PairJoin
+from anabranch.operators.joins.pair_join_by_key import PairJoinByKey
 from anabranch.operators.keyed.distinct import Distinct
 from anabranch.operators.keyed.running import RunningAggregate
 from anabranch.operators.keyed.single_rows import SingleRowsKernel
@@ -37,6 +38,8 @@ from anabranch.operators.windows.windows_by_key import make_windows_by_key
 def _make_join(spec: JoinSpec) -> JoinKernel:
     if spec.newest:
         return AsofJoin(spec)
+    if spec.follows_own_time:
+        return PairJoinByKey(spec, EqualKeys(spec))
     if spec.near:
         return PairJoin(spec, NearKeys(spec))
     return PairJoin(spec, EqualKeys(spec) if spec.keys else ByOrder(spec))

@@ -123,8 +123,15 @@ def _recover_join(structure: Mapping[str, Any], keys: tuple[str, ...]) -> JoinSp
     # Rows in state have the names that results have; nobody who reads them asks for types.
     left, right = (JoinInput(keys, {name: name for name in columns}, {}) for columns in structure["inputs"])
     interval = None if within is None else Interval(*within)
-    draws, newest = bool(structure.get("draws")), structure["kind"] == ASOF_JOIN
-    return JoinSpec((left, right), structure["how"], interval, recover_window(structure), draws=draws, newest=newest)
+    return JoinSpec(
+        (left, right),
+        structure["how"],
+        interval,
+        recover_window(structure),
+        clock=_recover_clock(structure),
+        draws=bool(structure.get("draws")),
+        newest=structure["kind"] == ASOF_JOIN,
+    )
 
 
 def recover_window(structure: Mapping[str, Any]) -> WindowSpec | None:

@@ -103,7 +103,14 @@ def _check_times(left: Stream, right: Stream, terms: AsofTerms) -> EventTime:
         msg = f"{_VERB}: on= is the column of time of both streams; give it, or left_on= and right_on="
         raise FlowError(msg)
     for side, stream, named in (("left", left, terms.left_on), ("right", right, terms.right_on)):
-        followed = check_time(_VERB, side, stream).column
+        time = check_time(_VERB, side, stream)
+        if time.clock.is_kept_in_slots:
+            msg = (
+                f"{_VERB}: the {side} stream keeps time per {time.clock.per}, and rows wait here for the time of the "
+                'flow; say per="flow" or per="partition"'
+            )
+            raise FlowError(msg)
+        followed = time.column
         column = terms.on if named is None else named
         if column is None or column == followed:
             continue

@@ -12,7 +12,7 @@ import polars as pl
 from anabranch.errors import FlowError, name_alternatives
 from anabranch.eventtime import parse_duration
 from anabranch.eventtime.durations import describe_duration
-from anabranch.model import TIME, WINDOW_END, WINDOW_START, WindowSpec
+from anabranch.model import FLOW_CLOCK, TIME, WINDOW_END, WINDOW_START, Clock, WindowSpec
 from anabranch.model.balance import AUTO, Routing
 from anabranch.model.joins import (
     JOIN_KINDS,
@@ -30,7 +30,7 @@ from anabranch.operators.kernels import make_kernel
 from anabranch.query.alignment import read_align
 from anabranch.query.column_checks import check_key_columns
 from anabranch.query.event_times import Duration
-from anabranch.query.labels import describe_window
+from anabranch.query.labels import describe_clock, describe_window
 from anabranch.query.nodes import EventTime, Stateful
 from anabranch.query.windowing import find_lost_time, make_window
 from anabranch.routing.strategies.by_name import Strategy, make_strategy, places_rows
@@ -90,8 +90,12 @@ def join_streams(
         raise FlowError(msg)
     window = _read_window(terms.window, terms.every)
     interval = _read_bounds(terms, window)
-    _check_times(left, right, how, bounded=interval is not None or window is not None)
+    bounded = interval is not None or window is not None
+    clocks = _check_times(left, right, how, bounded=bounded)
+    own_time = any(clock.is_kept_in_slots for clock in clocks)
     strategy = None if routing.strategy == AUTO else make_strategy(routing.strategy, **routing.options)
+    if bounded and own_time:
+        _check_own_time(keys, strategy, routing.strategy, where)
     if strategy is not None:
         _check_strategy(strategy, routing.strategy, how)
     spec = JoinSpec(
@@ -100,6 +104,9 @@ def join_streams(
         within=interval,
         window=window,
         time_column=TIME if left.node.time is not None and right.node.time is not None else None,
+        # Where rows of all times meet, nobody asks what time it is.
+        clock=clocks[LEFT] if bounded and own_time else FLOW_CLOCK,
+        delays_us=(clocks[LEFT].delay_us, clocks[RIGHT].delay_us),
         draws=strategy is not None and places_rows(strategy),
         predicate=None if where is None else where.predicate,
         band=None if where is None else where.band,
@@ -107,7 +114,8 @@ def join_streams(
     )
     schema = make_kernel(spec).output_schema({})
     time = None
-    if spec.time_column is not None:
+    # Behind keys that have their own time, there is none that all results keep to.
+    if spec.time_column is not None and not own_time:
         time = EventTime(JOINED_AT) if window is None else EventTime(WINDOW_END, from_windows=True)
     by = f"join where {where.text}" if where is not None else f"{how} join by {describe_keys(keys)}"
     label = f"{by}{_describe_bounds(spec)}"
@@ -194,30 +202,72 @@ def _read_signed(length: Duration) -> int:
     return parse_duration(length, "join's within")
 
 
-def _check_times(left: Stream, right: Stream, how: JoinKind, *, bounded: bool) -> None:
+def _check_times(left: Stream, right: Stream, how: JoinKind, *, bounded: bool) -> tuple[Clock, Clock]:
+    """Return whose time both streams follow; that of the flow where it does not matter."""
     if how in _NEEDS_AN_END and not bounded:
         msg = (
             f"join: a {how} join emits rows when no partner can come any more, so it must know how long one may; "
             'say within="10s", window="1m" or ttl="1h"'
         )
         raise FlowError(msg)
-    for side, stream in (("left", left), ("right", right)):
+    clocks = [FLOW_CLOCK, FLOW_CLOCK]
+    for number, (side, stream) in enumerate((("left", left), ("right", right))):
         if stream.node.time is not None or bounded:
-            check_time("join", side, stream)
+            clocks[number] = check_time("join", side, stream).clock
+    if bounded:
+        _check_clocks(clocks[LEFT], clocks[RIGHT])
+    return clocks[LEFT], clocks[RIGHT]
 
 
 def check_time(verb: str, side: str, stream: Stream) -> EventTime:
-    """Return the event time of a stream, or raise ``FlowError`` unless it has one, and follows it as a whole."""
+    """Return the event time of a stream, or raise ``FlowError`` unless it has one, kept in a way that joins know."""
     time = stream.node.time
     if time is None:
         lost = find_lost_time(stream.graph.nodes, stream.node)
         msg = f"{verb}: rows are joined by event time, and the {side} stream has none: {lost}"
         raise FlowError(msg)
-    if time.clock.is_kept_in_slots:
-        per = time.clock.per
-        msg = f'{verb}: the {side} stream keeps time per {per}, and a join follows that of the flow; say per="flow"'
+    if time.clock.per in ("slot", "group"):
+        msg = (
+            f"{verb}: the {side} stream keeps time per {time.clock.per}, and rows of both streams that have the same "
+            'key must have a time in common; say per="key", per="flow" or per="partition"'
+        )
         raise FlowError(msg)
     return time
+
+
+def _check_clocks(left: Clock, right: Clock) -> None:
+    """Raise ``FlowError`` unless both streams keep time of the same."""
+    if left.is_kept_in_slots != right.is_kept_in_slots:
+        msg = (
+            f"join: one stream keeps time per {left.per}, the other per {right.per}, and the time of a key is made of "
+            'both; say per="key" of both, or of none'
+        )
+        raise FlowError(msg)
+    said = [(clock.idle_us, clock.behind_us, clock.forget_us) for clock in (left, right)]
+    if left.is_kept_in_slots and said[LEFT] != said[RIGHT]:
+        found = " and ".join(f"{describe_clock(clock)!r}" for clock in (left, right))
+        msg = (
+            "join: a key falls silent, is too far behind, or is forgotten in both streams by the same rule; "
+            f"found {found}; say the same idle, behind and forget of both (delays may differ)"
+        )
+        raise FlowError(msg)
+
+
+def _check_own_time(keys: JoinKeys, strategy: Strategy | None, name: str, where: Where | None) -> None:
+    """Raise ``FlowError`` unless all rows that may meet are of one key, on one slot that knows its time."""
+    remedy = 'say per="flow" or per="partition" of both streams'
+    if where is not None and (where.near or not keys[LEFT]):
+        msg = (
+            "join_where: time is kept per key, and the predicate says of no columns that they are equal, so rows of "
+            f"different keys meet, which have no time in common; {remedy}, or compare keys by ="
+        )
+        raise FlowError(msg)
+    if strategy is not None and strategy.splits_keys:
+        msg = (
+            f"join: {name} spreads a key over slots, and none of them would see how far its time is; say another "
+            f"routing, or {remedy}"
+        )
+        raise FlowError(msg)
 
 
 def _check_strategy(strategy: Strategy, name: str, how: JoinKind) -> None:

@@ -180,6 +180,9 @@ def end_of(spec: OperatorSpec) -> End | None:
     # slots only.
     if spec.how != "inner" or spec.newest or not spec.is_bounded or spec.near:
         return None
+    if spec.follows_own_time:
+        # The clock of a key, which both slots would need, is with its rows.
+        return None
     reach_us = 0 if spec.within is None else max(spec.within.most_us, -spec.within.least_us, 0)
     return JoinEnd(reach_us, max(spec.hold_us(number) or 0 for number in (LEFT, RIGHT)), spec.window)
 

@@ -136,10 +136,55 @@ def test_streams_of_other_flows_and_other_things_are_refused() -> None:
         left.join(pl.DataFrame(), on="sensor", within="1s")
 
 
-def test_time_that_keys_keep_for_themselves_is_refused() -> None:
+def by_key(**changed: Any) -> tuple[Any, Any]:
     left, right = streams()
-    with pytest.raises(FlowError, match="the left stream keeps time per key, and a join follows that of the flow"):
-        left.watermark("ts", per="key").join(right, on="sensor", within="1s")
+    return left.watermark("ts", per="key", idle="30s"), right.watermark("ts", **{"per": "key", "idle": "30s"} | changed)
+
+
+@pytest.mark.parametrize(
+    ("clock", "words"),
+    [
+        ({"per": "flow"}, 'one stream keeps time per key, the other per flow, .*; say per="key" of both, or of none'),
+        ({"per": "partition"}, "one stream keeps time per key, the other per partition"),
+        ({"idle": "31s"}, "found 'delay 0s per key, idle after 30s' and .* after 31s'; say the same idle, behind and"),
+        ({"behind": "1h"}, "say the same idle, behind and forget of both"),
+        ({"per": "group"}, 'the right stream keeps time per group, .*; say per="key", per="flow" or'),
+        ({"per": "slot"}, "the right stream keeps time per slot"),
+    ],
+)
+def test_both_streams_keep_the_same_time(clock: dict[str, Any], words: str) -> None:
+    left, right = by_key(**clock)
+    with pytest.raises(FlowError, match=words):
+        left.join(right, on="sensor", within="1s")
+
+
+@pytest.mark.parametrize("routing", ["grid", "matrix", "bi", "bi6", "pkg", "d-choices", "w-choices"])
+def test_where_keys_have_their_own_time_no_strategy_spreads_one_over_slots(routing: str) -> None:
+    left, right = by_key()
+    with pytest.raises(FlowError, match=f"join: {routing} spreads a key over slots, and none of them would see"):
+        left.join(right, on="sensor", within="1s", routing=routing)
+
+
+@pytest.mark.parametrize("predicate", ["abs(volts - volts_right) < 2", "abs(sensor - sensor_right) <= 1"])
+def test_rows_of_different_keys_have_no_time_in_common(predicate: str) -> None:
+    left, right = by_key()
+    with pytest.raises(FlowError, match="rows of different keys meet, which have no time in common"):
+        left.join_where(right, predicate, within="1s")
+    left.join_where(right, f"sensor = sensor_right AND {predicate}", within="1s")
+
+
+def test_behind_keys_with_their_own_time_there_is_none_in_common() -> None:
+    left, right = by_key(delay="5s")
+    pairs = left.join(right, on="sensor", within="1s")
+    with pytest.raises(FlowError, match="event time"):
+        pairs.join(right.select("ts", "sensor"), on="sensor", within="1s")
+    again = pairs.watermark("joined_at", per="key", idle="30s")
+    assert list(again.join(right, on="sensor", within="1s", suffix="_2").schema)[-1] == "joined_at"
+
+
+def test_where_rows_of_all_times_meet_it_does_not_matter_whose_time_is_kept() -> None:
+    left, right = by_key(per="flow")
+    assert left.join(right, on="sensor").node.time is None
 
 
 def test_a_flow_file_has_joins(tmp_path: Path) -> None:

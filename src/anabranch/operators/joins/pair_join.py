@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-import numpy as np
 import polars as pl
 
-from anabranch.compiled.partners import Places
 from anabranch.eventtime import drop_limit_us, pane_start
 from anabranch.eventtime.windows import first_window_us, last_window_us
 from anabranch.model import (
-    BEGINNING_OF_TIME,
     END_OF_TIME,
     HASH,
     TIME,
@@ -22,17 +19,13 @@ from anabranch.model import (
     Standing,
     WindowSpec,
 )
-from anabranch.model.joins import AT, LEFT, RIGHT, Interval, JoinSpec
+from anabranch.model.joins import AT, LEFT, RIGHT, JoinSpec
 from anabranch.operators.joins.alone import AloneEverywhere, mark_copies
-from anabranch.operators.joins.fitting import make_predicate
+from anabranch.operators.joins.pairing import Pairing
+from anabranch.operators.joins.results import Results
 from anabranch.operators.joins.rows import InputState, Layout, Piece, gather_rows, part_by_use
 from anabranch.operators.joins.searching import PartnerSearch
 from anabranch.operators.joins.sections import JoinSections
-
-_ALL_TIMES = Interval(BEGINNING_OF_TIME, END_OF_TIME)
-_AT_ONCE = Interval(0, 0)
-_PRESERVED = {"inner": (), "left": (LEFT,), "right": (RIGHT,), "full": (LEFT, RIGHT), "semi": (), "anti": (LEFT,)}
-"""Kind → the inputs whose rows are emitted when they met nobody."""
 
 
 class PairJoin(JoinSections):
@@ -46,24 +39,22 @@ class PairJoin(JoinSections):
 
     def __init__(self, spec: JoinSpec, search: PartnerSearch) -> None:
         self._search = search
-        self.meeting = AloneEverywhere() if spec.copied in _PRESERVED[spec.how] else None
-        self._interval = _AT_ONCE if spec.window is not None else spec.within or _ALL_TIMES
-        self._preserved = _PRESERVED[spec.how]
-        remembered = (LEFT,) if spec.how == "semi" else self._preserved
+        self._pairing = Pairing(spec, search, Results(spec))
+        self._preserved = self._pairing.preserved
+        self.meeting = AloneEverywhere() if spec.copied in self._preserved else None
         self._layouts = [
             Layout(
                 source,
                 spec.keys,
                 number,
                 spec.hold_us(number),
-                number in remembered,
+                self._pairing.remembers[number],
                 may_be_copied=number == spec.copied,
                 draws=spec.draws,
             )
             for number, source in enumerate(spec.inputs)
         ]
         super().__init__(spec, self._layouts)
-        self._predicate = make_predicate(spec)
 
     def prepare_input(self, number: int, frame: pl.DataFrame, time: OperatorTime) -> Prepared:
         """Keep the columns that are needed, lay windows, drop and count late rows and those that can meet nobody."""
@@ -84,29 +75,22 @@ class PairJoin(JoinSections):
         """Find the partners of what came, keep it, and emit what can meet nobody any more."""
         states = self._sections.open(state)
         new = [part_by_use(gather_rows(frames)) for frames in received]
-        results: list[pl.DataFrame] = []
         alone = _Alone(self, standing)
         old: list[list[Piece]] = [[], []]
         for seeker, other in ((LEFT, RIGHT), (RIGHT, LEFT)):
             seeking = new[seeker].probing
             if seeking is not None:
-                bounds = self._bounds(seeker)
+                bounds = self._pairing.bounds(seeker)
                 at_us = seeking.at_us
                 old[other] = states[other].pieces(int(at_us.min()) + bounds.least_us, int(at_us.max()) + bounds.most_us)
-                for piece in old[other]:
-                    results += self._match(seeker, seeking, piece, standing)
-        # A pair of new rows may meet on several slots: that one emits it which stores the left row.
-        left, right = new[LEFT].stored, new[RIGHT].probing
-        if left is not None and right is not None:
-            results += self._match(RIGHT, right, left, standing)
-        for number, pieces in enumerate(old):
-            first_met = states[number].remember(pieces) if self._layouts[number].remembers else None
-            if self.spec.how == "semi" and number == LEFT:
-                met = [first_met, None if left is None else left.met_rows()]
-                results += [self._results.once(rows) for rows in met if rows is not None]
+        results = self._pairing.pair(new, old, standing)
+        results += self._pairing.remember(states, new, old)
         passed_us = time.passed_us
         for number, came in enumerate(new):
-            strangers = None if came.stored is None else states[number].keep(came.stored, time.batch, passed_us)
+            if came.stored is None:
+                continue
+            is_needed = self._layouts[number].is_needed(came.stored.at_us, passed_us)
+            strangers = states[number].keep(came.stored, time.batch, is_needed)
             if strangers is not None and number in self._preserved:
                 alone.add(number, strangers)
         reached_us = self._find_alone(states, time, alone)
@@ -142,38 +126,7 @@ class PairJoin(JoinSections):
             is_late = frame.select(pane_start(time_us, window) < drop_limit_us(window, time.closed_us)).to_series()
         late_rows = int(is_late.sum())
         rows = layout.select(frame.filter(~is_late) if late_rows else frame, time_us)
-        return rows if window is None else _lay_windows(rows, window, time.closed_us), late_rows
-
-    def _bounds(self, seeker: int) -> Interval:
-        """Return how far the AT of a partner may be from that of a row of this input."""
-        if seeker == LEFT:
-            return self._interval
-        return Interval(-self._interval.most_us, -self._interval.least_us)
-
-    def _match(self, seeker: int, seeking: Piece, others: Piece, standing: Standing | None) -> Iterator[pl.DataFrame]:
-        """Yield the results of pairs, and note who met somebody."""
-        for found in self._search.find_pairs(seeker, seeking, others, self._bounds(seeker)):
-            other_places, places = self._keep_fitting(seeker, seeking, others, found)
-            if standing is not None:
-                other_places, places = _leave_to_others(standing, others, other_places, seeking, places)
-            if self._layouts[seeker].remembers:
-                seeking.meet(places, others.at_us[other_places])
-            if self._layouts[1 - seeker].remembers:
-                others.meet(other_places, seeking.at_us[places])
-            if self.spec.how not in ("semi", "anti"):
-                pair = ((seeking, places), (others, other_places))
-                (left, left_places), (right, right_places) = pair if seeker == LEFT else pair[::-1]
-                yield self._results.pair(left, left_places, right, right_places)
-
-    def _keep_fitting(
-        self, seeker: int, seeking: Piece, others: Piece, found: tuple[Places, Places]
-    ) -> tuple[Places, Places]:
-        """Return those of some pairs that fulfil the predicate."""
-        if self._predicate is None:
-            return found
-        other_places, places = found
-        fits = self._predicate.find_fitting(seeker, seeking, places, others, other_places)
-        return other_places[fits], places[fits]
+        return rows if window is None else lay_windows(rows, window, time.closed_us), late_rows
 
     def _find_alone(self, states: Sequence[InputState], time: OperatorTime, alone: _Alone) -> int | None:
         """Find rows that met nobody and will not; return the time that a drain reached by that."""
@@ -223,19 +176,7 @@ class _Alone:
             self._to_meet.append(mark_copies(self._kernel.alone(number, copies), copies, slots.filter(slots > 1)))
 
 
-def _leave_to_others(
-    standing: Standing, others: Piece, other_places: Places, seeking: Piece, places: Places
-) -> tuple[Places, Places]:
-    """Return pairs without those that another slot finds: while a change of routes waits, rows may be on two."""
-    earlier_us = np.minimum(others.at_us[other_places], seeking.at_us[places])
-    lacks = standing.lacks(pl.Series(seeking.hashes[places]), pl.Series(earlier_us))
-    if lacks is None:
-        return other_places, places
-    found = ~lacks.to_numpy()
-    return other_places[found], places[found]
-
-
-def _lay_windows(rows: pl.DataFrame, window: WindowSpec, closed_us: int) -> pl.DataFrame:
+def lay_windows(rows: pl.DataFrame, window: WindowSpec, closed_us: int | pl.Expr) -> pl.DataFrame:
     """Return rows once for each of their windows that is open, with its start as AT."""
     newest = last_window_us(pl.col(AT), window)
     if window.kind == "tumbling":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +32,8 @@ _SORT_FIRST_BEYOND = 0.5
 """The share of all rows from which on it is worth it to sort all first: neighbours are taken faster than others."""
 
 Times = NDArray[np.int64]
+FindOver = Callable[[pl.DataFrame], NDArray[np.bool_]]
+"""Says of each row, or of what became of it, whether it is over: nobody can meet it any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,13 @@ class Layout:
     def first_needed(self, passed_us: int) -> int:
         """Return the first segment that may be needed once the watermark is there."""
         return (passed_us + 1) // self.segment_us * self.segment_us
+
+    def is_needed(self, at_us: Times, passed_us: int) -> NDArray[np.bool_]:
+        """Say of rows with these AT whether they are needed once the watermark is there."""
+        if self.hold_us is None:
+            return np.ones(len(at_us), np.bool_)
+        needed: NDArray[np.bool_] = at_us + self.hold_us > passed_us
+        return needed
 
     def select(self, frame: pl.DataFrame, at: pl.Expr) -> pl.DataFrame:
         """Return rows as they travel: keys and columns with their names in results, AT, and ORDER."""
@@ -194,10 +203,32 @@ class Piece:
 class InputState:
     """What a slot has of one input: its rows in one section of the state, and in another which of them met somebody."""
 
-    def __init__(self, layout: Layout, rows: SlotState, fates: SlotState) -> None:
+    def __init__(self, layout: Layout, rows: SlotState, fates: SlotState, find_over: FindOver | None = None) -> None:
+        """``find_over``: where segments of time do not tell, which rows and fates are over; they go with the merging
+        of runs."""
         self._layout = layout
         self._rows = rows
         self._fates = fates
+        self._find_over = find_over
+
+    def lookup(self, hashes: Hashes) -> list[pl.DataFrame]:
+        """Return the rows of some keys (sorted, unique hashes), run by run, each by hash and time."""
+        return self._rows.lookup(pl.Series(hashes, dtype=pl.UInt64)) if hashes.size else []
+
+    def sweep(self) -> None:
+        """Write anew, without what is over, what consists of that by half."""
+        if self._find_over is None:
+            return
+        for state, unite in ((self._rows, self._layout.unite), (self._fates, sort_fates)):
+            runs = state.live()
+            over = sum(int(self._find_over(rows).sum()) for rows in runs)
+            # State that changes hands is work enough for a batch.
+            if over and 2 * over >= sum(rows.height for rows in runs) and not state.changes_hands:
+                state.replace(self._leave_out(unite(runs)))
+
+    def _leave_out(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return rows of a run without those that are over."""
+        return rows if self._find_over is None else rows.filter(pl.Series(~self._find_over(rows)))
 
     def pieces(self, earliest_us: int, latest_us: int) -> list[Piece]:
         """Return the rows whose AT may be in [earliest, latest], segment by segment."""
@@ -213,12 +244,9 @@ class InputState:
                     found.append(Piece(segment, is_sorted=True))
         return found
 
-    def keep(self, new: Piece, batch: int, passed_us: int) -> pl.DataFrame | None:
-        """Write new rows; return those that met nobody and are not needed any more, which are not written."""
+    def keep(self, new: Piece, batch: int, is_needed: NDArray[np.bool_]) -> pl.DataFrame | None:
+        """Write the new rows that are needed; return those of the others that met nobody, if that matters."""
         layout = self._layout
-        is_needed = np.ones(len(new), np.bool_)
-        if layout.hold_us is not None:
-            is_needed = new.at_us + layout.hold_us > passed_us
         places = _places_of(is_needed)
         by_segment = layout.order_by_segment(new.at_us[places])
         rows = self._take(new, places if by_segment is None else places[by_segment], batch)
@@ -227,7 +255,7 @@ class InputState:
             self._write_fates(rows.filter(MET))
             rows = rows.with_columns(pl.lit(value=False).alias(MET))
         self._rows.append(layout.as_run(rows))
-        compact(self._rows, layout.unite)
+        compact(self._rows, lambda runs: self._leave_out(layout.unite(runs)))
         if not layout.remembers or is_needed.all():
             return None
         return self._take(new, _places_of(~is_needed), batch).filter(~pl.col(MET))
@@ -258,7 +286,11 @@ class InputState:
         assert hold_us is not None
         done_us = pl.col(AT) + hold_us
         due = [rows.filter((done_us > after_us) & (done_us <= until_us)) for rows in self._rows.due(until_us + 1)]
-        rows = self._unmet(due)
+        return self.find_unmet(due)
+
+    def find_unmet(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame | None:
+        """Return those of stored rows that met nobody so far; None if there are none."""
+        rows = self._unmet(frames)
         return rows if rows.height else None
 
     def forget(self, until_us: int) -> None:
@@ -291,7 +323,7 @@ class InputState:
             return
         fates = self._layout.in_segments(met, self._layout.fates_section)
         self._fates.append(sort_fates([fates.select(self._layout.fate_columns)]))
-        compact(self._fates, sort_fates)
+        compact(self._fates, lambda runs: self._leave_out(sort_fates(runs)))
 
     def _unmet(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
         some = [rows.filter(~pl.col(MET)) for rows in frames]

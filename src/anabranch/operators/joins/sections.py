@@ -6,34 +6,43 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from anabranch.model import BEGINNING_OF_TIME, HASH, WINDOW, RunRef, SlotState
+from anabranch.model import BEGINNING_OF_TIME, HASH, WINDOW, Clock, RunRef, SlotState
 from anabranch.model.columns import SECTION
-from anabranch.model.joins import AT, LEFT, JoinSpec
+from anabranch.model.joins import AT, CLOCKS_SECTION, LEFT, JoinSpec
+from anabranch.operators.joins.key_times import JoinClocks
 from anabranch.operators.joins.results import Results
-from anabranch.operators.joins.rows import InputState, Layout, sort_fates
+from anabranch.operators.joins.rows import FindOver, InputState, Layout, sort_fates
 
 EQUI_JOIN, ASOF_JOIN = "join", "as-of join"
 """What a checkpoint calls the kinds of joins."""
 COPIED = "copied"
 """What a checkpoint calls the input of which slots with near keys have copies; in the oldest there were no copies."""
 
+_is_clock = pl.col(SECTION) == CLOCKS_SECTION
+
 
 class Sections:
     """All sections of a join. Where state crosses a border, they lie in one frame, whose rows say theirs."""
 
-    def __init__(self, layouts: Sequence[Layout]) -> None:
+    def __init__(self, layouts: Sequence[Layout], clocks: JoinClocks | None = None) -> None:
+        """``clocks``: those of keys, where each has its own time."""
         self._layouts = layouts
+        self._clocks = clocks
 
-    def open(self, state: SlotState) -> list[InputState]:
+    def open(self, state: SlotState, find_over: Sequence[FindOver | None] = (None, None)) -> list[InputState]:
         """Return what a slot has of each input, with what came to it from other slots."""
         self.part(state)
         return [
-            InputState(layout, state.section(layout.rows_section), state.section(layout.fates_section))
-            for layout in self._layouts
+            InputState(layout, state.section(layout.rows_section), state.section(layout.fates_section), is_over)
+            for layout, is_over in zip(self._layouts, find_over, strict=True)
         ]
 
     def unite(self, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Return rows of any sections and slots in one frame."""
+        if self._clocks is not None:
+            of_keys = [rows.filter(_is_clock) for rows in frames]
+            some = [rows.select(self._clocks.columns) for rows in of_keys if rows.height]
+            frames = [rows.filter(~_is_clock) for rows in frames] + ([self._clocks.unite(some)] if some else [])
         rows = pl.concat(frames, how="diagonal")
         if WINDOW in rows.columns:
             # One of the sections may have no segments.
@@ -59,10 +68,16 @@ class Sections:
                 (layout.fates_section, layout.fate_columns, sort_fates),
             )
         ]
+        clock_state = None if self._clocks is None else state.section(CLOCKS_SECTION)
         # Only now are runs that have a section not among these.
         mixed = state.live()
         if not mixed:
             return
+        if self._clocks is not None and clock_state is not None:
+            handed = [rows.filter(_is_clock) for rows in mixed]
+            some = [rows.select(self._clocks.columns) for rows in handed if rows.height]
+            if some:
+                self._clocks.take_in(clock_state, some)
         for number, section, columns, unite in sections:
             parts = [rows.filter(pl.col(SECTION) == number) for rows in mixed]
             some = [rows.select(columns) for rows in parts if rows.height]
@@ -74,9 +89,9 @@ class Sections:
 class JoinSections:
     """What all joins have in common: results of both inputs' columns, and state in sections."""
 
-    def __init__(self, spec: JoinSpec, layouts: Sequence[Layout]) -> None:
+    def __init__(self, spec: JoinSpec, layouts: Sequence[Layout], clocks: JoinClocks | None = None) -> None:
         self.spec = spec
-        self._sections = Sections(layouts)
+        self._sections = Sections(layouts, clocks)
         self._results = Results(spec)
 
     def output_schema(self, input_schema: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
@@ -100,6 +115,11 @@ class JoinSections:
         return self._sections.values(stored)
 
 
+def describe_clock(clock: Clock) -> dict[str, object]:
+    """Return what of the time of keys a checkpoint depends on."""
+    return {"per": clock.per, "groups": None, "idle": clock.idle_us is not None}
+
+
 def describe_join(spec: JoinSpec) -> dict[str, object]:
     """Return what a checkpoint depends on, as plain JSON data."""
     window = spec.window
@@ -114,6 +134,7 @@ def describe_join(spec: JoinSpec) -> dict[str, object]:
         "window": lengths,
         "keys": {key: str(spec.inputs[LEFT].schema[key]) for key in spec.keys},
         "inputs": [{name: str(source.schema[name]) for name in source.columns} for source in spec.inputs],
+        **({"clock": describe_clock(spec.clock)} if spec.follows_own_time else {}),
         **({"draws": True} if spec.draws else {}),
         **({COPIED: "right"} if spec.near else {}),
         **({} if spec.band is None or spec.near else {"searched_by": [str(spec.band.left), str(spec.band.right)]}),

@@ -70,13 +70,23 @@ def align_by_key(
 class KeyedState:
     """The state of an operator that keeps one row a key."""
 
-    def __init__(self, keys: Sequence[str], clock: Clock, content: Mapping[str, pl.DataType | None]) -> None:
-        """``content`` has the operator's own columns; a type of None is that of whatever is stored there."""
+    def __init__(
+        self,
+        keys: Sequence[str],
+        clock: Clock,
+        content: Mapping[str, pl.DataType | None],
+        beside: Sequence[str] = (),
+    ) -> None:
+        """``content`` has the operator's own columns; a type of None is that of whatever is stored there.
+
+        Columns ``beside`` it are stored, too, but say nothing of a key that has no content.
+        """
         self.keys = tuple(keys)
         self.clock = clock
         self.content = dict(content)
+        self._beside = tuple(beside)
         own_time = [CLOCK, *([SPOKE] if clock.idle_us is not None else [])] if clock.per == "key" else []
-        self._columns = [HASH, *self.keys, *own_time, DUE, WAKE, *self.content]
+        self.columns = [HASH, *self.keys, *own_time, DUE, WAKE, *self.content, *self._beside]
         self._forgetting = Forgetting(clock, holds=lambda rows: _any_of(rows, [DUE, WAKE, *self.content]))
 
     def find_due(self, state: SlotState, time: OperatorTime) -> Hashes:
@@ -134,14 +144,16 @@ class KeyedState:
         changed: NDArray[np.bool_],
         time: OperatorTime,
     ) -> pl.DataFrame | None:
-        """Write what remains of the keys that changed, and return it; content and times are by key."""
+        """Write what remains of the keys that changed, and return it; all that is given is by key."""
         hashes = hashes_of(touched.keys)
         # All rows of a hash are written together: the newest run that has it speaks for all of them.
         chosen = is_among(hashes, hashes[changed])
         if not chosen.any():
             return None
         rows = touched.keys.with_columns(
-            due_us.alias(DUE), wake_us.alias(WAKE), *(content[name].alias(name) for name in self.content)
+            due_us.alias(DUE),
+            wake_us.alias(WAKE),
+            *(content[name].alias(name) for name in (*self.content, *self._beside)),
         )
         has_content = _any_of(rows, self.content)
         has_clock = np.zeros(len(hashes), np.bool_)
@@ -153,7 +165,7 @@ class KeyedState:
         was_known = np.zeros(len(hashes), np.bool_)
         was_known[touched.known_places] = True
         written = rows.filter(pl.Series(chosen & (has_content | has_clock | was_known)))
-        written = written.select(self._columns)
+        written = written.select(self.columns)
         store_rows(state, written, lambda merged: self._has_content(merged, time.floor_us), self._evolve)
         return written
 
@@ -185,7 +197,7 @@ class KeyedState:
 
     def _waiting(self, state: SlotState) -> Iterator[pl.DataFrame]:
         """Yield the rows of every run that wait for something; those that a newer run has superseded are among them."""
-        wanted = [name for name in (HASH, CLOCK, SPOKE, DUE, WAKE) if name in self._columns]
+        wanted = [name for name in (HASH, CLOCK, SPOKE, DUE, WAKE) if name in self.columns]
         for rows in state.live():
             waiting = rows.select(wanted).filter(pl.col(DUE).is_not_null() | pl.col(WAKE).is_not_null())
             if waiting.height:
@@ -222,7 +234,7 @@ class KeyedState:
         if not missing:
             return rows
         added = [pl.lit(None, dtype=dtype).alias(name) for name, dtype in missing.items()]
-        return rows.with_columns(added).select([name for name in self._columns if name in {*rows.columns, *missing}])
+        return rows.with_columns(added).select([name for name in self.columns if name in {*rows.columns, *missing}])
 
 
 def _filled(rows: pl.DataFrame, column: str) -> Times:
