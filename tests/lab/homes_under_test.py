@@ -5,6 +5,7 @@ Run as a script, with a folder of its own.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -125,8 +126,9 @@ def wait_until(condition: Callable[[], bool]) -> float:
 
 def find_process(executor: str) -> psutil.Process:
     for process in psutil.Process().children(recursive=True):
-        if f"--executor-id {executor} " in " ".join(process.cmdline()) and "java" in process.name():
-            return process
+        with contextlib.suppress(psutil.Error):
+            if f"--executor-id {executor} " in " ".join(process.cmdline()) and "java" in process.name():
+                return process
     msg = f"no process of executor {executor}"
     raise AssertionError(msg)
 
@@ -200,6 +202,7 @@ def run(folder: Path) -> dict[str, Any]:
     seen["keys"] = latest.height
     actions = ab.history(stage.checkpoint, kind="decision").filter(pl.col("action") == "home")
     seen["decisions"] = actions.select("sender", "reason").rows()
+    print("figures", json.dumps(seen["changed"]["figures"]), flush=True)
     return seen
 
 

@@ -31,6 +31,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     )
     lines = [line for line in outcome.stdout.splitlines() if line.startswith("seen ")]
     assert lines, f"{outcome.stdout[-4000:]}\n{outcome.stderr[-2000:]}"
+    print(outcome.stdout.partition("seen ")[0])
     found: dict[str, Any] = json.loads(lines[0].removeprefix("seen "))
     return found
 
@@ -45,7 +46,8 @@ def test_an_executor_is_let_go_and_another_comes_with_an_id_of_its_own(seen: dic
     assert changed["first"] == ["0", "1", "2"]
     assert changed["leaving"] in (["1"], [])
     assert changed["after"] == ["0", "2", "3"]
-    assert changed["cold"] in (["3"], [])
+    # Others may be cold, too: those that came after the first of all.
+    assert "3" in changed["cold"]
     assert "no executor 1 that stays; those that do are 0, 2, 3" in changed["refused"]
     host, cores, memory_bytes = changed["executor"]
     assert host and cores == 1 and memory_bytes > 0
