@@ -16,6 +16,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import venv_pack
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -123,11 +124,9 @@ def test_spark_submit_ships_the_packed_environment_and_executors_use_it(
     commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As docs/deploy.md says: nobody but the archive has the wheel, and only its path is told to executors."""
-    environment = str(commands.parent)
-    archive = tmp_path / "environment.tar.gz"
-    run(sys.executable, "-m", "venv_pack", "--quiet", "--prefix", environment, "--output", str(archive), cwd=tmp_path)
+    archive = venv_pack.pack(prefix=str(commands.parent), output=str(tmp_path / "environment.tar.gz"))
     run("mkdir", "environment", cwd=tmp_path)
-    run("tar", "-xzf", str(archive), "-C", "environment", cwd=tmp_path)
+    run("tar", "-xzf", archive, "-C", "environment", cwd=tmp_path)
     make_sample_readings(tmp_path)
     cluster = tmp_path / "cluster"
     cluster.mkdir()
