@@ -14,19 +14,22 @@ from anabranch.model.progress import Admitted
 START_ROWS = 10_000
 """Of the first batch, of which nothing is known."""
 FEWEST_ROWS = 1_000
+SMALL_ROWS = 100_000
+"""Batches below this are hardly ever slow because of their rows; if they are, that shows at once."""
 FLOOR_SHARE = 0.1
 """Rows may always take this part of the target, also where the rest of a batch takes longer than all of it."""
 GROWTH = 2.0
 """A batch has at most so many times the rows of the largest one lately: what nobody has seen is not believed."""
+_CAREFUL_GROWTH = 1.25
 _KEPT = 0.85
 """What an earlier batch counts for beside the one after it; so the last six or seven are what counts."""
-_FORGOTTEN_OF_ROWS = 0.1
+_FORGOTTEN_OF_ROWS = 0.05
 """What is forgotten of what rows take, by a batch that differs from others in rows: those that are alike say nothing of
 it, and must not wash it away."""
 _DIFFERENT = 0.2
 """A batch that has so much more or fewer rows than others, as a part of theirs, does differ."""
-_RISEN = 1.6
-"""Once a batch takes so many times what the quickest did, rows can be told from the rest, and from chance."""
+_TOLD_APART = 2.0
+"""What a row adds must be so many times its standard error, or it may as well be chance."""
 _WEIGHT_OF_OVERHEAD = 0.15
 """What it counts for, beside a batch, that without rows only the overhead would be left.
 
@@ -39,6 +42,10 @@ _ODD = 3.0
 """So many mean deviations off, a batch counts as odd: once, as if it were off by that and no more."""
 _LEAST_DEVIATION = 0.05
 _MOST_DEVIATION = 0.5
+_ROOM = 0.5
+"""Two batches that took less than this part of the target are enough to grow, whatever was learnt before."""
+_SAFE = 0.8
+"""They let batches grow so far that, were nothing fixed, they would take this part of the target."""
 _STILL = 0.04
 """A limit that would change by less stays as it is."""
 
@@ -89,6 +96,17 @@ class CostModel:
         """What a row adds if nothing but the overhead is fixed."""
         return max(self.seconds - self.overhead_seconds, 1e-3 * self.seconds, 1e-9) / self.rows
 
+    @property
+    def _error(self) -> float:
+        """The standard error of what a row seems to add."""
+        spread = max(self.deviation, _LEAST_DEVIATION) * self.seconds
+        return spread / math.sqrt(self.rows_squared) if self.rows_squared > 0 else math.inf
+
+    @property
+    def tells_rows(self) -> bool:
+        """Whether what rows take can be told from chance: only batches that differ in rows show it."""
+        return self.rows_squared > 0 and self.rows_by_seconds / self.rows_squared >= _TOLD_APART * self._error
+
     def find_rows(self, seconds: float) -> float:
         """Return the rows with which a batch takes so long; on the safe side where they are more than those before.
 
@@ -97,9 +115,7 @@ class CostModel:
         more_seconds = seconds - self.seconds
         a_row = self.seconds_a_row
         if more_seconds > 0:
-            spread = max(self.deviation, _LEAST_DEVIATION) * self.seconds
-            error = spread / math.sqrt(self.rows_squared) if self.rows_squared > 0 else math.inf
-            a_row = min(a_row + error, self._steepest)
+            a_row = min(a_row + self._error, self._steepest)
         return self.rows + more_seconds / a_row
 
     @property
@@ -125,10 +141,18 @@ class CostModel:
         if self.weight < 2 or abs(off) <= widest:
             return self._add(seen, min(abs(off), _MOST_DEVIATION))
         if self.odd is not None and (self.odd.seconds > self.expect(self.odd.rows)) == (off > 0):
-            return CostModel(deviation=self.deviation)._add(self.odd, self.deviation)._add(seen, self.deviation)
+            return self._begin_anew(self.odd, seen)
         bounded = expected * (1 + (widest if off > 0 else -min(widest, 0.9)))
         counted = replace(seen, seconds=bounded)
         return replace(self._add(counted, min(widest, _MOST_DEVIATION)), odd=seen)
+
+    def _begin_anew(self, first: BatchSeen, second: BatchSeen) -> CostModel:
+        """Return the model of two batches; rows are taken to have got dearer, or cheaper, by as much as the rest."""
+        found = CostModel(deviation=self.deviation)._add(first, self.deviation)._add(second, self.deviation)
+        if found.rows_squared > self.rows_squared:
+            return found
+        factor = found.seconds / max(self.expect(found.rows), 1e-9)
+        return replace(found, rows_squared=self.rows_squared, rows_by_seconds=factor * self.rows_by_seconds)
 
     def _add(self, seen: BatchSeen, off: float) -> CostModel:
         weight = _KEPT * self.weight + 1
@@ -156,8 +180,8 @@ class AdmissionState:
     model: CostModel = CostModel()
     most_rows: float = 0.0
     """Of the largest batch, lately."""
-    quickest_seconds: float | None = None
-    """What the quickest batch took until rows were seen to matter; 0 from then on."""
+    last: BatchSeen | None = None
+    """The last batch that had rows."""
 
 
 def begin_admission(target_seconds: float) -> AdmissionState:
@@ -169,8 +193,9 @@ def admit(state: AdmissionState, seen: BatchSeen) -> AdmissionState:
     """Return what the next batch may have, now that one more was seen.
 
     The size for which the target would just be held is aimed at from below: by what batches differ from each other,
-    less. It is gone to at once if it is smaller, and half of the way if it is larger. At first sizes double until rows
-    are seen to matter, also beyond the target: a flow whose empty batches take longer would never get anywhere else.
+    less. It is gone to at once if it is smaller, and half of the way if it is larger. Where rows cannot be told
+    from chance, as at first, small batches double also beyond the target: a flow whose empty batches take longer would
+    never get anywhere else. Batches also double, or nearly, while they take less than half of the target.
     """
     target = state.admitted.target_seconds
     model = state.model.learn(seen)
@@ -179,22 +204,42 @@ def admit(state: AdmissionState, seen: BatchSeen) -> AdmissionState:
     if model.rows <= 0:
         # Only empty batches so far: they say nothing of rows.
         told = f"a batch without rows takes {model.seconds:.2f} s"
-        return AdmissionState(Admitted(before, target, model.seconds, told), model, most_rows)
-    quickest = _follow_start(state.quickest_seconds, seen)
+        return replace(state, admitted=Admitted(before, target, model.seconds, told), model=model)
     aim = target / (1 + 2 * min(max(model.deviation, _LEAST_DEVIATION), _MOST_DEVIATION))
     floor = max(float(FEWEST_ROWS), FLOOR_SHARE * target / model.seconds_a_row)
     ceiling = max(GROWTH * most_rows, float(before))
     wanted = model.find_rows(aim)
-    sought = max(wanted, floor) if not quickest else max(wanted, GROWTH * most_rows)
-    rows = _go_towards(min(sought, ceiling), before)
+    room = _find_room(target, state.last, seen)
+    sought = max(wanted, floor, room, 0.0 if model.tells_rows else _find_trial(target, seen))
+    rows = max(_go_towards(min(sought, ceiling), before), round(min(room, ceiling)))
     reason = _tell(model, seen, rows, target=target, is_floor=wanted < floor, is_ceiling=sought >= ceiling)
-    return AdmissionState(Admitted(rows, target, model.expect(rows), reason), model, most_rows, quickest)
+    return AdmissionState(
+        Admitted(rows, target, model.expect(rows), reason),
+        model,
+        most_rows,
+        seen if seen.rows else state.last,
+    )
 
 
-def _follow_start(quickest_seconds: float | None, seen: BatchSeen) -> float:
-    if quickest_seconds is None:
-        return seen.seconds
-    return 0.0 if seen.seconds >= _RISEN * quickest_seconds else min(quickest_seconds, seen.seconds)
+def _find_room(target: float, last: BatchSeen | None, seen: BatchSeen) -> float:
+    """Return how far batches may grow without asking what was learnt; 0 if the last two were not quick.
+
+    Twice the rows take twice the time at most. What was learnt may be of another time: of a start that took long, of a
+    machine that was busy.
+    """
+    if last is None or max(last.seconds, seen.seconds) >= _ROOM * target:
+        return 0.0
+    return min(one.rows * _SAFE * target / max(one.seconds, 1e-9) for one in (last, seen))
+
+
+def _find_trial(target: float, seen: BatchSeen) -> float:
+    """Return how many rows to try where nobody can tell what rows take: without a difference it never shows.
+
+    Small batches double whatever they take, as it is not their rows that take it; others grow carefully.
+    """
+    if seen.rows < SMALL_ROWS:
+        return GROWTH * seen.rows
+    return _CAREFUL_GROWTH * seen.rows if seen.seconds <= target else 0.0
 
 
 def _go_towards(sought: float, before: int) -> int:

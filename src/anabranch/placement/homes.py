@@ -18,6 +18,7 @@ from anabranch.placement.spread import SlotLoad, Spread
 TOLERANCE = 0.15
 """How far above its share of processor time an executor may be before slots move."""
 SMALLEST_IMPROVEMENT = 0.01
+_LEAST_SECONDS = 1e-9
 _NEW_WEIGHT = 0.3
 _BLOCK_COPIES = 2
 """A slot's task holds what it receives about twice while it works on it."""
@@ -157,8 +158,12 @@ def _fill_unknown(slots: Mapping[SlotId, SlotLoad | None]) -> dict[SlotId, SlotL
             known[level].append(load.cpu_seconds)
     means = {level: sum(seconds) / len(seconds) for level, seconds in known.items()}
     loads = {slot: SlotLoad(means.get(slot[0], 1.0)) if load is None else load for slot, load in sorted(slots.items())}
-    if any(load.cpu_seconds > 0 for load in loads.values()):
-        return loads
+    if any(load.cpu_seconds >= _LEAST_SECONDS for load in loads.values()):
+        # Squares of less would be no numbers any more.
+        return {
+            slot: load if load.cpu_seconds >= _LEAST_SECONDS else replace(load, cpu_seconds=0.0)
+            for slot, load in loads.items()
+        }
     return {slot: replace(load, cpu_seconds=1.0) for slot, load in loads.items()}
 
 

@@ -21,6 +21,8 @@ class Plant:
     seconds_a_row: float = 1e-6
     noise: float = 0.2
     """A batch takes up to so much more or less, as a part."""
+    sigma: float = 0.0
+    """Of the logarithm of how many times as long a batch takes by chance, on a machine that others use."""
     overhead_share: float = 0.5
     """Of the fixed time, what is told of it."""
     slower: Callable[[int], float] = _steady
@@ -51,7 +53,7 @@ def simulate(plant: Plant, target_seconds: float, batches: int, seed: int = 0) -
             waiting += offered * seconds
             rows = int(min(waiting, admitted))
             waiting -= rows
-        noise = 1 + chance.uniform(-plant.noise, plant.noise)
+        noise = (1 + chance.uniform(-plant.noise, plant.noise)) * chance.lognormvariate(0.0, plant.sigma)
         seconds = (plant.fixed_seconds + plant.seconds_a_row * rows) * plant.slower(number) * noise
         overhead = plant.fixed_seconds * plant.overhead_share
         found.append(Batch(rows, seconds, admitted))

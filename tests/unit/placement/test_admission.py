@@ -126,6 +126,22 @@ def test_sizes_never_fall_below_a_floor() -> None:
     assert min(batch.admitted for batch in batches) == FEWEST_ROWS
 
 
+def test_a_start_that_takes_long_does_not_keep_batches_small() -> None:
+    # As seen on a busy machine: the third batch of a run took six times as long as the second.
+    plant = Plant(fixed_seconds=0.5, seconds_a_row=0.3e-6, slower=lambda batch: 6.0 if batch == 1 else 1.0)
+    batches, _ = simulate(plant, TARGET, 30)
+    assert max(batch.rows for batch in batches[:15]) > 2_000_000
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_on_a_machine_that_others_use_batches_grow_all_the_same(seed: int) -> None:
+    # 0.7 s and 0.3 µs a row: 3.2 million rows would take 1.67 s.
+    plant = Plant(fixed_seconds=0.7, seconds_a_row=0.3e-6, noise=0.0, sigma=0.4)
+    batches, _ = simulate(plant, TARGET, 100, seed)
+    assert fmean(batch.rows for batch in batches[20:]) > 800_000
+    assert fmean(batch.seconds for batch in batches[20:]) < TARGET
+
+
 def test_empty_batches_say_nothing_of_rows_and_something_of_the_rest() -> None:
     state = begin_admission(TARGET)
     for _ in range(5):
