@@ -393,7 +393,81 @@ def test_rows_that_are_over_leave_the_state_while_their_key_goes_on() -> None:
         assert count_stored(tester) < 1500
 
 
-def test_explain_says_that_each_key_has_its_own_time_and_stays_whole() -> None:
-    text = join_flow(delay="3s").explain()
-    assert "each key follows its own time: the smallest of ts less 3s, ts less 3s" in text
-    assert "keys stay whole: a hot one is moved, and not split" in text
+def test_explain_says_that_each_key_has_its_own_time() -> None:
+    assert "each key follows its own time: the smallest of ts less 3s, ts less 3s" in join_flow(delay="3s").explain()
+
+
+def test_parts_of_a_key_have_its_time_together() -> None:
+    with FlowTester(join_flow("full"), slots=3) as tester:
+        add(add(tester, "a", (1, 0), (1, 9)), "b", (1, 1)).run()
+        tester.split(1, [0, 1, 2])
+        tester.tick()
+        # Left rows are dealt to three slots, and the latest of all of them counts on each.
+        add(add(tester, "a", *((1, second) for second in range(10, 40))), "b", (1, 39)).run()
+        met_nobody = [(1, second, None) for second in range(9, 37)]
+        assert numbers(tester) == sorted([(1, 0, 1), *((1, n, 39) for n in (37, 38, 39)), *met_nobody], key=repr)
+        add(add(tester, "a", (1, 5), (1, 38)), "b", (1, 5), (1, 38), (1, 100)).run()
+        assert tester.late_count == 4
+        tester.merge(1)
+        tester.tick()
+        add(add(tester, "a", (1, 41), (1, 100)), "b", (1, 43)).run()
+        assert (1, 41, 43) in numbers(tester) and tester.late_count == 4
+
+
+STEPS = st.one_of(
+    st.tuples(
+        st.just("rows"),
+        st.lists(st.tuples(st.integers(0, 2), st.integers(-8, 8)), max_size=6),
+        st.lists(st.tuples(st.integers(0, 2), st.integers(-8, 8)), max_size=6),
+    ),
+    st.tuples(st.just("wait"), st.sampled_from(("3s", "11s", "25s"))),
+    st.tuples(st.just("place"), st.integers(0, 2), st.sets(st.integers(0, 2), min_size=1)),
+    st.tuples(st.just("restart")),
+)
+
+
+def run_steps(steps: list[tuple[Any, ...]], how: str, clock: dict[str, Any], *, disturbed: bool) -> list[Any]:
+    """Return what had come out after each step, and how many rows were late; keys are placed if it is disturbed."""
+    seen: list[Any] = []
+    with FlowTester(join_flow(how, within="4s", delay="2s", **clock), now=START, slots=3, buckets=16) as tester:
+        second = 0
+        add(add(tester, "a", (0, 0), (1, 20)), "b", (0, 0)).run()
+        for kind, *given in steps:
+            if kind == "rows":
+                second += 3
+                for column, rows in zip("ab", given, strict=True):
+                    if rows:
+                        add(tester, column, *((key, second + 20 * key + off) for key, off in rows))
+                tester.run_all()
+            elif kind == "wait":
+                tester.advance(given[0])
+            elif kind == "restart":
+                # Silence counts from here on, whatever becomes of keys.
+                tester.restart()
+                tester.tick()
+            elif disturbed:
+                key, slots = given
+                if len(slots) > 1:
+                    tester.split(key, sorted(slots))
+                else:
+                    tester.move(key, *slots)
+            columns = [name for name in ("key", "a", "b") if name in tester.results().columns]
+            results = sorted(tester.results().select(columns).rows(), key=repr)
+            waiting = [tuple(value for value in row if value is not None) for row in tester.state().rows()]
+            seen.append((results, tester.late_count, sorted(waiting, key=repr)))
+        tester.drain()
+        seen.append((sorted(tester.results().rows(), key=repr), tester.late_count))
+    return seen
+
+
+@tries(12)
+@given(
+    steps=st.lists(STEPS, min_size=2, max_size=14),
+    how=st.sampled_from(JOIN_KINDS),
+    clock=st.sampled_from(({}, {"idle": "10s"}, {"idle": "10s", "forget": "30s"})),
+)
+def test_silence_says_the_same_however_keys_move_and_are_split(
+    steps: list[tuple[Any, ...]], how: str, clock: dict[str, Any]
+) -> None:
+    expected = run_steps(steps, how, clock, disturbed=False)
+    assert run_steps(steps, how, clock, disturbed=True) == expected

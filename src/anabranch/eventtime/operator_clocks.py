@@ -184,11 +184,12 @@ def follow_parts(
     if kept.is_empty():
         return None
     rows = kept.get_column(_ROW).to_numpy()
-    times = (
+    before_us, clock_us, spoke_us = (
         np.concatenate([getattr(clocks, name) for clocks in every])[rows]
         for name in ("before_us", "clock_us", "spoke_us")
     )
-    return SplitKeyClocks(kept.drop(_ROW), *times)
+    inputs = [clocks.inputs for clocks in every if clocks.inputs is not None]
+    return SplitKeyClocks(kept.drop(_ROW), before_us, clock_us, spoke_us, pl.concat(inputs)[rows] if inputs else None)
 
 
 def _count(clock: Clock, slots: int) -> int | None:

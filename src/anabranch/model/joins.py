@@ -190,3 +190,9 @@ def is_row_of_input(rows: pl.DataFrame, number: int) -> NDArray[np.bool_]:
     """Say of each row of a join's state whether it is a row of an input, and not what became of one."""
     found: NDArray[np.bool_] = rows.get_column(SECTION).to_numpy() == rows_section(number)
     return found
+
+
+def is_clock_of_key(rows: pl.DataFrame) -> NDArray[np.bool_]:
+    """Say of each row of a join's state whether it has the clocks of a key."""
+    found: NDArray[np.bool_] = rows.get_column(SECTION).to_numpy() == CLOCKS_SECTION
+    return found

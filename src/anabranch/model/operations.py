@@ -253,6 +253,14 @@ class Standing(Protocol):
         """Return how many slots share the key of each row."""
         ...
 
+    def finds_copies(self, hashes: pl.Series, *, may_swap: bool, is_usual: bool) -> pl.Series:
+        """Say of each row of an input of a join whether it is a copy of one that another slot counts.
+
+        ``is_usual``: unless the routes say else for a key, all its slots get the rows of this input; ``may_swap``: they
+        may say else.
+        """
+        ...
+
 
 class KeepsState(Protocol):
     """What all kernels have in common. Every method is a pure function of its arguments and the state it is given."""
@@ -386,9 +394,7 @@ class MeetingInTime(Protocol):
 
 def splits_keys(kernel: KeepsState) -> bool:
     """Say whether several slots may share a key of an operator."""
-    if isinstance(kernel, JoinKernel) and not kernel.spec.follows_own_time:
-        return True
-    return kernel.meeting is not None
+    return kernel.meeting is not None or isinstance(kernel, JoinKernel)
 
 
 def spreads_any_key(kernel: KeepsState) -> bool:

@@ -32,6 +32,11 @@ _LOOKS_PER_IDLE_TIME = 4
 _ROW = "__row"
 _SPLIT_KEY_TIMES = ("__before", "__clock", "__spoke")
 
+INPUT_CLOCKS = ("__left_clock", "__right_clock")
+"""Int64 microseconds: how far each input of a join is with a key."""
+INPUT_SPOKES = ("__left_spoke", "__right_spoke")
+"""Int64 microseconds of the wall clock: when each input last had a row of a key, or the key was first seen."""
+
 
 @dataclass(frozen=True, slots=True)
 class Clock:
@@ -147,6 +152,8 @@ class SplitKeyClocks:
     """The watermark after it, under which the next one does."""
     spoke_us: Times
     """When the key last had a row, by the wall clock."""
+    inputs: pl.DataFrame | None = None
+    """Of a join, the same by input: INPUT_CLOCKS and, where silence counts, INPUT_SPOKES."""
 
     def __len__(self) -> int:
         return self.keys.height
@@ -169,19 +176,24 @@ class SplitKeyClocks:
         if not chosen.any():
             return None
         keys = self.keys.filter(pl.Series(chosen))
-        return SplitKeyClocks(keys, self.before_us[chosen], self.clock_us[chosen], self.spoke_us[chosen])
+        inputs = None if self.inputs is None else self.inputs.filter(pl.Series(chosen))
+        return SplitKeyClocks(keys, self.before_us[chosen], self.clock_us[chosen], self.spoke_us[chosen], inputs)
 
     def to_text(self) -> str:
         """Return plain text, for reports and manifests."""
         times = (self.before_us, self.clock_us, self.spoke_us)
         named = [pl.Series(name, values, dtype=pl.Int64) for name, values in zip(_SPLIT_KEY_TIMES, times, strict=True)]
-        return frame_to_text(self.keys.with_columns(named))
+        inputs = [] if self.inputs is None else self.inputs.get_columns()
+        return frame_to_text(self.keys.with_columns(named).with_columns(inputs))
 
     @classmethod
     def from_text(cls, text: str) -> SplitKeyClocks:
         """Read what ``to_text`` wrote."""
         rows = frame_from_text(text)
-        return cls(rows.drop(_SPLIT_KEY_TIMES), *(rows.get_column(name).to_numpy() for name in _SPLIT_KEY_TIMES))
+        of_inputs = [name for name in (*INPUT_CLOCKS, *INPUT_SPOKES) if name in rows.columns]
+        before_us, clock_us, spoke_us = (rows.get_column(name).to_numpy() for name in _SPLIT_KEY_TIMES)
+        inputs = rows.select(of_inputs) if of_inputs else None
+        return cls(rows.drop(*_SPLIT_KEY_TIMES, *of_inputs), before_us, clock_us, spoke_us, inputs)
 
 
 @dataclass(frozen=True, slots=True)

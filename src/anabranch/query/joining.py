@@ -254,7 +254,7 @@ def _check_clocks(left: Clock, right: Clock) -> None:
 
 
 def _check_own_time(keys: JoinKeys, strategy: Strategy | None, name: str, where: Where | None) -> None:
-    """Raise ``FlowError`` unless all rows that may meet are of one key, on one slot that knows its time."""
+    """Raise ``FlowError`` unless all rows that may meet are of one key, and no strategy spreads all keys over slots."""
     remedy = 'say per="flow" or per="partition" of both streams'
     if where is not None and (where.near or not keys[LEFT]):
         msg = (
@@ -264,8 +264,8 @@ def _check_own_time(keys: JoinKeys, strategy: Strategy | None, name: str, where:
         raise FlowError(msg)
     if strategy is not None and strategy.splits_keys:
         msg = (
-            f"join: {name} spreads a key over slots, and none of them would see how far its time is; say another "
-            f"routing, or {remedy}"
+            f"join: {name} spreads every key over slots, and none of them would see how far its time is; say another "
+            f"routing, by which single hot keys are split, or {remedy}"
         )
         raise FlowError(msg)
 

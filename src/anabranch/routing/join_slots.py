@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from anabranch.compiled.key_hashes import add_to_integers, hash_numbers
 from anabranch.model import HASH
 from anabranch.model.columns import DRAW, USE
-from anabranch.model.joins import AT, LEFT, RIGHT, JoinSpec, is_of_input, is_row_of_input
+from anabranch.model.joins import AT, LEFT, RIGHT, JoinSpec, is_clock_of_key, is_of_input, is_row_of_input
 from anabranch.model.runs import Leaving
 from anabranch.routing.bases.drawn import DrawnRoute, draw_rows
 from anabranch.routing.hashing import mix, unit_interval
@@ -70,6 +70,9 @@ def leaving_join(
 
     def leave(rows: pl.DataFrame) -> Leaving:
         was, is_now = (_find_copied_state(routes, spec, rows) for routes in (old, new))
+        # Each part of a key has some of its rows, and all that has rows has its clocks.
+        is_clock = is_clock_of_key(rows)
+        was, is_now = was & ~is_clock, is_now | is_clock
         kinds = (
             (~was & ~is_now, _leave_shared),
             (was & is_now, _leave_copies),
@@ -120,7 +123,7 @@ def place_joined(rows: pl.DataFrame, routes: Routes, spec: JoinSpec) -> tuple[pl
     places, slots = _find_storage(routes, spec, rows, keys)
     if isinstance(routes.base, DrawnRoute):
         return rows[places], slots
-    is_copied = _find_copied_state(routes, spec, rows)[places]
+    is_copied = (_find_copied_state(routes, spec, rows) | is_clock_of_key(rows))[places]
     # All on the first slot: what became of a row must be where it is.
     chosen = is_copied | (slots == pick_first_slots((places, slots), rows.height)[places])
     return rows[places[chosen]], slots[chosen]

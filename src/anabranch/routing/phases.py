@@ -136,6 +136,17 @@ class SlotStanding:
         """Return how many slots share the key of each row."""
         return pl.Series(self.phases.routes.count_slots(hashes.to_numpy()))
 
+    def finds_copies(self, hashes: pl.Series, *, may_swap: bool, is_usual: bool) -> pl.Series:
+        """Say of each row of an input of a join whether it is a copy of one that another slot counts."""
+        routes = self.phases.routes
+        swapped = routes.swapped if may_swap else ()
+        elsewhere = [
+            key
+            for key in routes.table.split_keys().tolist()
+            if is_usual != (key in swapped) and min(part.slot for part in routes.table.owners(key)) != self.slot
+        ]
+        return hashes.is_in(pl.Series(elsewhere, dtype=pl.UInt64).implode())
+
 
 def _holds(routes: Routes, keys: KeyBatch, slot: int) -> NDArray[np.bool_]:
     if slot >= routes.slots:

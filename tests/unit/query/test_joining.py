@@ -159,9 +159,9 @@ def test_both_streams_keep_the_same_time(clock: dict[str, Any], words: str) -> N
 
 
 @pytest.mark.parametrize("routing", ["grid", "matrix", "bi", "bi6", "pkg", "d-choices", "w-choices"])
-def test_where_keys_have_their_own_time_no_strategy_spreads_one_over_slots(routing: str) -> None:
+def test_where_keys_have_their_own_time_no_strategy_spreads_all_of_them_over_slots(routing: str) -> None:
     left, right = by_key()
-    with pytest.raises(FlowError, match=f"join: {routing} spreads a key over slots, and none of them would see"):
+    with pytest.raises(FlowError, match=f"join: {routing} spreads every key over slots, and none of them would see"):
         left.join(right, on="sensor", within="1s", routing=routing)
 
 

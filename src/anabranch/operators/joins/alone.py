@@ -28,6 +28,15 @@ class AloneEverywhere:
 
     def meet(self, shared: list[pl.DataFrame]) -> pl.DataFrame:
         """Return the results of rows that met nobody on any slot."""
-        said = concatenate(shared)
-        everywhere = said.filter(pl.len().over(_ID) == pl.col(_SLOTS)).unique(_ID, keep="first", maintain_order=True)
-        return everywhere.sort(_ID).drop(*_ID, _SLOTS)
+        return _choose_alone(concatenate(shared)).drop(*_ID, _SLOTS)
+
+
+def choose_alone(said: pl.DataFrame) -> pl.DataFrame:
+    """Return, of marked results, those of rows that met nobody on any slot; some are on one slot only."""
+    is_single = pl.col(_SLOTS) == 1
+    return pl.concat([said.filter(is_single).sort(_ID), _choose_alone(said.filter(~is_single))])
+
+
+def _choose_alone(said: pl.DataFrame) -> pl.DataFrame:
+    everywhere = said.filter(pl.len().over(_ID) == pl.col(_SLOTS)).unique(_ID, keep="first", maintain_order=True)
+    return everywhere.sort(_ID)

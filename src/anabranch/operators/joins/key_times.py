@@ -14,10 +14,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.compiled.hash_order import Hashes, hashes_of, sort_by_hash
-from anabranch.eventtime.key_clocks import CLOCK, KeyClocks, Times, largest_by_key, read_clocks
-from anabranch.model import BEGINNING_OF_TIME, HASH, OperatorTime, SlotState
+from anabranch.eventtime.key_clocks import CLOCK, KeyClocks, Times, align_split_keys, largest_by_key, read_clocks
+from anabranch.model import BEGINNING_OF_TIME, HASH, OperatorTime, SlotState, SplitKeyClocks
 from anabranch.model.columns import SECTION
 from anabranch.model.joins import AT, CLOCKS_SECTION, LEFT, RIGHT, JoinSpec
+from anabranch.model.times import INPUT_CLOCKS, INPUT_SPOKES
 from anabranch.operators.aggregates.partials import concatenate
 from anabranch.operators.keyed.keyed_state import DUE, KeyedState, TouchedKeys
 from anabranch.operators.keyed.known_keys import place_keys, touched_hashes
@@ -26,10 +27,6 @@ from anabranch.operators.keyed.single_rows import no_times
 
 LAST = "__last"
 """Int64 microseconds: the time of its key at which the last row of it is over; null if all are."""
-INPUT_CLOCKS = ("__left_clock", "__right_clock")
-"""Int64 microseconds: how far each input is with a key."""
-INPUT_SPOKES = ("__left_spoke", "__right_spoke")
-"""Int64 microseconds of the wall clock: when each input last had a row of a key, or the key was first seen."""
 
 _ROW = "__row"
 NOWHERE = -1
@@ -57,6 +54,8 @@ class JoinTimes:
     is_silent: tuple[NDArray[np.bool_], NDArray[np.bool_]]
     last_us: Times
     """When the last row is over that was stored before; the beginning of time if none is left."""
+    latest_us: tuple[Times, Times]
+    """The latest event time that came, by input; the beginning of time where none did."""
 
     def __len__(self) -> int:
         return self.keys.height
@@ -82,13 +81,19 @@ class JoinClocks:
         """The columns of a run."""
         return self._rows_of_keys.columns
 
-    def look(self, state: SlotState, received: Sequence[pl.DataFrame | None], time: OperatorTime) -> JoinTimes | None:
+    def look(
+        self, state: SlotState, received: Sequence[pl.DataFrame | None], time: OperatorTime, shared: Hashes
+    ) -> JoinTimes | None:
         """Return the times of all keys that rows came for, and of those that something is due of without; None for
-        none. Rows have event times as AT."""
+        none. Rows have event times as AT.
+
+        Keys that slots share, or did until now, are always looked at (sorted hashes): what became of them shows where
+        their parts met, and is heard in the next batch.
+        """
         came = [rows for rows in received if rows is not None]
         arrived = concatenate([rows.select(HASH, *self._spec.keys) for rows in came]) if came else None
-        hashes = touched_hashes(arrived, self._rows_of_keys.find_due(state, time))
-        known = self._rows_of_keys.load(state, hashes, time) if hashes.size else None
+        hashes = touched_hashes(arrived, np.union1d(self._rows_of_keys.find_due(state, time), shared))
+        known = self._rows_of_keys.load(state, hashes, time, shared) if hashes.size else None
         if known is None and arrived is None:
             return None
         keys, known, _ = place_keys(self._spec.keys, known, arrived)
@@ -96,12 +101,13 @@ class JoinClocks:
         for number, rows in enumerate(received):
             if rows is not None:
                 np.maximum.at(latest_us[number], find_places(keys, rows), rows.get_column(AT).to_numpy())
-        return tell_times(self._spec, time, keys, known, latest_us)
+        last_us = largest_by_key(keys.height, known, LAST)
+        return tell_times(self._spec, time, keys, known, (latest_us[LEFT], latest_us[RIGHT]), last_us)
 
     def write(
         self, state: SlotState, times: JoinTimes, after_us: Times, due_us: Times, last_us: Times, time: OperatorTime
-    ) -> dict[int, int] | None:
-        """Write how far keys are; return, if keys are forgotten, up to when rows are late for it, by group of keys.
+    ) -> pl.DataFrame | None:
+        """Write how far keys are, and return it.
 
         ``due_us`` is when the first row that may have to be emitted is over, ``last_us`` when all are.
         """
@@ -118,7 +124,7 @@ class JoinClocks:
         content = {LAST: _where(is_open, last_us), SECTION: _section(len(times))}
         content |= dict(zip(INPUT_CLOCKS, map(pl.Series, times.input_us), strict=True))
         content |= dict(zip(INPUT_SPOKES, map(pl.Series, times.spoke_us), strict=True))
-        written = self._rows_of_keys.write(
+        return self._rows_of_keys.write(
             state,
             TouchedKeys(times.keys, times.known, clocks),
             content,
@@ -128,11 +134,20 @@ class JoinClocks:
             np.ones(len(times), np.bool_),
             time,
         )
-        return self.forget(state, written, time)
 
-    def forget(self, state: SlotState, written: pl.DataFrame | None, time: OperatorTime) -> dict[int, int] | None:
-        """Forget who is silent for too long after a batch wrote this."""
-        return self._rows_of_keys.forget(state, written, time) or None
+    def forget(
+        self, state: SlotState, written: pl.DataFrame | None, time: OperatorTime, shared: Hashes
+    ) -> dict[int, int] | None:
+        """Forget who is silent for too long after a batch wrote this, but for keys that slots share (sorted hashes).
+
+        Returns, if there are such, up to when rows are late for it, by group of keys.
+        """
+        return self._rows_of_keys.forget(state, written, time, shared) or None
+
+    def load(self, state: SlotState, hashes: Hashes, time: OperatorTime) -> pl.DataFrame | None:
+        """Return the clock rows of some keys (sorted, unique hashes) that are not forgotten; None if there are none."""
+        rows = self._rows_of_keys.load(state, hashes, time) if hashes.size else None
+        return None if rows is None or rows.is_empty() else rows
 
     def next_due_us(self, state: SlotState, time: OperatorTime) -> int | None:
         """Return when something is next due under a floor that rises between batches."""
@@ -183,28 +198,30 @@ def tell_times(
     time: OperatorTime,
     keys: pl.DataFrame,
     known: pl.DataFrame | None,
-    latest_us: Sequence[Times],
+    latest_us: tuple[Times, Times],
+    last_us: Times,
 ) -> JoinTimes:
-    """Return the time of keys, from their clock rows and the latest event times that came, by input."""
+    """Return the time of keys, from their clock rows, what the driver knows, and the latest times that came."""
     count = keys.height
-    clocks = read_clocks(spec.clock, time, hashes_of(keys), known, None)
+    parts = align_split_keys(time.split_keys, keys)
+    clocks = read_clocks(spec.clock, time, hashes_of(keys), known, None, parts)
     input_us, spoke_us, is_silent = [], [], []
     idle_us = spec.clock.idle_us
     for number in (LEFT, RIGHT):
         came = latest_us[number] > BEGINNING_OF_TIME
         reached_us = np.where(came, latest_us[number] - spec.delays_us[number], BEGINNING_OF_TIME)
-        input_us.append(np.maximum(largest_by_key(count, known, INPUT_CLOCKS[number]), reached_us))
+        known_us = _align(time.split_keys, keys, known, INPUT_CLOCKS[number])
+        input_us.append(np.maximum(known_us, reached_us))
         heard_us = np.full(count, time.now_us, np.int64)
         silent = np.zeros(count, np.bool_)
         if idle_us is not None:
-            before_us = largest_by_key(count, known, INPUT_SPOKES[number])
+            before_us = _align(time.split_keys, keys, known, INPUT_SPOKES[number])
             # Who has not shown a key counts as silent so long after the key was first seen.
             heard_us = np.where(came | (before_us == BEGINNING_OF_TIME), time.now_us, before_us)
             if time.since_us + idle_us <= time.now_us:
                 silent = heard_us + idle_us <= time.now_us
         spoke_us.append(heard_us)
         is_silent.append(silent)
-    last_us = largest_by_key(count, known, LAST)
     (left_us, right_us), (left_silent, right_silent) = input_us, is_silent
     slower_us = np.minimum(left_us, right_us)
     slower_us = np.where(left_silent & ~right_silent, right_us, slower_us)
@@ -220,7 +237,18 @@ def tell_times(
         (spoke_us[LEFT], spoke_us[RIGHT]),
         (left_silent, right_silent),
         last_us,
+        latest_us,
     )
+
+
+def _align(split_keys: SplitKeyClocks | None, keys: pl.DataFrame, known: pl.DataFrame | None, column: str) -> Times:
+    """Return by key the later of what its clock row has in a column, and of what the driver knows."""
+    times_us = largest_by_key(keys.height, known, column)
+    if split_keys is not None and split_keys.inputs is not None:
+        places, rows = split_keys.find(keys)
+        told_us = split_keys.inputs.get_column(column).to_numpy()
+        times_us[places] = np.maximum(times_us[places], told_us[rows])
+    return times_us
 
 
 def find_places(keys: pl.DataFrame, rows: pl.DataFrame) -> NDArray[np.int64]:

@@ -260,6 +260,10 @@ class InputState:
             return None
         return self._take(new, _places_of(~is_needed), batch).filter(~pl.col(MET))
 
+    def show(self, new: Piece, chosen: NDArray[np.bool_], batch: int) -> pl.DataFrame:
+        """Return some of the new rows as they would be written."""
+        return self._take(new, _places_of(chosen), batch)
+
     def _take(self, new: Piece, places: Places, batch: int) -> pl.DataFrame:
         layout = self._layout
         more = [name for name, is_there in ((DRAW, layout.draws), (ORDER, layout.remembers)) if is_there]

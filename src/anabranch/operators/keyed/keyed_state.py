@@ -23,8 +23,8 @@ WAKE = "__wake"
 """Int64 microseconds of the wall clock: the same by that."""
 
 _NEVER = 2**63 - 1
-_NOBODY: Hashes = np.empty(0, np.uint64)
-"""Keys with one row of state are never shared by slots."""
+NOBODY: Hashes = np.empty(0, np.uint64)
+"""Keys of no hash: where slots share no key."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,17 +169,24 @@ class KeyedState:
         store_rows(state, written, lambda merged: self._has_content(merged, time.floor_us), self._evolve)
         return written
 
-    def load(self, state: SlotState, hashes: Hashes, time: OperatorTime) -> pl.DataFrame | None:
-        """Return what is known of these keys (sorted, unique hashes), by hash; None if that is nothing."""
-        rows = load_rows(state, hashes, self._evolve)
-        return self._forgetting.leave_out(rows, time, _NOBODY, lambda rows: self._is_dead(rows, time))
+    def load(
+        self, state: SlotState, hashes: Hashes, time: OperatorTime, shared: Hashes = NOBODY
+    ) -> pl.DataFrame | None:
+        """Return what is known of these keys (sorted, unique hashes), by hash; None if that is nothing.
 
-    def forget(self, state: SlotState, written: pl.DataFrame | None, time: OperatorTime) -> dict[int, int]:
+        ``shared`` are those that slots share, or did until now: the driver says if they are forgotten.
+        """
+        rows = load_rows(state, hashes, self._evolve)
+        return self._forgetting.leave_out(rows, time, shared, lambda rows: self._is_dead(rows, time))
+
+    def forget(
+        self, state: SlotState, written: pl.DataFrame | None, time: OperatorTime, shared: Hashes = NOBODY
+    ) -> dict[int, int]:
         """Forget who is silent for too long after a batch wrote this; return by group up to when rows are late."""
         return self._forgetting.settle(
             [] if written is None else [written],
             time,
-            _NOBODY,
+            shared,
             lambda rows: self._is_dead(self._evolve(rows), time),
             partial(sweep_runs, state, evolve=self._evolve),
         )

@@ -21,8 +21,6 @@ from anabranch.routing.keys import KeySample
 from anabranch.routing.routes import Routes
 from anabranch.routing.strategies.by_name import decide_named
 
-_KEYS_STAY_WHOLE = "keys stay whole: a hot one is moved, and not split, as its time is known where all its rows are"
-
 Kind = Literal["source", "stateless", "stateful", "sink"]
 
 
@@ -127,8 +125,7 @@ class Facts:
         aligned = [
             _describe_alignment(operator, labels) for operator in find_aligned(self.plan) if operator.head == node
         ]
-        whole = [_KEYS_STAY_WHOLE] if _joins_by_key(self.plan.nodes[node]) else []
-        return [*(growth for head, growth in find_growth(self.plan).items() if head == node), *whole, *aligned]
+        return [*(growth for head, growth in find_growth(self.plan).items() if head == node), *aligned]
 
     @property
     def headline(self) -> str:
@@ -228,11 +225,6 @@ def _find_shape(operation: Stateful, slots: int) -> str:
     return base.label
 
 
-def _joins_by_key(node: Node) -> bool:
-    spec = node.operation.spec if isinstance(node.operation, Stateful) else None
-    return isinstance(spec, JoinSpec) and spec.follows_own_time
-
-
 def _is_ahead(plan: Plan, heads: tuple[int, ...]) -> bool:
     return all(head in plan.exchanges and plan.exchanges[head].kind == "ahead" for head in heads)
 
@@ -246,7 +238,7 @@ def _describe_time(plan: Plan, head: Node) -> str | None:
     followed = [plan.nodes[node].operation for node in plan.watermarks[head.id]]
     delays = [f"{w.column} less {describe_duration(w.delay_us)}" for w in followed if isinstance(w, Watermark)]
     text = delays[0] if len(delays) == 1 else f"the smallest of {', '.join(delays)}"
-    if _joins_by_key(head):
+    if isinstance(spec, JoinSpec) and spec.follows_own_time:
         return f"each key follows its own time: {text}"
     windowed = isinstance(spec, AggregateSpec | TopKSpec) and spec.window is not None
     behind = ", behind windows that fire in the same batch" if head.id in plan.lagging else ""
