@@ -66,6 +66,9 @@ class ExecutorChange:
     """How many more."""
     release: tuple[str, ...] = ()
     """The ids of those that are decommissioned: from the next batch on, no slot is at home there."""
+    offload: tuple[str, ...] = ()
+    """The ids of those that stay for now, and that no slot is at home on from the next batch on. Whatever a change
+    does not name here may have slots again."""
     reason: str = ""
     sender: Sender = "elasticity"
 

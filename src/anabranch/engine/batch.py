@@ -169,7 +169,7 @@ class BatchRunner:
             changed=frozenset(decision.routes),
         )
         clocks = follow_split_keys(self._plan, clocks, report, find_split_keys(routes, decision))
-        self._homes.end(report.rows_by_slot(self._plan.level_of), decision.homes)
+        self._homes.end(decision.homes)
         manifest = self._manifest(given, before, report, levels, time_after, clocks, now_us, partition_keys)
         decided = [
             *tell_looks(self._plan, given.batch, known, routes),
@@ -248,6 +248,7 @@ class BatchRunner:
         """Return what tasks took, with what it takes here to add it up."""
         began = time.thread_time()
         measures = self._loads.add(report.measures, self._homes.executors, batch_seconds)
+        self._homes.learn(report.measures, batch_seconds)
         here = time.thread_time() - began + report.measuring_seconds
         return replace(measures, measuring_seconds=measures.measuring_seconds + here)
 

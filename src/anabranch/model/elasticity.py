@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from anabranch.model.loads import LoadError
 
+IMBALANCE = 0.15
+"""As a standard deviation of shares; slots of flows without settings of their own get other homes above it, too."""
 _SHARES = ("target", "upper", "lower", "memory")
 
 
@@ -34,7 +36,7 @@ a flow is brought to its target when it leaves what is between the other two
     """Above this share there are too few executors."""
     lower: float = 0.4
     """Below this share there are too many."""
-    imbalance: float = 0.15
+    imbalance: float = IMBALANCE
     """Slots get other homes when the standard deviation of the executors' shares is above this."""
     smallest_improvement: float = 0.01
     """What a slot's move must be worth at least, as a part of the mean share of an executor."""
