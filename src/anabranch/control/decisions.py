@@ -69,6 +69,10 @@ class ExecutorChange:
     offload: tuple[str, ...] = ()
     """The ids of those that stay for now, and that no slot is at home on from the next batch on. Whatever a change
     does not name here may have slots again."""
+    keep: tuple[str, ...] = ()
+    """The ids of those that were to go, and stay after all."""
+    total: int | None = None
+    """So many are wanted in all, those that are leaving not counted; None: those that stay, and ``provision`` more."""
     reason: str = ""
     sender: Sender = "elasticity"
 

@@ -15,7 +15,7 @@ from anabranch.control.apply import check_decision, find_split_keys, store_level
 from anabranch.control.decision_events import tell_changes, tell_homes, tell_looks, tell_places, tell_switches
 from anabranch.control.decisions import Decision
 from anabranch.control.exchanges import ExchangeWatch
-from anabranch.control.steering import SeesHomes, Steering, TriesStrategies
+from anabranch.control.steering import SeesHomes, SizesCluster, Steering, TriesStrategies
 from anabranch.engine.ahead.level import AheadLevel
 from anabranch.engine.batch_routes import count_slots, load_routes
 from anabranch.engine.blocks import BlockKind
@@ -239,6 +239,8 @@ class BatchRunner:
         refused = self._homes.carry_out(decision)
         if refused is not None:
             self._events.fail(refused, decision.batch)
+            if isinstance(self._steering, SizesCluster):
+                self._steering.see_refusal()
 
     def _settle_homes(self, routes: FlowRoutes, before: Manifest | None) -> None:
         kept = KeptHomes() if before is None else before.engine.homes

@@ -108,6 +108,10 @@ class SlotHomes:
         """Of all executors that tasks should go to; 0 if none has come yet."""
         return sum(executor.cores for executor in find_usable(self.executors))
 
+    def count_tasks(self, per_executor: int | None) -> int:
+        """Return how many tasks suit those executors: as many for each as are told, or else as it has cores."""
+        return self.cores if per_executor is None else per_executor * len(find_usable(self.executors))
+
     def begin(self, slots: Sequence[int], before: KeptHomes) -> None:
         """Settle where the slots of a batch run; given is how many each level has, and what the last manifest says."""
         if not self._pins_slots:
@@ -158,9 +162,9 @@ class SlotHomes:
             return None
         self._offloaded = frozenset(change.offload)
         try:
-            if change.provision:
+            if change.provision or change.total is not None:
                 staying = [executor for executor in self.executors if not executor.is_leaving]
-                self._cluster.request(len(staying) + change.provision)
+                self._cluster.request(len(staying) + change.provision if change.total is None else change.total)
             if change.release:
                 self._cluster.decommission(change.release)
         except AnabranchError as error:
