@@ -90,6 +90,12 @@ def tell_places(plan: Plan, decision: Decision) -> Iterator[DecisionEvent]:
     if executors is not None and executors.release:
         reason = f"{', '.join(executors.release)}: {executors.reason}"
         yield DecisionEvent(batch, "executors", "release", executors.sender, reason)
+    if executors is not None and executors.offload:
+        reason = f"slots leave {', '.join(executors.offload)}: {executors.reason}"
+        yield DecisionEvent(batch, "executors", "offload", executors.sender, reason)
+    if executors is not None and executors.keep:
+        reason = f"{', '.join(executors.keep)}: {executors.reason}"
+        yield DecisionEvent(batch, "executors", "keep", executors.sender, reason)
 
 
 def compare(old: Routes, new: Routes) -> RouteDelta:

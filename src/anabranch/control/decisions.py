@@ -66,6 +66,13 @@ class ExecutorChange:
     """How many more."""
     release: tuple[str, ...] = ()
     """The ids of those that are decommissioned: from the next batch on, no slot is at home there."""
+    offload: tuple[str, ...] = ()
+    """The ids of those that stay for now, and that no slot is at home on from the next batch on. Whatever a change
+    does not name here may have slots again."""
+    keep: tuple[str, ...] = ()
+    """The ids of those that were to go, and stay after all."""
+    total: int | None = None
+    """So many are wanted in all, those that are leaving not counted; None: those that stay, and ``provision`` more."""
     reason: str = ""
     sender: Sender = "elasticity"
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from anabranch.control.decisions import HomeChange
 from anabranch.control.manual_overrides import WishRefused
-from anabranch.model.cluster import ChoosesHomes, Executor, Home, Homes, KeptHomes, Pin, SettledHomes, SlotId
+from anabranch.model.cluster import ChoosesHomes, Executor, Home, Homes, KeptHomes, Pin, SettledHomes, SlotId, SlotLoads
 
 _SLOTS_TOLD = 8
 
@@ -24,7 +24,7 @@ def settle_homes(
     executors: Sequence[Executor],
     before: KeptHomes,
     application: str,
-    loads: Mapping[SlotId, float],
+    loads: SlotLoads,
     choose: ChoosesHomes,
 ) -> SettledHomes:
     """Return a home for each slot; none if there is no executor.

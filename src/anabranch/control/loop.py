@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from anabranch.control.apply import choose_protocol
+from anabranch.control.cluster_size import ClusterSize
 from anabranch.control.commands import Command, Reply
 from anabranch.control.decide.balancer import Balancer
 from anabranch.control.decisions import Decision, HomeChange, RouteChange
@@ -23,6 +24,9 @@ from anabranch.control.operators import ControlledOperator
 from anabranch.errors import AnabranchError
 from anabranch.model.balance import Balance
 from anabranch.model.cluster import Executor, KeptHomes, SlotId
+from anabranch.model.elasticity import Elasticity
+from anabranch.model.events import Sender
+from anabranch.placement.elasticity import ClusterReading
 from anabranch.routing.phases import FlowRoutes
 from anabranch.routing.routes import Routes
 from anabranch.routing.strategies.by_name import count_buckets
@@ -32,16 +36,28 @@ class ControlLoop:
     """Looks at what every batch did, and says what changes at the next boundary, when that is worth it."""
 
     def __init__(
-        self, operators: Iterable[OperatorFacts], clock: Callable[[], float] | None = None, resizes: bool = False
+        self,
+        operators: Iterable[OperatorFacts],
+        clock: Callable[[], float] | None = None,
+        resizes: bool = False,
+        elasticity: Elasticity | None = None,
     ) -> None:
-        """``clock`` says what planning takes; ``resizes``: routes over other slots than planned follow the plan."""
+        """``clock`` says what planning takes; ``resizes``: routes over other slots than planned follow the plan.
+
+        With ``elasticity``, the number of executors follows the load, and slots follow executors.
+        """
         self._batch = -1
         self._begun_batch = -1
         self._operators = {facts.head: ControlledOperator(facts, Balancer(facts.routing, clock)) for facts in operators}
         self._executors: Sequence[Executor] = ()
         self._homes = KeptHomes()
         self._home_wishes: dict[SlotId, HomeChange] = {}
-        self._to_resize = {head for head, one in self._operators.items() if resizes and not one.facts.is_ahead}
+        self._size = None if elasticity is None else ClusterSize(elasticity)
+        self._to_resize: dict[int, tuple[int, Sender]] = {
+            head: (one.facts.slots, "resize")
+            for head, one in self._operators.items()
+            if resizes and not one.facts.is_ahead
+        }
 
     def watches(self, routes: FlowRoutes) -> dict[int, Watch]:
         """Return what slots should look at in the next batch."""
@@ -84,9 +100,23 @@ class ControlLoop:
         """Learn which executors there are, and where the slots of the batch that begins are at home."""
         self._executors, self._homes = executors, kept
 
+    def see_cluster(self, reading: ClusterReading) -> None:
+        """Learn what a batch says of the cluster's load."""
+        if self._size is not None:
+            self._size.see(reading)
+
+    def see_refusal(self) -> None:
+        """Learn that executors could not be had, or be let go."""
+        if self._size is not None:
+            self._size.refuse()
+
     def decide(self, batch: int, routes: FlowRoutes) -> Decision:
         """Return what changes at the end of this batch."""
         self._begun_batch = batch
+        slots = None if self._size is None else self._size.take_slots()
+        if slots is not None:
+            able = [head for head, operator in self._operators.items() if not operator.facts.is_ahead]
+            self._to_resize |= dict.fromkeys(able, (slots, "elasticity"))
         changes = {}
         for head, operator in self._operators.items():
             operator.phases = routes[head]
@@ -94,8 +124,7 @@ class ControlLoop:
                 continue
             now = routes[head].routes
             if head in self._to_resize:
-                self._to_resize.discard(head)
-                self._wish_for_slots(operator, operator.newest_wish(now))
+                self._wish_for_slots(operator, operator.newest_wish(now), *self._to_resize.pop(head))
             proposal = operator.wishes.pop(0) if operator.wishes else operator.proposal
             operator.proposal = None
             if proposal is not None and proposal.routes != now:
@@ -118,7 +147,7 @@ class ControlLoop:
                 )
                 operator.coming = proposal.routes
         homes, self._home_wishes = self._home_wishes, {}
-        return Decision(batch, changes, homes)
+        return Decision(batch, changes, homes, None if self._size is None else self._size.take_change())
 
     def submit(self, command: Command) -> Reply:
         """Answer a command: what will happen, or why not."""
@@ -150,11 +179,13 @@ class ControlLoop:
     def _balanced(self) -> list[ControlledOperator]:
         return [operator for operator in self._operators.values() if operator.balancer.balance is not None]
 
-    def _wish_for_slots(self, operator: ControlledOperator, routes: Routes) -> None:
-        slots = operator.facts.slots
+    def _wish_for_slots(self, operator: ControlledOperator, routes: Routes, slots: int, sender: Sender) -> None:
+        if sender == "elasticity":
+            # Nobody is there who could be told that buckets are too few.
+            slots = min(slots, count_buckets(routes.base) or slots)
         if slots != routes.slots:
             resized = operator.balancer.resize(operator.loads, routes, slots)
-            operator.wishes.append(replace(resized, sender="resize"))
+            operator.wishes.append(replace(resized, sender=sender))
 
     def _find(self, name: str | None) -> list[ControlledOperator]:
         every = list(self._operators.values())
@@ -195,4 +226,5 @@ class ControlLoop:
                 for operator in self._operators.values()
             ],
             "executors": [asdict(executor) for executor in self._executors],
+            "elasticity": None if self._size is None else self._size.show(),
         }

@@ -16,6 +16,8 @@ from anabranch.control.observe.loads import see_batch
 from anabranch.control.reported import BatchReport
 from anabranch.model import KeepsState
 from anabranch.model.cluster import Executor, KeptHomes
+from anabranch.model.elasticity import Elasticity
+from anabranch.placement.elasticity import ClusterReading
 from anabranch.query.plan import Plan, name_of
 from anabranch.routing.phases import FlowRoutes
 from anabranch.state.manifest import Manifest
@@ -41,15 +43,22 @@ class Rebalancer:
     ``submit`` may be called from any thread; everything else belongs to the thread that runs the batches.
     """
 
-    def __init__(self, program: FlowParts, clock: Callable[[], float], resizes: bool = False) -> None:
+    def __init__(
+        self,
+        program: FlowParts,
+        clock: Callable[[], float],
+        resizes: bool = False,
+        elasticity: Elasticity | None = None,
+    ) -> None:
         """``clock`` says what time it is, in seconds from any moment on, never going back.
 
-        ``resizes``: the plan's slots were asked for, and a checkpoint that has others follows.
+        ``resizes``: the plan's slots were asked for, and a checkpoint that has others follows. With ``elasticity``,
+        executors and slots follow the load.
         """
         self._plan = program.plan
         self._clock = clock
         self._lock = threading.Lock()
-        self._loop = ControlLoop(find_operators(program.plan, program.kernels), clock, resizes)
+        self._loop = ControlLoop(find_operators(program.plan, program.kernels), clock, resizes, elasticity)
 
     def watches(self, routes: FlowRoutes) -> dict[int, Watch]:
         """Return what slots should look at in the next batch."""
@@ -66,6 +75,16 @@ class Rebalancer:
         """Learn which executors there are, and where the slots of the batch that begins are at home."""
         with self._lock:
             self._loop.see_homes(executors, kept)
+
+    def see_cluster(self, reading: ClusterReading) -> None:
+        """Learn what a batch says of the cluster's load."""
+        with self._lock:
+            self._loop.see_cluster(reading)
+
+    def see_refusal(self) -> None:
+        """Learn that executors could not be had, or be let go."""
+        with self._lock:
+            self._loop.see_refusal()
 
     def decide(self, batch: int, routes: FlowRoutes) -> Decision:
         """Return what changes at the end of this batch."""

@@ -9,6 +9,7 @@ from anabranch.control.decisions import Decision
 from anabranch.control.observe.load_sampling import Watch
 from anabranch.control.reported import BatchReport
 from anabranch.model.cluster import Executor, KeptHomes
+from anabranch.placement.elasticity import ClusterReading
 from anabranch.routing.phases import FlowRoutes
 from anabranch.state.manifest import Manifest
 
@@ -38,6 +39,19 @@ class SeesHomes(Protocol):
 
     def see_homes(self, executors: Sequence[Executor], kept: KeptHomes) -> None:
         """Learn where the slots of the batch that begins run."""
+        ...
+
+
+@runtime_checkable
+class SizesCluster(Protocol):
+    """A steering that is told what a cluster has to do, and how many executors it asked for in vain."""
+
+    def see_cluster(self, reading: ClusterReading) -> None:
+        """Learn what a batch says of the cluster's load."""
+        ...
+
+    def see_refusal(self) -> None:
+        """Learn that executors could not be had, or be let go."""
         ...
 
 

@@ -15,7 +15,7 @@ from anabranch.control.apply import check_decision, find_split_keys, store_level
 from anabranch.control.decision_events import tell_changes, tell_homes, tell_looks, tell_places, tell_switches
 from anabranch.control.decisions import Decision
 from anabranch.control.exchanges import ExchangeWatch
-from anabranch.control.steering import SeesHomes, Steering, TriesStrategies
+from anabranch.control.steering import SeesHomes, SizesCluster, Steering, TriesStrategies
 from anabranch.engine.ahead.level import AheadLevel
 from anabranch.engine.batch_routes import count_slots, load_routes
 from anabranch.engine.blocks import BlockKind
@@ -169,7 +169,7 @@ class BatchRunner:
             changed=frozenset(decision.routes),
         )
         clocks = follow_split_keys(self._plan, clocks, report, find_split_keys(routes, decision))
-        self._homes.end(report.rows_by_slot(self._plan.level_of), decision.homes)
+        self._homes.end(decision.homes)
         manifest = self._manifest(given, before, report, levels, time_after, clocks, now_us, partition_keys)
         decided = [
             *tell_looks(self._plan, given.batch, known, routes),
@@ -239,6 +239,8 @@ class BatchRunner:
         refused = self._homes.carry_out(decision)
         if refused is not None:
             self._events.fail(refused, decision.batch)
+            if isinstance(self._steering, SizesCluster):
+                self._steering.see_refusal()
 
     def _settle_homes(self, routes: FlowRoutes, before: Manifest | None) -> None:
         kept = KeptHomes() if before is None else before.engine.homes
@@ -248,6 +250,7 @@ class BatchRunner:
         """Return what tasks took, with what it takes here to add it up."""
         began = time.thread_time()
         measures = self._loads.add(report.measures, self._homes.executors, batch_seconds)
+        self._homes.learn(report.measures, batch_seconds)
         here = time.thread_time() - began + report.measuring_seconds
         return replace(measures, measuring_seconds=measures.measuring_seconds + here)
 

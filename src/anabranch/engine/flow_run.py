@@ -20,9 +20,10 @@ from anabranch.connectors.sink_ownership import claim_places, close_sinks, name_
 from anabranch.control.commands import Command, Reply, Submits
 from anabranch.control.decision_events import tell_holds
 from anabranch.control.rebalancer import Rebalancer
-from anabranch.control.steering import Steering
+from anabranch.control.steering import SizesCluster, Steering
 from anabranch.engine.ahead.level import AheadLevel, check_ahead, heads_ahead, pack_by_partition
 from anabranch.engine.batch import BatchRunner, FlowIdentity
+from anabranch.engine.cluster_readings import ClusterReadings
 from anabranch.engine.dead_letters import DEAD_LETTER_SCHEMA
 from anabranch.engine.endpoints import find_endpoints
 from anabranch.engine.jobs import BatchInput, JobRunner, Packs, TellsWaits
@@ -34,7 +35,7 @@ from anabranch.engine.reader_buffers import check_buffers
 from anabranch.engine.run_events import RunEvents
 from anabranch.engine.set_aside import tell_sources
 from anabranch.engine.settings import AVAILABLE_NOW, ONCE, RunSettings
-from anabranch.engine.slot_homes import SlotHomes
+from anabranch.engine.slot_homes import SlotHomes, refuse_obstacles
 from anabranch.engine.spec import DEAD_LETTER, FlowProgram
 from anabranch.engine.split_steps import pack
 from anabranch.engine.structure import describe_flow, refuse_changed_flow
@@ -44,6 +45,7 @@ from anabranch.eventtime.flow.flow_time import load_time
 from anabranch.eventtime.flow.operator_times import is_due
 from anabranch.model import BatchProgress, Hold, Sink
 from anabranch.model.cluster import Executors
+from anabranch.model.elasticity import IMBALANCE
 from anabranch.model.events import DecisionEvent
 from anabranch.model.waits import PastWait
 from anabranch.query.graph import FlowGraph
@@ -139,18 +141,23 @@ class FlowRun:
 
         ``context`` is handed to sinks; ``query_id`` names whoever asks for the batches.
         """
-        self._homes = SlotHomes(executors, self.settings.anchors)
+        elasticity = self.settings.elasticity
+        if elasticity is not None:
+            refuse_obstacles(executors.describe())
+        imbalance = IMBALANCE if elasticity is None else elasticity.imbalance
+        self._homes = SlotHomes(executors, self.settings.anchors, imbalance)
         self._homes.look()
         if self._known_slots is None:
             self._make_program(max(2, self._homes.cores), self.checkpoint.latest())
         self._on_progress = on_progress
         self.steering: Steering = (
-            Rebalancer(self.program, time.monotonic, resizes=self.settings.slots is not None)
+            Rebalancer(self.program, time.monotonic, self.settings.slots is not None, elasticity)
             if make_steering is None
             else make_steering(self.program)
         )
         ahead = AheadLevel(self.program)
         self._latency = LatencyControl(self.settings.latency_seconds)
+        self._readings = None if elasticity is None else ClusterReadings()
         self._alignment = Alignment(self.plan, ends=self.settings.trigger in (AVAILABLE_NOW, ONCE))
         self._alignment.end_batch(load_time(self.plan, self.checkpoint.latest()), int(self.clock() * 1e6))
         self._runner = BatchRunner(
@@ -227,6 +234,7 @@ class FlowRun:
         progress = replace(progress, problems=progress.problems + waited, held_back=self._name_held())
         waiting_rows = entries[-1].waiting_rows if entries else None
         progress = self._latency.end_batch(progress, triggered_at, waiting_rows)
+        self._read_cluster(progress, triggered_at)
         self.events.end_batch(progress, start, end, [*tell_holds(batch, held_before, progress.held_back)])
         self.progress.add(progress, self.clock())
         if self._on_progress is not None:
@@ -330,6 +338,16 @@ class FlowRun:
             with contextlib.suppress(CheckpointError):
                 self._positions.tell(self._log.load(self.last_entry).positions)
 
+    def _read_cluster(self, progress: BatchProgress, planned_at: float) -> None:
+        if self._readings is None or not isinstance(self.steering, SizesCluster):
+            return
+        homes, now = self._homes, self.clock()
+        reading = self._readings.read(
+            progress, homes.executors, held_bytes=homes.held_bytes, planned_at=planned_at, now_seconds=now
+        )
+        if reading is not None:
+            self.steering.see_cluster(reading)
+
     def _entries_between(self, after: int, to: int) -> list[LogEntry]:
         """Return entries of the split log; raise ``StateDamaged`` that names the batch to return to if one is lost."""
         try:
@@ -346,7 +364,9 @@ class FlowRun:
             labels = {number: source.label for number, source in self.program.sources.items()}
             return tuple(pack_by_partition(entries, labels))
         # Executors come and go, and every core is to read.
-        tasks = self.settings.read_tasks or max(1, self._homes.cores)
+        elasticity = self.settings.elasticity
+        per_executor = None if elasticity is None else elasticity.slots_per_executor
+        tasks = self.settings.read_tasks or max(1, self._homes.count_tasks(per_executor))
         return tuple(pack(entries, tasks, self.program.reading_levels))
 
     def _find_slots(self, latest: Manifest | None) -> int | None:

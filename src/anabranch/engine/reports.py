@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anabranch.control.observe.load_sampling import LoadReport
@@ -14,7 +14,6 @@ from anabranch.engine.task_reports import MeetReport, SlotReport, TaskReport, ea
 from anabranch.eventtime.medians import TimeTally
 from anabranch.eventtime.observations import merge_seen
 from anabranch.model import BEGINNING_OF_TIME, RunRef, SplitKeyClocks, StagedFile
-from anabranch.model.cluster import SlotId
 from anabranch.model.exchanges import ExchangeFigures, ExchangeTally
 from anabranch.model.measures import TaskMeasure
 
@@ -93,14 +92,6 @@ class BatchReport:
         """Return the end of the last window of an operator that fired, in a slot or into a store."""
         operator, buffer = self.operators.get(head), self.buffers.get(head)
         return latest_us((operator.last_end_us if operator else None, buffer.last_end_us if buffer else None))
-
-    def rows_by_slot(self, level_of: Callable[[int], int]) -> dict[SlotId, float]:
-        """Return how many rows the slots of every level got, for all operators of the level together."""
-        rows: defaultdict[SlotId, float] = defaultdict(float)
-        for head, operator in self.operators.items():
-            for slot, count in enumerate(operator.rows):
-                rows[level_of(head), slot] += count
-        return dict(rows)
 
     @property
     def heads(self) -> tuple[int, ...]:

@@ -34,6 +34,8 @@ from anabranch.state.manifest import Manifest
 
 RECENT_DECISIONS = 50
 """So many are kept in memory, to be shown."""
+_ABOUT_NO_ROUTES = ("exchange", "strategy", "home", "provision", "offload", "keep", "release")
+"""Actions of which a commit is a part, though they have no protocol."""
 MOST_LETTERS = 2_000
 """Of a failure's reason; the log of the driver has all of it."""
 
@@ -170,7 +172,7 @@ def _came_to_nothing(record: HistoryRecord, latest: Manifest | None) -> bool:
     event = record.event
     if not isinstance(event, DecisionEvent) or event.sender == "alignment":
         return False
-    if event.protocol is None and event.action not in ("exchange", "strategy", "home", "provision", "release"):
+    if event.protocol is None and event.action not in _ABOUT_NO_ROUTES:
         return False
     return (
         latest is None or event.batch > latest.batch or (event.batch == latest.batch and record.epoch != latest.epoch)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any, TypedDict
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError, field_validator, model_validator
 
 from anabranch.connectors.databases.history_table import HistoryDatabase
 from anabranch.errors import FlowError, SinkError, name_alternatives
 from anabranch.eventtime.durations import describe_duration, parse_duration
+from anabranch.model.elasticity import Elasticity
+from anabranch.model.loads import LoadError
 from anabranch.model.renamed import take_renamed
 from anabranch.model.routes import DEFAULT_BUCKETS, MOST_SLOTS
 from anabranch.query.plan import PARALLELISMS, Parallelism
@@ -59,6 +62,9 @@ class RunSettings(BaseModel):
     drop_sources: tuple[str, ...] = Field(
         (), description="names of sources that the checkpoint has read and the flow does not read any more"
     )
+    elasticity: InstanceOf[Elasticity] | None = Field(
+        None, description="between how many executors the flow grows and shrinks with its load: ab.Elasticity(…)"
+    )
     anchors: bool | None = Field(None, description="pin slots to executors; default: when there are several")
     control: str | None = Field(
         None, description="a Redis URL through which commands come, too; those in the checkpoint are always heard"
@@ -89,6 +95,24 @@ class RunSettings(BaseModel):
                 msg += "give a length of time such as '2s'"
                 raise ValueError(msg)
         return latency
+
+    @field_validator("elasticity", mode="before")
+    @classmethod
+    def _usable_elasticity(cls, elasticity: object) -> object:
+        if not isinstance(elasticity, Mapping):
+            return elasticity
+        try:
+            return Elasticity.from_names(elasticity)
+        except LoadError as error:
+            raise ValueError(str(error)) from None
+
+    @model_validator(mode="after")
+    def _slots_to_move(self) -> RunSettings:
+        if self.elasticity is not None and self.anchors is False:
+            msg = "elasticity lets slots leave an executor before it goes, and anchors=False lets them run anywhere; "
+            msg += "leave one of them out"
+            raise ValueError(msg)
+        return self
 
     @model_validator(mode="after")
     def _batches_to_limit(self) -> RunSettings:
@@ -155,6 +179,7 @@ class RunKeywords(TypedDict, total=False):
     kept_records: int
     kept_summary_bytes: int
     takeover: bool
+    elasticity: Elasticity | None
     anchors: bool | None
     control: str | None
     drop_sources: tuple[str, ...]

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from anabranch.control.decisions import Decision, HomeChange
 from anabranch.control.homes import change_homes, find_usable, settle_homes
 from anabranch.errors import AnabranchError, EngineError
-from anabranch.model.cluster import ChoosesHomes, Cluster, Executor, Executors, Home, KeptHomes, SettledHomes, SlotId
-from anabranch.placement.even_homes import spread_evenly
+from anabranch.model.cluster import (
+    ChoosesHomes,
+    Cluster,
+    Executor,
+    Executors,
+    Home,
+    KeptHomes,
+    SettledHomes,
+    SlotId,
+    SlotLoad,
+    SlotLoads,
+)
+from anabranch.model.elasticity import IMBALANCE
+from anabranch.model.measures import TaskMeasure
+from anabranch.placement.elasticity import find_deviation
+from anabranch.placement.homes import choose_homes, follow_loads, measure_slots
 
 logger = logging.getLogger("anabranch")
 
@@ -52,15 +68,27 @@ def refuse_obstacles(cluster: Cluster) -> None:
 class SlotHomes:
     """Where the slots of a run are at home: settled as a batch begins, kept in its manifest."""
 
-    def __init__(self, executors: Executors, anchors: bool | None, choose: ChoosesHomes = spread_evenly) -> None:
-        """``anchors`` says whether slots are pinned at all; None: where there are several executors."""
+    def __init__(
+        self,
+        executors: Executors,
+        anchors: bool | None,
+        imbalance: float = IMBALANCE,
+        choose: ChoosesHomes = choose_homes,
+    ) -> None:
+        """``anchors`` says whether slots are pinned at all; None: where there are several executors.
+
+        Slots move for the sake of balance once the standard deviation of executors is above ``imbalance``.
+        """
         self._cluster = executors
         described = executors.describe()
         self._application = described.application
         self._pins_slots = described.pins_slots and anchors is not False
         self._pins_to_one = anchors is True
         self._choose = choose
-        self._loads: Mapping[SlotId, float] = {}
+        self._imbalance = imbalance
+        self._loads: Mapping[SlotId, SlotLoad] = {}
+        self._batch_seconds = 0.0
+        self._offloaded: frozenset[str] = frozenset()
         self.executors: tuple[Executor, ...] = ()
         """As they were when somebody last looked."""
         self.settled = SettledHomes()
@@ -69,41 +97,74 @@ class SlotHomes:
         """Of the next one, for the manifest."""
 
     def look(self) -> None:
-        """See which executors there are."""
-        self.executors = self._cluster.list()
+        """See which executors there are; those that slots are to leave are as good as leaving."""
+        self.executors = tuple(
+            replace(executor, is_leaving=True) if executor.id in self._offloaded else executor
+            for executor in self._cluster.list()
+        )
 
     @property
     def cores(self) -> int:
         """Of all executors that tasks should go to; 0 if none has come yet."""
         return sum(executor.cores for executor in find_usable(self.executors))
 
+    def count_tasks(self, per_executor: int | None) -> int:
+        """Return how many tasks suit those executors: as many for each as are told, or else as it has cores."""
+        return self.cores if per_executor is None else per_executor * len(find_usable(self.executors))
+
     def begin(self, slots: Sequence[int], before: KeptHomes) -> None:
         """Settle where the slots of a batch run; given is how many each level has, and what the last manifest says."""
         if not self._pins_slots:
             return
         every = [(level, slot) for level, count in enumerate(slots, start=1) for slot in range(count)]
-        self.settled = settle_homes(every, self.executors, before, self._application, self._loads, self._choose)
+        loads = SlotLoads(self._loads, self._tell_uneven())
+        self.settled = settle_homes(every, self.executors, before, self._application, loads, self._choose)
 
     @property
     def homes(self) -> Mapping[SlotId, Home]:
         """What the batch's job is told: nothing if there is but one executor to choose from."""
         kept = self.settled.kept
-        return kept.homes if self._pins_to_one or len(find_usable(self.executors)) > 1 else {}
+        # Without homes, tasks may run on those that slots are to leave.
+        has_choice = len(find_usable(self.executors)) > 1 or self._offloaded
+        return kept.homes if self._pins_to_one or has_choice else {}
 
-    def end(self, loads: Mapping[SlotId, float], changes: Mapping[SlotId, HomeChange]) -> None:
-        """Find out what the manifest says for the next batch; given is what slots did in this one, and what changes."""
-        self._loads = loads
+    def end(self, changes: Mapping[SlotId, HomeChange]) -> None:
+        """Find out what the manifest says for the next batch; given is what changes."""
         self.kept = change_homes(self.settled.kept, changes)
+
+    def learn(self, tasks: Iterable[TaskMeasure], batch_seconds: float) -> None:
+        """Learn what slots took in a batch."""
+        tasks = tuple(tasks)
+        state_bytes = {task.id: task.state_bytes for task in tasks}
+        self._loads = follow_loads(self._loads, measure_slots(tasks, state_bytes))
+        self._batch_seconds = batch_seconds
+
+    @property
+    def held_bytes(self) -> int:
+        """What slots hold in memory, on all executors together."""
+        return sum(load.memory_bytes for load in self._loads.values())
+
+    def _tell_uneven(self) -> str:
+        """Return by how much executors differ, if it is too much: by slots alone, for reading has no home."""
+        busy: defaultdict[str, float] = defaultdict(float)
+        for slot, home in self.settled.kept.homes.items():
+            if slot in self._loads:
+                busy[home.executor] += self._loads[slot].cpu_seconds
+        deviation = find_deviation(busy, find_usable(self.executors), self._batch_seconds)
+        if deviation <= self._imbalance:
+            return ""
+        return f"executors differ by {deviation:.2f} in what slots take there, more than {self._imbalance:g}"
 
     def carry_out(self, decision: Decision) -> str | None:
         """Ask for executors, or let some go, once the batch is committed; return why that cannot be."""
         change = decision.executors
         if change is None:
             return None
+        self._offloaded = frozenset(change.offload)
         try:
-            if change.provision:
+            if change.provision or change.total is not None:
                 staying = [executor for executor in self.executors if not executor.is_leaving]
-                self._cluster.request(len(staying) + change.provision)
+                self._cluster.request(len(staying) + change.provision if change.total is None else change.total)
             if change.release:
                 self._cluster.decommission(change.release)
         except AnabranchError as error:

@@ -87,17 +87,36 @@ class HomeChoice:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class SlotLoad:
+    """What a slot costs in a batch, and what it costs to move it."""
+
+    cpu_seconds: float
+    state_bytes: int = 0
+    memory_bytes: int = 0
+    """What its executor holds for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotLoads:
+    """What is known of the slots of a flow when they get their homes."""
+
+    slots: Mapping[SlotId, SlotLoad] = field(default_factory=dict)
+    """Of those that were measured."""
+    uneven: str = ""
+    """In words, by how much executors differ in what slots take there, if that is a reason to move some; else empty."""
+
+
 class ChoosesHomes(Protocol):
     """A policy: where slots are at home."""
 
     def __call__(
-        self, slots: Sequence[SlotId], executors: Sequence[Executor], loads: Mapping[SlotId, float], before: Homes
+        self, slots: Sequence[SlotId], executors: Sequence[Executor], loads: SlotLoads, before: Homes
     ) -> HomeChoice:
         """Return a home for each slot, among these executors, all of which are usable.
 
-        ``loads`` has what slots did in the last batch, if that is known; ``before`` the homes so far of slots whose
-        executors are among these. It may name slots that are not given: they stay there, and take room. Equal
-        arguments give equal homes.
+        ``before`` has the homes so far of slots whose executors are among these. It may name slots that are not given:
+        they stay there, and take room. Equal arguments give equal homes.
         """
         ...
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
+from anabranch.errors import name_alternatives
 from anabranch.model.loads import LoadError
 
+IMBALANCE = 0.15
+"""As a standard deviation of shares; slots of flows without settings of their own get other homes above it, too."""
 _SHARES = ("target", "upper", "lower", "memory")
 
 
@@ -34,7 +39,7 @@ a flow is brought to its target when it leaves what is between the other two
     """Above this share there are too few executors."""
     lower: float = 0.4
     """Below this share there are too many."""
-    imbalance: float = 0.15
+    imbalance: float = IMBALANCE
     """Slots get other homes when the standard deviation of the executors' shares is above this."""
     smallest_improvement: float = 0.01
     """What a slot's move must be worth at least, as a part of the mean share of an executor."""
@@ -83,3 +88,26 @@ a flow is brought to its target when it leaves what is between the other two
             if not getattr(self, name) >= 0:
                 msg = f"{name} is {getattr(self, name)}; give 0 for none"
                 raise LoadError(msg)
+
+    @classmethod
+    def from_names(cls, given: Mapping[str, Any]) -> Elasticity:
+        """Return settings that are given by name, as flow files give them; raise ``LoadError`` if one is no setting."""
+        known = {one.name: one.type for one in fields(cls)}
+        read: dict[str, Any] = {}
+        for name, value in given.items():
+            if name not in known:
+                msg = f"there is no setting {name!r}; {name_alternatives(name, known)}"
+                raise LoadError(msg)
+            read[name] = value if value is None else _read_number(name, value, is_whole="int" in str(known[name]))
+        return cls(**read)
+
+
+def _read_number(name: str, value: Any, *, is_whole: bool) -> float:
+    try:
+        number = float("" if isinstance(value, bool) else value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if math.isnan(number) or (is_whole and not number.is_integer()):
+        msg = f"{name} is {value!r}; give a {'whole ' if is_whole else ''}number"
+        raise LoadError(msg)
+    return int(number) if is_whole else number

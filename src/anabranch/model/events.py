@@ -15,9 +15,9 @@ EVENT_KINDS: tuple[str, ...] = get_args(EventKind)
 Sender = Literal["balancer", "ctl", "resize", "exchange", "alignment", "first look", "placement", "elasticity"]
 """Who decided: a policy, or people through ``ctl``."""
 
-DecisionAction = Literal[
-    "resize", "strategy", "split", "merge", "move", "exchange", "hold", "release", "set", "home", "provision"
-]
+RouteAction = Literal["resize", "strategy", "split", "merge", "move"]
+ExecutorAction = Literal["provision", "offload", "keep", "release"]
+DecisionAction = Literal[RouteAction, ExecutorAction, "exchange", "hold", "set", "home"]
 
 RecoveryAction = Literal["restart", "attempts", "publish", "repair", "set aside", "rollback"]
 

@@ -8,8 +8,7 @@ from anabranch.placement.elasticity import (
     decide_size,
     read_cluster,
 )
-from anabranch.placement.homes import HomeMove, HomePlan, follow_loads, measure_slots, plan_homes
-from anabranch.placement.spread import SlotLoad
+from anabranch.placement.homes import HomeMove, HomePlan, choose_homes, follow_loads, measure_slots, plan_homes
 
 __all__ = [
     "AdmissionState",
@@ -19,9 +18,9 @@ __all__ = [
     "ElasticState",
     "HomeMove",
     "HomePlan",
-    "SlotLoad",
     "admit",
     "begin_admission",
+    "choose_homes",
     "decide_size",
     "follow_loads",
     "measure_offered",

@@ -8,7 +8,7 @@ a load four times as high would need four steps. And growing is quicker than shr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -164,7 +164,7 @@ def decide_size(settings: Elasticity, state: ElasticState, reading: ClusterReadi
     cores = _cores_of(reading.executors)
     need = _find_need(settings, known, reading, wanted, cores)
     known = _follow_samples(settings, known, reading, need, wanted)
-    deviation = _find_deviation(reading, staying)
+    deviation = find_deviation(reading.cpu_seconds, staying, reading.batch_seconds)
     choice = (
         _finish_leaving(settings, known, reading, need)
         or _choose_growth(settings, known, reading, need)
@@ -311,11 +311,11 @@ def _change(state: ElasticState, executors: int, reading: ClusterReading, *, gro
     )
 
 
-def _find_deviation(reading: ClusterReading, staying: list[Executor]) -> float:
+def find_deviation(cpu_seconds: Mapping[str, float], executors: Sequence[Executor], batch_seconds: float) -> float:
     """Return the standard deviation of what executors were busy with; who had nothing to do counts as 0."""
-    if len(staying) < 2 or reading.batch_seconds <= 0:
+    if len(executors) < 2 or batch_seconds <= 0:
         return 0.0
-    shares = [reading.cpu_seconds.get(one.id, 0.0) / (reading.batch_seconds * max(1, one.cores)) for one in staying]
+    shares = [cpu_seconds.get(one.id, 0.0) / (batch_seconds * max(1, one.cores)) for one in executors]
     mean = math.fsum(shares) / len(shares)
     return math.sqrt(math.fsum((share - mean) ** 2 for share in shares) / len(shares))
 

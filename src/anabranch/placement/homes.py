@@ -6,14 +6,14 @@ what is made small; the busiest executor over all levels follows, because it can
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from anabranch.model.cluster import Executor, Homes, SlotId
+from anabranch.model.cluster import Executor, HomeChoice, Homes, SlotId, SlotLoad, SlotLoads
 from anabranch.model.measures import TaskMeasure
-from anabranch.placement.spread import SlotLoad, Spread
+from anabranch.placement.spread import Spread
 
 TOLERANCE = 0.15
 """How far above its share of processor time an executor may be before slots move."""
@@ -92,6 +92,7 @@ def plan_homes(
     homes: Homes,
     *,
     pinned: Homes = _NO_HOMES,
+    evens_out: bool = True,
     tolerance: float = TOLERANCE,
     smallest_improvement: float = SMALLEST_IMPROVEMENT,
 ) -> HomePlan:
@@ -100,7 +101,8 @@ def plan_homes(
     Slots stay where they are, but for those of executors that are gone or leaving, and those that must move so that no
     executor is more than ``tolerance`` above its share or short of memory. Executors that are leaving get none, nor do
     those that are not warm, unless there are no others. ``pinned`` are homes that people chose: they hold until their
-    executor goes. While nobody stays, slots stay with those that leave.
+    executor goes. While nobody stays, slots stay with those that leave. Without ``evens_out``, only slots that
+    have no home get one.
     """
     everyone = {executor.id: executor for executor in sorted(executors, key=lambda executor: executor.id)}
     loads = _fill_unknown(slots)
@@ -128,7 +130,7 @@ def plan_homes(
         spread.put(slot, spread.find_place(slot))
         reasons[slot] = _tell_loss(homes.get(slot), everyone)
     started = dict(spread.homes)
-    if spread.needs_moves(1 + tolerance):
+    if evens_out and spread.needs_moves(1 + tolerance):
         spread.even_out(1 + tolerance / 2, smallest_improvement / len(usable), free=frozenset(homeless))
         spread.undo_needless(started, 1 + tolerance, free=frozenset(homeless))
     for slot, home in spread.homes.items():
@@ -147,6 +149,28 @@ def plan_homes(
         max_over_mean=spread.max_over_mean,
         level_max_over_mean=spread.level_max_over_mean,
         reason=_tell_plan(moves, spread),
+    )
+
+
+def choose_homes(slots: Sequence[SlotId], executors: Sequence[Executor], loads: SlotLoads, before: Homes) -> HomeChoice:
+    """Return homes by what slots cost; a slot that has one stays there unless there is a reason to even out.
+
+    Reasons are executors that differ too much in what slots take there, and one that has no slot while another has
+    several of a level. Loads that are small differ by chance, so that a slot above its share is no reason by itself.
+    """
+    every = {slot: loads.slots.get(slot) for slot in (*slots, *before)}
+    pinned = {slot: home for slot, home in before.items() if slot not in slots}
+    placed = plan_homes(executors, every, before, pinned=pinned, evens_out=False)
+    reasons = [loads.uneven] if loads.uneven else []
+    idle = [executor.id for executor in executors if executor.id not in placed.homes.values()]
+    if idle and max(Counter((slot[0], home) for slot, home in placed.homes.items()).values(), default=0) > 1:
+        reasons.append(f"executor {idle[0]} has no slots")
+    if reasons:
+        placed = plan_homes(executors, every, before, pinned=pinned)
+    hosts = len({executor.host for executor in executors})
+    among = f"{len(executors)} executor{'s' if len(executors) != 1 else ''} on {hosts} host{'s' if hosts != 1 else ''}"
+    return HomeChoice(
+        {slot: placed.homes[slot] for slot in slots}, "; ".join([*reasons, f"spread by what slots cost over {among}"])
     )
 
 

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch.model.cluster import Executor, Homes, SlotId
+from anabranch.model.cluster import Executor, Homes, SlotId, SlotLoad
 
 Floats = NDArray[np.float64]
 _Step = tuple[tuple[SlotId, str], ...]
 _ENOUGH_BYTES = 1 << 62
 _NO_GAIN = 1e-9
 """Less is rounding; steps that gain nothing could go on for ever."""
-
-
-@dataclass(frozen=True, slots=True)
-class SlotLoad:
-    """What a slot costs in a batch, and what it costs to move it."""
-
-    cpu_seconds: float
-    state_bytes: int = 0
-    memory_bytes: int = 0
-    """What its executor holds for it."""
 
 
 class Spread:
@@ -38,6 +27,8 @@ class Spread:
         self._fixed = frozenset(fixed)
         self._ids = [executor.id for executor in executors]
         self.places = {id: place for place, id in enumerate(self._ids)}
+        hosts = [executor.host for executor in executors]
+        self._host_of = np.array([hosts.index(host) for host in hosts])
         self._cores = np.array([max(1, executor.cores) for executor in executors], np.float64)
         # Where nobody knows how much there is, there is enough.
         self._memory = np.array([executor.memory_bytes or _ENOUGH_BYTES for executor in executors], np.int64)
@@ -141,12 +132,16 @@ class Spread:
         self._held[place] = sum(self._loads[one].memory_bytes for one in slots)
 
     def find_place(self, slot: SlotId) -> str:
-        """Return where a slot without a home does least harm: it fits, and little is done, in its level and in all."""
+        """Return where a slot without a home does least harm: it fits, and little is done, in its level and in all.
+
+        Among equals it is one whose host does least for the level.
+        """
         row, load = self._rows[slot[0]], self._loads[slot]
         excess = np.maximum(0, self._held + load.memory_bytes - self._memory)
         of_level = (self._level[row] + load.cpu_seconds) / self._cores / (self._level_means[row] or 1.0)
         in_all = (self._total + load.cpu_seconds) / self._cores / (self._mean or 1.0)
-        return self._ids[int(np.lexsort((of_level + in_all, excess))[0])]
+        on_host = np.bincount(self._host_of, self._level[row])[self._host_of]
+        return self._ids[int(np.lexsort((on_host, of_level + in_all, excess))[0])]
 
     def even_out(self, limit: float, smallest_gain: float, free: Collection[SlotId]) -> None:
         """Move slots, or swap two, until all are within the limit or nothing is gained; each step the best one."""

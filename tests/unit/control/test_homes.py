@@ -9,15 +9,15 @@ import pytest
 from anabranch.control.decisions import HomeChange
 from anabranch.control.homes import change_homes, name_homes, settle_homes, wish_for_home
 from anabranch.control.manual_overrides import WishRefused
-from anabranch.model.cluster import Executor, Home, KeptHomes, Pin, SettledHomes
-from anabranch.placement.even_homes import spread_evenly
+from anabranch.model.cluster import Executor, Home, KeptHomes, Pin, SettledHomes, SlotLoads
+from anabranch.placement.homes import choose_homes
 
 SLOTS = [(1, 0), (1, 1), (1, 2)]
 FIRST = (Executor("0", "a", 1), Executor("1", "a", 1), Executor("2", "b", 1))
 
 
 def settle(before: KeptHomes, executors: tuple[Executor, ...] = FIRST, application: str = "app-1") -> SettledHomes:
-    return settle_homes(SLOTS, executors, before, application, {}, spread_evenly)
+    return settle_homes(SLOTS, executors, before, application, SlotLoads(), choose_homes)
 
 
 def one_reason(settled: SettledHomes) -> str:
@@ -96,7 +96,7 @@ def test_a_host_means_its_emptiest_executor(before: KeptHomes) -> None:
     # The slot that was there makes room, and both are told.
     assert {why for _, why in settled.changes} == {
         "people put it on host a",
-        "spread evenly over 3 executors on 2 hosts",
+        "executor 2 has no slots; spread by what slots cost over 3 executors on 2 hosts",
     }
     # It stays on that executor as long as it is there.
     assert settle(settled.kept).changes == {}

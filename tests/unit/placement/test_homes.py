@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.model.cluster import Executor, Homes, SlotId
+from anabranch.model.cluster import Executor, Homes, SlotId, SlotLoad
 from anabranch.model.measures import TaskMeasure
 from anabranch.placement.homes import HomePlan, follow_loads, measure_slots, plan_homes
-from anabranch.placement.spread import SlotLoad
 from property_tests import tries
 
 

@@ -39,7 +39,22 @@ def draw_balance(shown: Mapping[str, Any]) -> Iterator[RenderableType]:
         parts += _draw_decisions(shown.get("decisions", []), described["operator"])
         for part in parts:
             yield Padding(part, (0, 0, 0, 2), expand=False)
+    yield from _draw_elasticity(shown.get("elasticity"))
     yield from draw_measures(shown.get("measures"))
+
+
+def _draw_elasticity(told: Mapping[str, Any] | None) -> Iterator[RenderableType]:
+    if told is None:
+        return
+    wanted = "none wanted yet" if told["wanted"] is None else f"{told['wanted']} wanted"
+    facts = [f"{wanted} of {told['min_executors']} to {told['max_executors']}"]
+    if "utilisation" in told:
+        facts.append(f"what comes takes {told['utilisation']:.0%} of their cores")
+    facts.append(f"{told['reconfigurations']} reconfigurations")
+    yield Text()
+    yield Text.assemble(("executors", "bold"), f" · {' · '.join(facts)}")
+    if "reason" in told:
+        yield Padding(Text(told["reason"], style="dim"), (0, 0, 0, 2), expand=False)
 
 
 def _draw_title(described: Mapping[str, Any]) -> Text:

@@ -103,6 +103,14 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
             rich_help_panel=_SETTINGS,
         ),
     ] = None,
+    executors: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MIN:MAX",
+            help="Let the number of executors follow the load, between these two.",
+            rich_help_panel=_SETTINGS,
+        ),
+    ] = None,
     anchors: Annotated[
         bool | None,
         typer.Option("--anchors/--no-anchors", help="Pin slots to executors.", rich_help_panel=_SETTINGS),
@@ -172,6 +180,8 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
     with explained_errors(debug):
         loaded = load(flow)
         settings = {**loaded.run, **{name: value for name, value in given.items() if value is not None}}
+        if executors is not None:
+            settings["elasticity"] = {**settings.get("elasticity", {}), **read_executors(executors)}
         if "checkpoint" not in settings:
             settings["checkpoint"] = name_checkpoint(loaded.graph.name)
             print_note(f"checkpoint: {settings['checkpoint']}, as nobody named one; --checkpoint names another")
@@ -179,6 +189,15 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
         loaded.graph.check(**settings)
         console = open_console()
         follow_flow(loaded.graph, settings, session, console, live=console.is_terminal and not plain and not verbose)
+
+
+def read_executors(given: str) -> dict[str, int]:
+    """Return the settings of elasticity that ``--executors`` stands for."""
+    least, colon, most = given.partition(":")
+    if not (colon and least.isdecimal() and most.isdecimal()):
+        msg = f"{given!r} does not say between how many executors; give the fewest and the most, such as 1:4"
+        raise typer.BadParameter(msg, param_hint="--executors")
+    return {"min_executors": int(least), "max_executors": int(most)}
 
 
 def check_settings(given: dict[str, Any]) -> None:

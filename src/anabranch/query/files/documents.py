@@ -25,12 +25,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError
 
 from anabranch.errors import FlowError, name_alternatives
 from anabranch.eventtime import parse_duration
+from anabranch.model.elasticity import Elasticity
+from anabranch.model.loads import LoadError
 from anabranch.query.files.sections import Call, Names, Section, describe_found, one_or_many
 from anabranch.query.files.steps import STEPS, Step
 from anabranch.query.plan import Parallelism
@@ -66,6 +69,17 @@ def _check_latency(value: Any) -> Any:
     return value
 
 
+def _check_elasticity(value: Any) -> Any:
+    if isinstance(value, Elasticity):
+        return asdict(value)
+    if isinstance(value, Mapping):
+        try:
+            Elasticity.from_names(value)
+        except LoadError as error:
+            raise ValueError(str(error)) from error
+    return value
+
+
 class StreamDocument(Section):
     """One stream: where it comes from, what is done to it, where it goes."""
 
@@ -91,6 +105,7 @@ class RunDefaults(Section):
     kept_batches: int | None = Field(default=None, ge=2)
     kept_records: int | None = Field(default=None, ge=1)
     kept_summary_bytes: int | None = Field(default=None, ge=0)
+    elasticity: Annotated[dict[str, Any], BeforeValidator(_check_elasticity)] | None = None
     anchors: bool | None = None
     control: str | None = None
     history_to: str | None = None
