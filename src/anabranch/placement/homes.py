@@ -59,11 +59,11 @@ class HomePlan:
 
 
 def measure_slots(measures: Iterable[TaskMeasure], state_bytes: Mapping[SlotId, int]) -> dict[SlotId, SlotLoad]:
-    """Return what each slot cost in a batch. Tasks that read (level 0) are no slots: they may run anywhere."""
+    """Return what each slot cost in a batch. Tasks that read (level 0) or let parts meet are no slots."""
     cpu_seconds: defaultdict[SlotId, float] = defaultdict(float)
     received_bytes: defaultdict[SlotId, int] = defaultdict(int)
     for measure in sorted(measures, key=lambda one: (one.level, one.slot, one.cpu_seconds)):
-        if measure.level > 0:
+        if measure.level > 0 and not measure.meets:
             cpu_seconds[measure.level, measure.slot] += measure.cpu_seconds
             received_bytes[measure.level, measure.slot] += measure.received_bytes
     return {

@@ -169,8 +169,9 @@ def test_a_slot_of_which_nothing_is_known_counts_like_others_of_its_level() -> N
     assert sorted(plan_homes(_executors("a", "b"), idle, {}).homes.values()) == ["a", "a", "b", "b"]
 
 
-def test_loads_follow_slowly_and_readers_are_no_slots() -> None:
+def test_loads_follow_slowly_and_readers_and_meetings_are_no_slots() -> None:
     measures = [
+        TaskMeasure(1, 5, "a", "h", 9.0, 9.0, 0, meets=True),
         TaskMeasure(0, 0, "a", "h", 9.0, 9.0, 0),
         TaskMeasure(1, 0, "a", "h", 2.0, 2.0, 0, received_bytes=50),
         TaskMeasure(2, 0, "b", "h", 1.0, 2.0, 0),
