@@ -14,7 +14,7 @@ from anabranch.model.progress import Admitted
 START_ROWS = 10_000
 """Of the first batch, of which nothing is known."""
 FEWEST_ROWS = 1_000
-SMALL_ROWS = 100_000
+SMALL_ROWS = 30_000
 """Batches below this are hardly ever slow because of their rows; if they are, that shows at once."""
 FLOOR_SHARE = 0.1
 """Rows may always take this part of the target, also where the rest of a batch takes longer than all of it."""
@@ -28,8 +28,9 @@ _FORGOTTEN_OF_ROWS = 0.05
 it, and must not wash it away."""
 _DIFFERENT = 0.2
 """A batch that has so much more or fewer rows than others, as a part of theirs, does differ."""
-_TOLD_APART = 2.0
-"""What a row adds must be so many times its standard error, or it may as well be chance."""
+_TOLD_APART, _TOLD_APART_IN_SMALL = 2.0, 4.0
+"""What a row adds must be so many times its standard error, or it may as well be chance. In small batches more so: that
+these are slow because of their rows is hard to believe."""
 _WEIGHT_OF_OVERHEAD = 0.15
 """What it counts for, beside a batch, that without rows only the overhead would be left.
 
@@ -102,10 +103,9 @@ class CostModel:
         spread = max(self.deviation, _LEAST_DEVIATION) * self.seconds
         return spread / math.sqrt(self.rows_squared) if self.rows_squared > 0 else math.inf
 
-    @property
-    def tells_rows(self) -> bool:
-        """Whether what rows take can be told from chance: only batches that differ in rows show it."""
-        return self.rows_squared > 0 and self.rows_by_seconds / self.rows_squared >= _TOLD_APART * self._error
+    def tells_rows(self, times: float) -> bool:
+        """Say whether what a row adds is so many times its error: only batches that differ in rows show it."""
+        return self.rows_squared > 0 and self.rows_by_seconds / self.rows_squared >= times * self._error
 
     def find_rows(self, seconds: float) -> float:
         """Return the rows with which a batch takes so long; on the safe side where they are more than those before.
@@ -210,7 +210,7 @@ def admit(state: AdmissionState, seen: BatchSeen) -> AdmissionState:
     ceiling = max(GROWTH * most_rows, float(before))
     wanted = model.find_rows(aim)
     room = _find_room(target, state.last, seen)
-    sought = max(wanted, floor, room, 0.0 if model.tells_rows else _find_trial(target, seen))
+    sought = max(wanted, floor, room, _find_trial(target, model, seen))
     rows = max(_go_towards(min(sought, ceiling), before), round(min(room, ceiling)))
     reason = _tell(model, seen, rows, target=target, is_floor=wanted < floor, is_ceiling=sought >= ceiling)
     return AdmissionState(
@@ -232,14 +232,17 @@ def _find_room(target: float, last: BatchSeen | None, seen: BatchSeen) -> float:
     return min(one.rows * _SAFE * target / max(one.seconds, 1e-9) for one in (last, seen))
 
 
-def _find_trial(target: float, seen: BatchSeen) -> float:
-    """Return how many rows to try where nobody can tell what rows take: without a difference it never shows.
+def _find_trial(target: float, model: CostModel, seen: BatchSeen) -> float:
+    """Return how many rows to try where nobody can tell what rows take, else 0: without a difference it never shows.
 
-    Small batches double whatever they take, as it is not their rows that take it; others grow carefully.
+    Small batches double whatever they take, as it is not their rows that take it; others grow carefully, unless they
+    take very long, and do not shrink.
     """
     if seen.rows < SMALL_ROWS:
-        return GROWTH * seen.rows
-    return _CAREFUL_GROWTH * seen.rows if seen.seconds <= target else 0.0
+        return 0.0 if model.tells_rows(_TOLD_APART_IN_SMALL) else GROWTH * seen.rows
+    if model.tells_rows(_TOLD_APART):
+        return 0.0
+    return _CAREFUL_GROWTH * seen.rows if seen.seconds <= 2 * target else float(seen.rows)
 
 
 def _go_towards(sought: float, before: int) -> int:

@@ -157,9 +157,18 @@ class Spread:
 
     def undo_needless(self, started: Homes, limit: float, free: Collection[SlotId]) -> None:
         """Let slots stay after all whose move turns out not to be needed, those with most state first."""
-        moved = [slot for slot, home in self.homes.items() if home != started[slot] and slot not in free]
-        for slot in sorted(moved, key=lambda slot: (-self._loads[slot].state_bytes, slot)):
+        by_state = sorted(started.keys() - set(free), key=lambda slot: (-self._loads[slot].state_bytes, slot))
+        before: dict[SlotId, str] = {}
+        # One that goes back may make another needless.
+        while before != self.homes:
+            before = dict(self.homes)
+            self._undo_once(by_state, started, limit)
+
+    def _undo_once(self, slots: Sequence[SlotId], started: Homes, limit: float) -> None:
+        for slot in slots:
             target = self.homes[slot]
+            if target == started[slot]:
+                continue
             # Where slots do not allow to be within the limit, what was reached counts.
             cost, excess, was_idle = self._cost(), self._excess_bytes(), self._leaves_idle()
             self.put(slot, started[slot])
