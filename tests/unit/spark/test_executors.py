@@ -50,9 +50,11 @@ def test_dynamic_allocation_and_speculation_are_refused_with_the_setting_to_chan
 def test_a_flow_that_leaves_executors_alone_is_warned_of_what_moves_its_slots(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with caplog.at_level(logging.WARNING, "anabranch"):
-        warn_of_unsteady_executors(session(spark_speculation="true"))
-    (told,) = caplog.messages
+    with caplog.at_level(logging.INFO, "anabranch"):
+        warn_of_unsteady_executors(session(spark_speculation="true", spark_decommission_enabled="true"))
+    costs, told = caplog.messages
+    assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
+    assert costs.startswith("the Spark context lacks spark.storage.decommission.enabled=true")
     assert "set spark.speculation=false" in told and "answers stay right" in told
 
 
