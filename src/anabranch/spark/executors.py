@@ -229,7 +229,7 @@ def find_obstacles(spark: SparkSession) -> Iterator[str]:
 
 
 def warn_of_unsteady_executors(spark: SparkSession) -> None:
-    """Say what moves slots away from their homes, and what that costs; and, more quietly, what it costs if some leave."""
+    """Say what moves slots away from their homes, and what that costs; and, more quietly, what leaving costs."""
     for cost in _find_costs(spark):
         logger.info("%s", cost)
     for obstacle in find_obstacles(spark):
