@@ -86,6 +86,7 @@ def test_every_setting_of_a_run_has_an_option() -> None:
     usage = invoke("run", "--help").stdout
     options = {name: f"--{name.replace('_', '-')}" for name in RunSettings.model_fields}
     options["drop_sources"] = "--drop-source "  # given once for each
+    options["elasticity"] = "--executors "  # from how many to how many; flow files say the rest
     missing = [name for name, option in options.items() if option not in usage]
     assert not missing
 
