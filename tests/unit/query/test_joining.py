@@ -217,7 +217,7 @@ streams:
     by_key = tmp_path / "by-key.yaml"
     by_key.write_text(file.read_text().replace("delay: 5s", "delay: 5s, per: key, idle: 1m"))
     text = load_flow(by_key, constructors=CONSTRUCTORS).graph.explain()
-    assert "each key follows its own time: the smallest of shown less 5s, clicked less 5s" in text
+    assert "each key follows its own time: the smallest of clicked less 5s, shown less 5s" in text
     file.write_text(file.read_text().replace("with: clicked", "with: clickd"))
     with pytest.raises(FlowError, match="steps: join with: unknown 'clickd'; did you mean 'clicked'"):
         load_flow(file, constructors=CONSTRUCTORS)
