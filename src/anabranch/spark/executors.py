@@ -49,10 +49,17 @@ def list_executors(spark: SparkSession) -> tuple[Executor, ...]:
     there = {str(executor.id()): executor for executor in found}
     executors = []
     for id in sort_ids(there.keys() - {DRIVER}):
-        # An IPv6 address has colons, too.
-        host, _, port = str(there[id].hostPort()).rpartition(":")
-        executors.append(Executor(id, host, int(there[id].totalCores()), int(there[id].maxMemory()), int(port)))
+        host, port = split_address(str(there[id].hostPort()))
+        executors.append(Executor(id, host, int(there[id].totalCores()), int(there[id].maxMemory()), port))
     return tuple(executors)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of an executor; the port is 0 before Spark knows where it serves its blocks."""
+    host, _, port = address.rpartition(":")
+    # An IPv6 address has colons, too: in brackets if a port follows.
+    is_whole = host and port.isdecimal() and (":" not in host or host.endswith("]"))
+    return (host, int(port)) if is_whole else (address, 0)
 
 
 class SparkExecutors:
@@ -101,7 +108,7 @@ class SparkExecutors:
         Begins to warm up those that are new, except the first of all: slots have nowhere else to go.
         """
         ids = sort_ids(_split(self._backend.getExecutorIds()))
-        if set(ids) - self._known.keys():
+        if any(id not in self._known or not self._known[id].port for id in ids):
             self._known = {executor.id: executor for executor in list_executors(self._spark)}
         # Spark's status hears of executors a moment later than its scheduler.
         there = [self._known[id] for id in ids if id in self._known]

@@ -11,7 +11,7 @@ import pytest
 from anabranch.engine.slot_homes import OneProcess
 from anabranch.errors import EngineError
 from anabranch.model.cluster import sort_ids
-from anabranch.spark.executors import SparkExecutors, find_obstacles, warn_of_unsteady_executors
+from anabranch.spark.executors import SparkExecutors, find_obstacles, split_address, warn_of_unsteady_executors
 
 
 class PlayedContext:
@@ -88,3 +88,18 @@ def test_one_process_is_all_there_is() -> None:
 
 def test_ids_are_sorted_as_people_count() -> None:
     assert sort_ids({"10", "2", "9"}) == ("2", "9", "10")
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "port"),
+    [
+        ("10.0.0.7:41234", "10.0.0.7", 41234),
+        ("10.0.0.7", "10.0.0.7", 0),
+        ("worker-1", "worker-1", 0),
+        ("[fe80::1]:41234", "[fe80::1]", 41234),
+        ("[fe80::1]", "[fe80::1]", 0),
+        ("fe80::1", "fe80::1", 0),
+    ],
+)
+def test_an_executor_that_has_just_come_has_no_port_yet(address: str, host: str, port: int) -> None:
+    assert split_address(address) == (host, port)
