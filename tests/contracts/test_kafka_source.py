@@ -468,7 +468,8 @@ def test_a_group_with_members_is_left_to_them(kafka: KafkaBroker, topic: str, ca
 
     kafka.produce(topic, numbers(0, 5))
     group = f"members-of-{topic}"
-    member = Consumer({"bootstrap.servers": kafka.servers, "group.id": group, "auto.offset.reset": "earliest"})
+    settings = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    member = Consumer({"bootstrap.servers": kafka.servers, **settings})
     try:
         member.subscribe([topic])
         while member.poll(0.1) is None:

@@ -48,12 +48,25 @@ class KafkaBroker(SkippedWhereMissing, KafkaServer):
 
     def group_offsets(self, group: str) -> dict[int, int]:
         """Return partition → offset of a consumer group, as tools that show its lag ask for it."""
-        from confluent_kafka import ConsumerGroupTopicPartitions
+        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 
         # Kept while it answers: a client that is gone never does.
         admin = self.admin()
-        answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(60)
-        return {part.partition: part.offset for part in answer.topic_partitions}
+        found: dict[int, int] = {}
+
+        def answers() -> bool:
+            try:
+                told = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(60)
+            except KafkaException as error:
+                # A broker that has just started does not know its groups yet.
+                if error.args[0].retriable() or "COORDINATOR" in error.args[0].name():
+                    return False
+                raise
+            found.update({part.partition: part.offset for part in told.topic_partitions})
+            return True
+
+        wait_for(answers)
+        return found
 
     def produce(
         self,

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from anabranch.connectors.kafka_topics.cluster import OutOfReach, TopicPart
 from anabranch.connectors.kafka_topics.group_offsets import GroupOffsets
 from anabranch.connectors.kafka_topics.planner import Position
 from anabranch.connectors.read_positions import ReadPositions
-from anabranch.errors import FlowError
+from anabranch.errors import FlowError, SourceError
 
 PART = TopicPart("clicks", 0)
 
@@ -21,9 +22,10 @@ PART = TopicPart("clicks", 0)
 class Broker:
     """Takes offsets, when it is open; fails as often as it is told to."""
 
-    def __init__(self, failures: int = 0) -> None:
+    def __init__(self, failures: int = 0, error: Exception | None = None) -> None:
         self.taken: list[tuple[str, int]] = []
         self.failures = failures
+        self.error = error or OutOfReach("nobody answers")
         self.asked = threading.Event()
         self.open = threading.Event()
         self.open.set()
@@ -33,7 +35,7 @@ class Broker:
         self.open.wait(60)
         if self.failures:
             self.failures -= 1
-            raise OutOfReach("nobody answers")
+            raise self.error
         self.taken.append((group, offsets[PART]))
 
 
@@ -42,7 +44,7 @@ def position(offset: int) -> dict[str, Any]:
 
 
 def tell_of(broker: Broker) -> GroupOffsets:
-    return GroupOffsets(lambda: broker, "lag", pause_seconds=0.01)
+    return GroupOffsets(lambda: broker, "lag", pauses_seconds=(0.01,))
 
 
 def test_what_was_told_last_is_committed_when_the_run_ends() -> None:
@@ -80,6 +82,27 @@ def test_a_failure_is_told_once_and_made_good(caplog: pytest.LogCaptureFixture) 
         "the offsets of the consumer group lag cannot be committed (nobody answers); the flow goes on",
         "the consumer group lag has the flow's offsets again",
     ]
+
+
+def test_a_run_that_ends_tries_on_for_a_while_and_then_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_offsets, "LAST_SECONDS", 60.0)
+    loading = Broker(failures=5)
+    teller = tell_of(loading)
+    teller.tell(position(1))
+    teller.close()
+    assert loading.taken == [("lag", 1)]
+    refusing = Broker(failures=1_000_000, error=SourceError("it has members"))
+    teller = tell_of(refusing)
+    teller.tell(position(1))
+    began = time.monotonic()
+    teller.close()
+    assert refusing.taken == [] and time.monotonic() - began < 30.0
+    monkeypatch.setattr(group_offsets, "LAST_SECONDS", 0.05)
+    away = Broker(failures=1_000_000)
+    teller = tell_of(away)
+    teller.tell(position(1))
+    teller.close()
+    assert away.taken == []
 
 
 def test_a_broker_that_never_answers_holds_no_run_up(monkeypatch: pytest.MonkeyPatch) -> None:
