@@ -9,7 +9,7 @@ from benchmarks.joins.memory.figures import MEMORY, MEMORY_SUMMARY
 from benchmarks.joins.spread.points import SPREAD_PARTS
 from benchmarks.joins.streams import EQ5, EQ5_WINDOWS, INTERVAL
 from benchmarks.shared.figures import OURS
-from benchmarks.shared.registry import BenchError
+from benchmarks.shared.registry import BenchError, choose_names
 
 HASHED = "anabranch-hash"
 """Ours with keys where their hash puts them, whatever that does to slots."""
@@ -120,12 +120,7 @@ SUPPLIERS = {"eq5": WHOLE, "eq5-shuffled": SPREAD, "eq5-windows": ANEW}
 
 def choose_parts(asked: tuple[str, ...] | None) -> tuple[list[JoinPart], list[str]]:
     """Return the parts to run beside peers, and the others by name; raise ``BenchError`` for strangers."""
-    known = (*PARTS, *OTHER_PARTS)
-    unknown = sorted(set(asked or ()) - set(known))
-    if unknown:
-        msg = f"unknown parts {', '.join(unknown)}; there are {', '.join(known)}"
-        raise BenchError(msg)
-    chosen = known if asked is None else asked
+    chosen = choose_names("parts", asked, (*PARTS, *OTHER_PARTS))
     return [part for part in PARTS.values() if part.name in chosen], [name for name in OTHER_PARTS if name in chosen]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.shared.registry import BenchError
+from benchmarks.shared.registry import choose_names
 
 WINDOW_MS, SLIDE_MS, MINUTE_MS, DELAY_MS = 10_000, 5_000, 60_000, 2_000
 GAP_US = 4_999_500
@@ -69,8 +69,4 @@ OPERATORS: dict[str, OperatorCase] = {
 
 def choose_operators(asked: tuple[str, ...] | None) -> list[OperatorCase]:
     """Return the operators to run, in the order of the bench; raise ``BenchError`` for strangers."""
-    unknown = sorted(set(asked or ()) - set(OPERATORS))
-    if unknown:
-        msg = f"unknown operators {', '.join(unknown)}; there are {', '.join(OPERATORS)}"
-        raise BenchError(msg)
-    return [case for case in OPERATORS.values() if asked is None or case.name in asked]
+    return [OPERATORS[name] for name in choose_names("operators", asked, OPERATORS)]

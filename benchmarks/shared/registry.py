@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -196,6 +196,16 @@ BENCHES: dict[str, Bench] = {
         ),
     )
 }
+
+
+def choose_names(what: str, asked: tuple[str, ...] | None, known: Iterable[str]) -> tuple[str, ...]:
+    """Return those of the names that were asked for, or all, in their own order; raise ``BenchError`` for strangers."""
+    names = tuple(known)
+    unknown = sorted(set(asked or ()) - set(names))
+    if unknown:
+        msg = f"unknown {what} {', '.join(unknown)}; there are {', '.join(names)}"
+        raise BenchError(msg)
+    return tuple(name for name in names if asked is None or name in asked)
 
 
 def choose_peers(name: str, asked: tuple[str, ...] | None) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from benchmarks.planners.inputs import WEIBO_FILE
 from benchmarks.shared.answers import ANSWER_READERS, AnswerCheck, Expected, ask_oracle, check_answer
 from benchmarks.shared.figures import OURS
 from benchmarks.shared.launch import CORES, JVM_MEMORY, our_script, run_peer, scratch_places, show_activity
-from benchmarks.shared.registry import BenchError, BenchOptions, choose_peers
+from benchmarks.shared.registry import BenchError, BenchOptions, choose_names, choose_peers
 from benchmarks.shared.report import deliver
 from benchmarks.skew.answers import ask_busy_oracle
 from benchmarks.skew.competitors import (
@@ -157,7 +157,7 @@ class _Skew:
         self._rows_per_batch = (options.rows or DEFAULT_ROWS) // (ZIPF_PHASES * BATCHES_A_PHASE)
         self.rows = self._rows_per_batch * ZIPF_PHASES * BATCHES_A_PHASE
         self._peers = choose_peers("skew", options.peers)
-        self.parts = choose_parts(options.only)
+        self.parts = choose_names("parts", options.only, PARTS)
         self.notes: list[str] = []
         _refuse(self._rows_per_batch, self.slots)
         self.notes += [WHY_NOT_SPARK] if "spark" in self._peers else []
@@ -339,15 +339,6 @@ class _Skew:
                 f"{stream}: max/mean {first.settled_max_over_mean:.2f} by {first.system}, "
                 f"{last.settled_max_over_mean:.3f} by {last.system}; {verdict}"
             )
-
-
-def choose_parts(asked: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Return the parts to run, in the order of the bench; raise ``BenchError`` for strangers."""
-    unknown = sorted(set(asked or ()) - set(PARTS))
-    if unknown:
-        msg = f"unknown parts {', '.join(unknown)}; there are {', '.join(PARTS)}"
-        raise BenchError(msg)
-    return tuple(part for part in PARTS if asked is None or part in asked)
 
 
 def _refuse(rows_per_batch: int, slots: int) -> None:

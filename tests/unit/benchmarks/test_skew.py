@@ -15,10 +15,10 @@ from rich.console import Console
 
 from anabranch.routing.strategies.by_name import strategy_names
 from benchmarks.shared.answers import AnswerCheck, ask_oracle, check_answer
-from benchmarks.shared.registry import BENCHES, BenchError, BenchOptions
+from benchmarks.shared.registry import BENCHES, BenchError, BenchOptions, choose_names
 from benchmarks.shared.report import write_json
 from benchmarks.skew.answers import ask_busy_oracle
-from benchmarks.skew.bench import PARTS, choose_parts, pair_up, run
+from benchmarks.skew.bench import PARTS, pair_up, run
 from benchmarks.skew.competitors import BALANCED, HASH, STRATEGIES, Competitor, list_papers_strategies
 from benchmarks.skew.figures import BusyRun, OverheadPair, compute_figures, evaluate_busy
 from benchmarks.skew.loads import LoadRun, evaluate_loads
@@ -267,8 +267,8 @@ def test_unknown_peers_are_refused() -> None:
 
 
 def test_parts_run_in_the_order_of_the_bench_and_strangers_are_refused() -> None:
-    assert choose_parts(("paper", "loads")) == ("loads", "paper")
-    assert choose_parts(None) == PARTS
+    assert choose_names("parts", ("paper", "loads"), PARTS) == ("loads", "paper")
+    assert choose_names("parts", None, PARTS) == PARTS
     with pytest.raises(BenchError, match="unknown parts fast; there are loads, busy, overhead"):
         run(BenchOptions(only=("fast",)))
 
