@@ -45,7 +45,7 @@ from anabranch.eventtime.flow.flow_time import load_time
 from anabranch.eventtime.flow.operator_times import is_due
 from anabranch.model import BatchProgress, Hold, Sink
 from anabranch.model.cluster import Executors
-from anabranch.model.elasticity import IMBALANCE
+from anabranch.model.elasticity import Elasticity
 from anabranch.model.events import DecisionEvent
 from anabranch.model.waits import PastWait
 from anabranch.query.graph import FlowGraph
@@ -144,8 +144,8 @@ class FlowRun:
         elasticity = self.settings.elasticity
         if elasticity is not None:
             refuse_obstacles(executors.describe())
-        imbalance = IMBALANCE if elasticity is None else elasticity.imbalance
-        self._homes = SlotHomes(executors, self.settings.anchors, imbalance)
+        limits = Elasticity() if elasticity is None else elasticity
+        self._homes = SlotHomes(executors, self.settings.anchors, limits.imbalance, limits.smallest_improvement)
         self._homes.look()
         if self._known_slots is None:
             self._make_program(max(2, self._homes.cores), self.checkpoint.latest())

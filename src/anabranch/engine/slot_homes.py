@@ -22,7 +22,7 @@ from anabranch.model.cluster import (
     SlotLoad,
     SlotLoads,
 )
-from anabranch.model.elasticity import IMBALANCE
+from anabranch.model.elasticity import IMBALANCE, SMALLEST_IMPROVEMENT
 from anabranch.model.measures import TaskMeasure
 from anabranch.placement.elasticity import find_deviation
 from anabranch.placement.homes import choose_homes, follow_loads, measure_slots
@@ -73,11 +73,13 @@ class SlotHomes:
         executors: Executors,
         anchors: bool | None,
         imbalance: float = IMBALANCE,
+        smallest_improvement: float = SMALLEST_IMPROVEMENT,
         choose: ChoosesHomes = choose_homes,
     ) -> None:
         """``anchors`` says whether slots are pinned at all; None: where there are several executors.
 
-        Slots move for the sake of balance once the standard deviation of executors is above ``imbalance``.
+        Slots move for the sake of balance once the standard deviation of executors is above ``imbalance``: those that
+        gain ``smallest_improvement`` or more by it.
         """
         self._cluster = executors
         described = executors.describe()
@@ -86,6 +88,7 @@ class SlotHomes:
         self._pins_to_one = anchors is True
         self._choose = choose
         self._imbalance = imbalance
+        self._smallest_improvement = smallest_improvement
         self._loads: Mapping[SlotId, SlotLoad] = {}
         self._batch_seconds = 0.0
         self._offloaded: frozenset[str] = frozenset()
@@ -117,7 +120,7 @@ class SlotHomes:
         if not self._pins_slots:
             return
         every = [(level, slot) for level, count in enumerate(slots, start=1) for slot in range(count)]
-        loads = SlotLoads(self._loads, self._tell_uneven())
+        loads = SlotLoads(self._loads, self._tell_uneven(), self._smallest_improvement)
         self.settled = settle_homes(every, self.executors, before, self._application, loads, self._choose)
 
     @property

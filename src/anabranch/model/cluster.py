@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from anabranch.model.elasticity import SMALLEST_IMPROVEMENT
+
 SlotId = tuple[int, int]
 """(level, slot): an instance of all stateful operators of a level, one task a batch."""
 
@@ -105,6 +107,8 @@ class SlotLoads:
     """Of those that were measured."""
     uneven: str = ""
     """In words, by how much executors differ in what slots take there, if that is a reason to move some; else empty."""
+    smallest_improvement: float = SMALLEST_IMPROVEMENT
+    """What a slot's move must be worth at least, as a part of the mean share of an executor."""
 
 
 class ChoosesHomes(Protocol):

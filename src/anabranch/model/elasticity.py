@@ -11,6 +11,7 @@ from anabranch.errors import name_alternatives
 from anabranch.model.loads import LoadError
 
 IMBALANCE = 0.15
+SMALLEST_IMPROVEMENT = 0.01
 """As a standard deviation of shares; slots of flows without settings of their own get other homes above it, too."""
 _SHARES = ("target", "upper", "lower", "memory")
 
@@ -41,7 +42,7 @@ a flow is brought to its target when it leaves what is between the other two
     """Below this share there are too many."""
     imbalance: float = IMBALANCE
     """Slots get other homes when the standard deviation of the executors' shares is above this."""
-    smallest_improvement: float = 0.01
+    smallest_improvement: float = SMALLEST_IMPROVEMENT
     """What a slot's move must be worth at least, as a part of the mean share of an executor."""
     min_executors: int = 1
     max_executors: int = 100

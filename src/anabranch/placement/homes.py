@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from anabranch.model.cluster import Executor, HomeChoice, Homes, SlotId, SlotLoad, SlotLoads
+from anabranch.model.elasticity import SMALLEST_IMPROVEMENT
 from anabranch.model.measures import TaskMeasure
 from anabranch.placement.spread import Spread
 
 TOLERANCE = 0.15
 """How far above its share of processor time an executor may be before slots move."""
-SMALLEST_IMPROVEMENT = 0.01
 _LEAST_SECONDS = 1e-9
 _NEW_WEIGHT = 0.3
 _BLOCK_COPIES = 2
@@ -166,7 +166,7 @@ def choose_homes(slots: Sequence[SlotId], executors: Sequence[Executor], loads: 
     if idle and max(Counter((slot[0], home) for slot, home in placed.homes.items()).values(), default=0) > 1:
         reasons.append(f"executor {idle[0]} has no slots")
     if reasons:
-        placed = plan_homes(executors, every, before, pinned=pinned)
+        placed = plan_homes(executors, every, before, pinned=pinned, smallest_improvement=loads.smallest_improvement)
     hosts = len({executor.host for executor in executors})
     among = f"{len(executors)} executor{'s' if len(executors) != 1 else ''} on {hosts} host{'s' if hosts != 1 else ''}"
     return HomeChoice(

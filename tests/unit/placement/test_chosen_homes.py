@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,3 +106,11 @@ def test_equal_inputs_give_equal_homes_and_what_was_evened_out_stays(data: st.Da
     homes = spread(slots, among, before, loads)
     assert spread(slots, among, dict(reversed(before.items())), loads) == homes
     assert spread(slots, among, homes, loads) == homes
+
+
+def test_slots_stay_if_what_their_moves_are_worth_is_too_little() -> None:
+    slots, among = slots_of(4), [Executor(id, f"host-{id}", 1) for id in "ab"]
+    crowded = {(1, 0): "a", (1, 1): "a", (1, 2): "a", (1, 3): "b"}
+    loads = costing(1.0, 1.0, 1.0, 1.0, uneven=UNEVEN)
+    assert sorted(spread(slots, among, crowded, loads).values()) == ["a", "a", "b", "b"]
+    assert spread(slots, among, crowded, replace(loads, smallest_improvement=10.0)) == crowded
