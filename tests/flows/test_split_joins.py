@@ -15,9 +15,11 @@ import pytest
 import anabranch as ab
 from anabranch.control.decisions import Decision, ReconfigurationProtocol, RouteChange
 from anabranch.control.observe.load_sampling import Watch
+from anabranch.control.observe.state_sizes import merge_sizes
 from anabranch.control.reported import BatchReport
 from anabranch.engine.spec import FlowProgram
 from anabranch.model import RoutingTable
+from anabranch.model.loads import StateSizes
 from anabranch.routing import Routes, hash_keys
 from anabranch.routing.phases import FlowRoutes, PhasedRoutes
 from anabranch.state import Checkpoint, open_store
@@ -173,6 +175,33 @@ def run_skewed(bench: FlowBench, left: list[pl.DataFrame], right: list[pl.DataFr
     got = bench.run_flow(flow, [sink], checkpoint=checkpoint, slots=SLOTS, drain=False)
     (level,) = Checkpoint(open_store(checkpoint)).latest().levels
     return got, PhasedRoutes.from_json(level.routes).routes
+
+
+class Measuring(Script):
+    """Has the state of hot keys measured."""
+
+    def __init__(self) -> None:
+        super().__init__([((0, 1), False)])
+        self.measured: list[StateSizes] = []
+
+    def watches(self, routes: FlowRoutes) -> dict[int, Watch]:
+        return {head: Watch(16, 1.0) for head in routes}
+
+    def observe(self, manifest: Manifest, report: BatchReport, routes: FlowRoutes) -> None:
+        measured = [merge_sizes(operator.sizes, SLOTS, 16) for operator in report.operators.values()]
+        self.measured += [sizes for sizes in measured if sizes is not None]
+
+
+def test_the_state_of_a_hot_key_is_measured_by_input(bench: FlowBench) -> None:
+    script = Measuring()
+    left, right = make_skewed("a", 600, 0.5, 3), make_skewed("b", 200, 0.5, 3)
+    run_join(bench, [left, right], script)
+    sizes = script.measured[-1]
+    # Two slots share the left rows and have the right ones twice: the rows of an hour before are still there.
+    row_bytes = sizes.key_left_bytes[HOT] / (3 * 300)
+    assert row_bytes >= 8 * 4
+    assert sizes.key_bytes[HOT] - sizes.key_left_bytes[HOT] == pytest.approx(2 * 3 * 100 * row_bytes, rel=0.02)
+    assert sizes.bucket_bytes.sum() > 1.5 * sizes.key_bytes[HOT]
 
 
 @pytest.mark.parametrize(

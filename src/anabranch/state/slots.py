@@ -93,6 +93,11 @@ class RunsOfSlot:
                 found.append(rows[positions])
         return found
 
+    def lookup_everywhere(self, hashes: pl.Series) -> list[pl.DataFrame]:
+        """Do the same, in the sections as well."""
+        of_sections = (self._sections[number].lookup_everywhere(hashes) for number in sorted(self._sections))
+        return [*self.lookup(hashes), *(rows for found in of_sections for rows in found)]
+
     def lookup_newest(self, hashes: pl.Series) -> list[pl.DataFrame]:
         """Do the same, but return the rows of each hash from the newest run only that has it."""
         wanted = _checked(hashes)

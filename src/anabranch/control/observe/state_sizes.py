@@ -101,7 +101,7 @@ def _measure_keys(
     sizes, left_sizes = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
     # A damaged run is for those to complain of who need its rows.
     with suppress(RunDamaged):
-        found = state.lookup(pl.Series(keys, dtype=pl.UInt64))
+        found = state.lookup_everywhere(pl.Series(keys, dtype=pl.UInt64))
         if found:
             rows = kernel.stored(found, passed_us)
             places = np.searchsorted(keys, rows.get_column(HASH).to_numpy())
