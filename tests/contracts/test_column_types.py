@@ -26,9 +26,9 @@ from anabranch.connectors.formats.value_encoders import AvroEncoder, JsonEncoder
 from anabranch.connectors.global_stores.packed_rows import name_rows, pack_rows, unpack_rows
 from anabranch.connectors.global_stores.shown_values import as_meant, as_shown, form_of
 from anabranch.connectors.kafka_topics.row_messages import MessageStaging
-from anabranch.engine import packing
-from anabranch.engine.content_order import order_by_content
-from anabranch.engine.dead_letters import bury_rows
+from anabranch.engine.tasks import packing
+from anabranch.engine.tasks.content_order import order_by_content
+from anabranch.engine.tasks.dead_letters import bury_rows
 from anabranch.errors import SinkError
 from anabranch.eventtime.time_range import find_rows_out_of_time
 from anabranch.model import HASH, StagedFile

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import anabranch as ab
 from anabranch.balancing import PLANNERS
 from anabranch.control.steering import Steering
-from anabranch.engine.spec import FlowProgram
+from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.model import LATE_POLICIES, Clock, LatePolicy, WindowSpec
 from anabranch.query.streams import Stream
 from anabranch.routing import hash_keys, make_strategy, strategy_names

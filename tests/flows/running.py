@@ -17,7 +17,7 @@ import anabranch as ab
 from anabranch.control.steering import Steering
 from anabranch.engine.local_run import LocalRun
 from anabranch.engine.settings import RunSettings, make_settings
-from anabranch.engine.spec import FlowProgram
+from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.model import BatchProgress
 from anabranch.query.streams import Stream
 

@@ -12,7 +12,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.control.commands import Command
-from anabranch.engine import cluster_readings
+from anabranch.engine.batches import cluster_readings
 from anabranch.engine.local_run import LocalRun
 from anabranch.engine.settings import make_settings
 from anabranch.errors import AnabranchError, EngineError, FlowError

@@ -12,9 +12,9 @@ import pytest
 
 import anabranch as ab
 from anabranch.control.commands import Command
+from anabranch.engine.batches.jobs import JobFailed
+from anabranch.engine.batches.local_jobs import LocalJobs
 from anabranch.engine.faults import MOMENTS, Killed
-from anabranch.engine.jobs import JobFailed
-from anabranch.engine.local_jobs import LocalJobs
 from anabranch.engine.local_run import LocalRun
 from anabranch.engine.settings import make_settings
 from anabranch.model.events import BatchEvent, DecisionEvent, StartEvent

@@ -15,10 +15,10 @@ from anabranch.control.commands import Command
 from anabranch.control.decisions import Decision, ExecutorChange
 from anabranch.control.rebalancer import Rebalancer
 from anabranch.control.steering import Steering
-from anabranch.engine.local_jobs import LocalJobs
+from anabranch.engine.batches.local_jobs import LocalJobs
 from anabranch.engine.local_run import LocalRun
 from anabranch.engine.settings import make_settings
-from anabranch.engine.spec import FlowProgram
+from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.model.cluster import Home, SlotId
 from anabranch.routing.phases import FlowRoutes
 from flows.played_executors import PlayedExecutors

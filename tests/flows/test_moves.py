@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import anabranch as ab
-from anabranch.engine.spec import FlowProgram
+from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.routing import KeyBatch, Routes, hash_keys
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.state import Checkpoint, open_store

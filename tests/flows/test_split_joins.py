@@ -17,7 +17,7 @@ from anabranch.control.decisions import Decision, ReconfigurationProtocol, Route
 from anabranch.control.observe.load_sampling import Watch
 from anabranch.control.observe.state_sizes import merge_sizes
 from anabranch.control.reported import BatchReport
-from anabranch.engine.spec import FlowProgram
+from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.model import RoutingTable
 from anabranch.model.loads import StateSizes
 from anabranch.routing import Routes, hash_keys

@@ -117,7 +117,7 @@ def test_a_checkpoint_whose_windows_still_wait_goes_on(
         flow_made.build(flow.read(source)).write(sink)
         return bench.run_flow(flow, [sink], checkpoint=checkpoint, drain=drain, slots=3).late_rows
 
-    monkeypatch.setattr("anabranch.engine.batch.fires_at_once", lambda plan: False)
+    monkeypatch.setattr("anabranch.engine.batches.batch.fires_at_once", lambda plan: False)
     monkeypatch.setattr("anabranch.engine.flow_run.is_due", lambda plan, manifest: False)
     late_rows = run(frames[:2], drain=False)
     monkeypatch.undo()

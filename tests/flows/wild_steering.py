@@ -12,7 +12,7 @@ import polars as pl
 from anabranch.control.decisions import Decision, RouteChange
 from anabranch.control.observe.load_sampling import Watch
 from anabranch.control.reported import BatchReport
-from anabranch.engine.spec import FlowProgram
+from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.model import JoinSpec, splits_keys, spreads_any_key
 from anabranch.query.nodes import Stateful
 from anabranch.routing import Routes, hash_keys

@@ -20,7 +20,7 @@ import anabranch as ab
 from anabranch.control.decisions import Decision, RouteChange
 from anabranch.engine.local_run import LocalRun
 from anabranch.engine.settings import make_settings
-from anabranch.engine.spec import FlowProgram
+from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.model import RoutingTable
 from anabranch.routing import hash_keys
 from anabranch.routing.phases import FlowRoutes

@@ -155,7 +155,7 @@ def run_wild(
 
 def stop_at(wanted: str) -> None:
     """Let this process stop itself at a moment of a batch."""
-    from anabranch.engine import batch as batch_module
+    from anabranch.engine.batches import batch as batch_module
     from anabranch.state.checkpoint import commit_file
     from anabranch.state.store import LocalStore
 

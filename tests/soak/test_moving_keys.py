@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.engine.spec import FlowProgram
+from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.model import OperatorSpec
 from flows.random_flows import KINDS, check, make_random_flow
 from flows.running import FlowBench

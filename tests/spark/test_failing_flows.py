@@ -36,4 +36,4 @@ def test_an_error_shows_no_frames_of_the_engine_unless_asked_for(bench: SparkBen
         except ab.FlowError as error:
             shown = "".join(traceback.format_exception(error))
         assert ("py4j" in shown) is debug
-        assert ("engine/pipeline.py" in shown) is debug
+        assert ("engine/tasks/pipeline.py" in shown) is debug

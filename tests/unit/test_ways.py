@@ -25,11 +25,11 @@ import pytest
 import anabranch as ab
 from anabranch.control.decisions import Decision
 from anabranch.control.facts import OperatorFacts
-from anabranch.engine.blocks import Block
-from anabranch.engine.jobs import BatchInput
+from anabranch.engine.batches.jobs import BatchInput
+from anabranch.engine.batches.reports import BatchReport
 from anabranch.engine.local_run import LocalRun
-from anabranch.engine.reports import BatchReport
 from anabranch.engine.settings import make_settings
+from anabranch.engine.tasks.blocks import Block
 from anabranch.model import Fired, ReadOutcome, RunRef, StagedFile
 from anabranch.model.balance import Balance
 from anabranch.query.streams import Stream

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import anabranch as ab
 from anabranch.control.rebalancer import Rebalancer
 from anabranch.engine.settings import make_settings
-from anabranch.engine.spec import FlowProgram
+from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.model import BatchProgress
 from anabranch.routing import hash_keys
 from anabranch.routing.keys import KeyBatch

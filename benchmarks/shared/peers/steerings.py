@@ -13,7 +13,7 @@ from anabranch.control.decisions import Decision, ReconfigurationProtocol, Route
 from anabranch.control.observe.load_sampling import Watch
 from anabranch.control.rebalancer import Rebalancer
 from anabranch.control.reported import BatchReport
-from anabranch.engine.spec import FlowProgram
+from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.model import BucketMap
 from anabranch.query.plan import name_of
 from anabranch.routing.bases.base_routes import BucketRoute

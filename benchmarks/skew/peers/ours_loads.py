@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import anabranch as ab
 from anabranch.engine.settings import make_settings
-from anabranch.engine.spec import FlowProgram
+from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.spark.driver import Driver
 from benchmarks.shared.peers.options import read_options
 from benchmarks.shared.peers.steerings import RecordingSteering

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from anabranch.engine.outer_rows import OUTER_STREAM, OuterSource
+from anabranch.engine.batches.outer_rows import OUTER_STREAM, OuterSource
 from anabranch.errors import CheckpointError
 from anabranch.model import Sink, Split
 from anabranch.model.identities import identify

@@ -22,23 +22,23 @@ from anabranch.control.decision_events import tell_holds
 from anabranch.control.rebalancer import Rebalancer
 from anabranch.control.steering import SizesCluster, Steering
 from anabranch.engine.ahead.level import AheadLevel, check_ahead, heads_ahead, pack_by_partition
-from anabranch.engine.batch import BatchRunner, FlowIdentity
-from anabranch.engine.cluster_readings import ClusterReadings
-from anabranch.engine.dead_letters import DEAD_LETTER_SCHEMA
+from anabranch.engine.batches.batch import BatchRunner, FlowIdentity
+from anabranch.engine.batches.cluster_readings import ClusterReadings
+from anabranch.engine.batches.jobs import BatchInput, JobRunner, Packs, TellsWaits
+from anabranch.engine.batches.latency import LatencyControl
+from anabranch.engine.batches.outer_rows import OuterRows, refuse_to_hold, refuse_to_limit
+from anabranch.engine.batches.publishing import Publisher
+from anabranch.engine.batches.set_aside import tell_sources
+from anabranch.engine.batches.slot_homes import SlotHomes, refuse_obstacles
+from anabranch.engine.batches.split_steps import pack
 from anabranch.engine.endpoints import find_endpoints
-from anabranch.engine.jobs import BatchInput, JobRunner, Packs, TellsWaits
-from anabranch.engine.latency import LatencyControl
-from anabranch.engine.outer_rows import OuterRows, refuse_to_hold, refuse_to_limit
 from anabranch.engine.progress import RunProgress
-from anabranch.engine.publishing import Publisher
-from anabranch.engine.reader_buffers import check_buffers
 from anabranch.engine.run_events import RunEvents
-from anabranch.engine.set_aside import tell_sources
 from anabranch.engine.settings import AVAILABLE_NOW, ONCE, RunSettings
-from anabranch.engine.slot_homes import SlotHomes, refuse_obstacles
-from anabranch.engine.spec import DEAD_LETTER, FlowProgram
-from anabranch.engine.split_steps import pack
 from anabranch.engine.structure import describe_flow, refuse_changed_flow
+from anabranch.engine.tasks.dead_letters import DEAD_LETTER_SCHEMA
+from anabranch.engine.tasks.reader_buffers import check_buffers
+from anabranch.engine.tasks.spec import DEAD_LETTER, FlowProgram
 from anabranch.errors import CheckpointError
 from anabranch.eventtime.flow.alignment import Alignment, held_sources
 from anabranch.eventtime.flow.flow_time import load_time

@@ -13,13 +13,13 @@ import polars as pl
 
 from anabranch.connectors.waits import WaitBoard, noted_on
 from anabranch.control.steering import Steering
+from anabranch.engine.batches.local_jobs import LocalJobs
+from anabranch.engine.batches.outer_rows import OuterSource
+from anabranch.engine.batches.slot_homes import OneProcess
+from anabranch.engine.batches.split_steps import SplitSteps, StepRequest
 from anabranch.engine.flow_run import FlowRun
-from anabranch.engine.local_jobs import LocalJobs
-from anabranch.engine.outer_rows import OuterSource
 from anabranch.engine.settings import AVAILABLE_NOW, ONCE, RunSettings
-from anabranch.engine.slot_homes import OneProcess
-from anabranch.engine.spec import FlowProgram
-from anabranch.engine.split_steps import SplitSteps, StepRequest
+from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.errors import FlowError
 from anabranch.model import BatchProgress, SplitPlanner
 from anabranch.model.cluster import Executors

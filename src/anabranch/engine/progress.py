@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from anabranch.engine.reports import BatchReport
+from anabranch.engine.batches.reports import BatchReport
 from anabranch.eventtime.flow.flow_time import load_time
 from anabranch.metrics.history import RunHistory
 from anabranch.model import BatchProgress, RunTotals

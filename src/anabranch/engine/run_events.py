@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import Any
 
 from anabranch.control.effects import EffectWatch, SlotsSeen
-from anabranch.engine.reports import BatchReport
+from anabranch.engine.batches.reports import BatchReport
 from anabranch.model import BatchProgress
 from anabranch.model.events import (
     BatchEvent,

@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.engine.batch_routes import first_routes
-from anabranch.engine.blocks import cut
-from anabranch.engine.spec import FlowProgram
+from anabranch.engine.batches.batch_routes import first_routes
 from anabranch.engine.structure import stores_near_rows_once
+from anabranch.engine.tasks.blocks import cut
+from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.errors import CheckpointError, FlowError
 from anabranch.eventtime.flow.flow_time import load_time
 from anabranch.eventtime.flow.operator_times import load_clocks

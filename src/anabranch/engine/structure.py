@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.engine.spec import FlowProgram
+from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.errors import CheckpointError
 from anabranch.eventtime.durations import describe_duration
 from anabranch.model import TIME, JoinSpec

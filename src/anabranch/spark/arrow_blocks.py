@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from anabranch.engine.blocks import TARGET_BLOCK_BYTES, Block, BlockKind
+from anabranch.engine.tasks.blocks import TARGET_BLOCK_BYTES, Block, BlockKind
 from anabranch.spark.prompt_input import promptly
 
 EXCHANGE_SCHEMA = (

@@ -13,9 +13,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from anabranch.engine.jobs import JobFailed
-from anabranch.engine.outer_rows import OUTER_STREAM
-from anabranch.engine.task_errors import find_reason
+from anabranch.engine.batches.jobs import JobFailed
+from anabranch.engine.batches.outer_rows import OUTER_STREAM
+from anabranch.engine.tasks.task_errors import find_reason
 from anabranch.errors import FlowError
 from anabranch.model.identities import Identity
 from anabranch.spark.prompt_input import promptly

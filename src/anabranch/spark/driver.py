@@ -21,8 +21,8 @@ from anabranch.control.steering import Steering
 from anabranch.engine.ahead.level import AheadLevel
 from anabranch.engine.flow_run import FlowRun
 from anabranch.engine.settings import AVAILABLE_NOW, ONCE, RunSettings
-from anabranch.engine.spec import FlowProgram
-from anabranch.engine.task_errors import find_our_error, find_reason
+from anabranch.engine.tasks.spec import FlowProgram
+from anabranch.engine.tasks.task_errors import find_our_error, find_reason
 from anabranch.errors import AnabranchError, EngineError, Fenced
 from anabranch.model import BatchProgress
 from anabranch.query.graph import FlowGraph

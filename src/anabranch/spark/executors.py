@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from anabranch.engine.slot_homes import OneProcess, refuse_obstacles
-from anabranch.engine.spec import LoadsProgram
-from anabranch.engine.task_errors import find_reason
+from anabranch.engine.batches.slot_homes import OneProcess, refuse_obstacles
+from anabranch.engine.tasks.spec import LoadsProgram
+from anabranch.engine.tasks.task_errors import find_reason
 from anabranch.errors import EngineError
 from anabranch.model.cluster import Cluster, Executor, Executors, sort_ids
 from anabranch.spark.anchors import anchor_frame, name_location

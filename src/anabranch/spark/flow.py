@@ -13,11 +13,11 @@ from anabranch.balancing.level import check_planner
 from anabranch.connectors.bounded_sources import check_ends
 from anabranch.connectors.feedback_loops import refuse_checkpoint_places, refuse_loops
 from anabranch.connectors.sink_ownership import name_sinks, refuse_shared_places
+from anabranch.engine.batches.set_aside import tell_sources
 from anabranch.engine.interrupts import Interrupts
-from anabranch.engine.set_aside import tell_sources
 from anabranch.engine.settings import AVAILABLE_NOW, ONCE, RunKeywords, RunSettings, make_settings
-from anabranch.engine.spec import FlowProgram
 from anabranch.engine.states import read_state
+from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.errors import CheckpointError, FlowError
 from anabranch.model import BatchProgress
 from anabranch.query.graph import FlowGraph

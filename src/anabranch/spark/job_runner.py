@@ -13,14 +13,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.engine.ahead.level import AheadLevel
-from anabranch.engine.blocks import Block
-from anabranch.engine.exchange_meter import Costs
-from anabranch.engine.jobs import BatchInput, JobFailed, describe_levels
-from anabranch.engine.reading_levels import number_packs
-from anabranch.engine.spec import BatchSpec, FlowProgram
-from anabranch.engine.task_errors import find_reason, find_task_failure
-from anabranch.engine.task_meter import TaskMeter
-from anabranch.engine.tasks import MeetTask, ReadTask, SlotTask
+from anabranch.engine.batches.jobs import BatchInput, JobFailed, describe_levels
+from anabranch.engine.batches.reading_levels import number_packs
+from anabranch.engine.tasks.blocks import Block
+from anabranch.engine.tasks.exchange_meter import Costs
+from anabranch.engine.tasks.kinds import MeetTask, ReadTask, SlotTask
+from anabranch.engine.tasks.spec import BatchSpec, FlowProgram
+from anabranch.engine.tasks.task_errors import find_reason, find_task_failure
+from anabranch.engine.tasks.task_meter import TaskMeter
 from anabranch.model.cluster import Executor, Home, SlotId
 from anabranch.model.measures import TaskMeasure
 from anabranch.spark.anchors import anchor_frame, name_location

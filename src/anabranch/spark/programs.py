@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from pyspark import cloudpickle
 
-from anabranch.engine.spec import FlowProgram
+from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.errors import FlowError
 
 

@@ -17,7 +17,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from anabranch.connectors.waits import WaitBoard, noted_on
-from anabranch.engine.split_steps import SplitSteps, StepRequest
+from anabranch.engine.batches.split_steps import SplitSteps, StepRequest
 from anabranch.model import Hold, PlannedSplits, Source
 from anabranch.model.waits import Wait
 from anabranch.spark.split_format import SplitDataSource

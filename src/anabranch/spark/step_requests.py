@@ -6,7 +6,7 @@ import threading
 import time
 from dataclasses import replace
 
-from anabranch.engine.split_steps import StepRequest
+from anabranch.engine.batches.split_steps import StepRequest
 from anabranch.model import Hold
 from anabranch.spark.split_source import ControlFolder
 

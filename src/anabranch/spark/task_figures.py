@@ -14,8 +14,8 @@ from typing import Any
 from pyspark import Accumulator, AccumulatorParam, SparkContext
 
 from anabranch.connectors.waits import WaitBoard, noted_on
-from anabranch.engine.exchange_meter import Costs, add_costs
-from anabranch.engine.task_meter import TaskMeter
+from anabranch.engine.tasks.exchange_meter import Costs, add_costs
+from anabranch.engine.tasks.task_meter import TaskMeter
 from anabranch.model.cluster import SlotId
 from anabranch.model.measures import TaskMeasure
 from anabranch.model.waits import PastWait

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from anabranch.engine.process_figures import count_peak_anew, peak_memory_since_bytes, sample_executor
-from anabranch.engine.task_meter import TaskMeter
+from anabranch.engine.tasks.process_figures import count_peak_anew, peak_memory_since_bytes, sample_executor
+from anabranch.engine.tasks.task_meter import TaskMeter
 from anabranch.model.measures import ExecutorSample, TaskMeasure
 
 DRIVER = "driver"

@@ -16,7 +16,7 @@ from anabranch.connectors.formats.encodings import encode_arrow
 from anabranch.connectors.global_stores.sink import GlobalStoreSink
 from anabranch.connectors.lookups.frames import FrameTable
 from anabranch.connectors.partitioner import Partitioner
-from anabranch.engine.outer_rows import OuterSource
+from anabranch.engine.batches.outer_rows import OuterSource
 from anabranch.errors import FlowError, SourceError, name_alternatives
 from anabranch.model import PlannedSplits, ProcessSpec, ReadOutcome, Sink, Split, StagedFile
 from anabranch.model.identities import Identity, identify

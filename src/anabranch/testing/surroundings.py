@@ -8,9 +8,9 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 import polars as pl
 
-from anabranch.engine.dead_letters import DEAD_LETTER_SCHEMA
 from anabranch.engine.flow_run import FlowRun
-from anabranch.engine.spec import DEAD_LETTER
+from anabranch.engine.tasks.dead_letters import DEAD_LETTER_SCHEMA
+from anabranch.engine.tasks.spec import DEAD_LETTER
 from anabranch.errors import FlowError
 from anabranch.model import Sink
 from anabranch.query.nodes import Output, Readable

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 import anabranch as ab
-from anabranch.engine.spec import FlowProgram
+from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.query.plan import make_plan
 from anabranch.query.streams import Stream
 

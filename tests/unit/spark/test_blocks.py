@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.engine.blocks import DRIVER, NO_OPERATOR, Block, BlockKind, in_order
+from anabranch.engine.tasks.blocks import DRIVER, NO_OPERATOR, Block, BlockKind, in_order
 from anabranch.spark.arrow_blocks import EXCHANGE_SCHEMA, from_arrow, to_arrow, to_table
 
 blocks = st.builds(

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from anabranch.engine.exchange_meter import FEWEST_TRIED_ROWS, ExchangeMeter
+from anabranch.engine.tasks.exchange_meter import FEWEST_TRIED_ROWS, ExchangeMeter
 from anabranch.model import HASH, ORDER, TIME, AggregateSpec, OperatorTime, WindowSpec
 from anabranch.model.exchanges import ExchangeCosts, ExchangeTally
 from anabranch.operators.aggregates.functions import count

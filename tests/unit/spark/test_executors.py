@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.engine.slot_homes import OneProcess
+from anabranch.engine.batches.slot_homes import OneProcess
 from anabranch.errors import EngineError
 from anabranch.model.cluster import sort_ids
 from anabranch.spark.executors import SparkExecutors, find_obstacles, split_address, warn_of_unsteady_executors

@@ -12,10 +12,10 @@ import polars as pl
 import pytest
 
 import anabranch as ab
-from anabranch.engine import first_look
-from anabranch.engine.batch_routes import count_slots, load_routes
-from anabranch.engine.first_look import FirstLook, choose_splits, look_file
-from anabranch.engine.spec import BatchSpec, FlowProgram
+from anabranch.engine.batches import first_look
+from anabranch.engine.batches.batch_routes import count_slots, load_routes
+from anabranch.engine.batches.first_look import FirstLook, choose_splits, look_file
+from anabranch.engine.tasks.spec import BatchSpec, FlowProgram
 from anabranch.eventtime.flow.operator_times import operator_times
 from anabranch.model import RunRef
 from anabranch.query.plan import make_plan

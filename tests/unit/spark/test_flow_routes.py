@@ -9,9 +9,9 @@ import pytest
 import anabranch as ab
 from anabranch.control.apply import store_levels
 from anabranch.control.decisions import Decision, RouteChange
-from anabranch.engine.batch_routes import count_slots, load_routes
-from anabranch.engine.reports import BatchReport, OperatorReport
-from anabranch.engine.spec import FlowProgram
+from anabranch.engine.batches.batch_routes import count_slots, load_routes
+from anabranch.engine.batches.reports import BatchReport, OperatorReport
+from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import OperatorTime, RunRef
 from anabranch.query.streams import Stream

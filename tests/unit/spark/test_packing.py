@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from anabranch.compiled.hash_order import WORTH_COMPILED_CODE_ROWS
-from anabranch.engine.packing import FEWEST_ROWS, pack, unpack
+from anabranch.engine.tasks.packing import FEWEST_ROWS, pack, unpack
 
 ROWS = 2 * FEWEST_ROWS
 RNG = np.random.default_rng(5)

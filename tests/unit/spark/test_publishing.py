@@ -12,7 +12,7 @@ import pytest
 
 from anabranch.connectors import parquet
 from anabranch.connectors.sink_ownership import ResultsLost, TakenOver
-from anabranch.engine.publishing import Publisher
+from anabranch.engine.batches.publishing import Publisher
 from anabranch.errors import Fenced, SinkError
 from anabranch.model import StagedFile
 

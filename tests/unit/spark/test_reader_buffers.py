@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import anabranch as ab
-from anabranch.engine.reader_buffers import (
+from anabranch.engine.tasks.reader_buffers import (
     HeldRows,
     check_buffers,
     deal_buffers,
@@ -18,7 +18,7 @@ from anabranch.engine.reader_buffers import (
     merge_buffers,
     store_buffers,
 )
-from anabranch.engine.task_reports import BufferReport, TaskReport
+from anabranch.engine.tasks.task_reports import BufferReport, TaskReport
 from anabranch.errors import FlowError
 from anabranch.model import RunRef
 from anabranch.model.exchanges import ReaderBuffer

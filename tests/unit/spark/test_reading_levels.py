@@ -9,12 +9,12 @@ import polars as pl
 import pytest
 
 import anabranch as ab
-from anabranch.engine.blocks import Block, BlockKind
+from anabranch.engine.batches.reading_levels import find_reading_levels, number_packs
+from anabranch.engine.batches.split_steps import pack
 from anabranch.engine.local_run import LocalRun
-from anabranch.engine.reading_levels import find_reading_levels, number_packs
 from anabranch.engine.settings import make_settings
-from anabranch.engine.split_steps import pack
-from anabranch.engine.tasks import SlotTask
+from anabranch.engine.tasks.blocks import Block, BlockKind
+from anabranch.engine.tasks.kinds import SlotTask
 from anabranch.query.plan import make_plan
 from anabranch.state.split_log import LogEntry
 

@@ -12,10 +12,10 @@ import polars as pl
 import pytest
 
 import anabranch as ab
-from anabranch.engine.blocks import Block, BlockKind
-from anabranch.engine.reports import BatchReport, merge_reports
-from anabranch.engine.spec import BatchSpec, FlowProgram
-from anabranch.engine.tasks import MeetTask, ReadTask, SlotTask
+from anabranch.engine.batches.reports import BatchReport, merge_reports
+from anabranch.engine.tasks.blocks import Block, BlockKind
+from anabranch.engine.tasks.kinds import MeetTask, ReadTask, SlotTask
+from anabranch.engine.tasks.spec import BatchSpec, FlowProgram
 from anabranch.errors import EngineError
 from anabranch.eventtime.flow.flow_time import advance_time
 from anabranch.eventtime.flow.in_batch_watermark import RisingTime, fires_at_once, last_level_told, settle_times

@@ -11,10 +11,10 @@ import pytest
 
 from anabranch.connectors import files
 from anabranch.connectors.filesystem.bad_files import SetAsideFiles
-from anabranch.engine.jobs import BatchInput
-from anabranch.engine.set_aside import PassedOver, leave_out
+from anabranch.engine.batches.jobs import BatchInput
+from anabranch.engine.batches.set_aside import PassedOver, leave_out
+from anabranch.engine.batches.split_steps import SplitSteps, StepRequest
 from anabranch.engine.skipping import BY_COMMAND, skip_file
-from anabranch.engine.split_steps import SplitSteps, StepRequest
 from anabranch.errors import CheckpointError, Fenced, SourceError
 from anabranch.model import Split
 from anabranch.state import Checkpoint, Manifest, open_store

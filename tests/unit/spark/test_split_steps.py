@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from anabranch.engine.outer_rows import refuse_to_hold, refuse_to_limit
-from anabranch.engine.split_steps import SplitSteps, StepRequest
+from anabranch.engine.batches.outer_rows import refuse_to_hold, refuse_to_limit
+from anabranch.engine.batches.split_steps import SplitSteps, StepRequest
 from anabranch.errors import FlowError
 from anabranch.model import Hold, PlannedSplits
 from anabranch.spark.split_source import ControlFolder

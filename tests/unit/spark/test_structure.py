@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 import anabranch as ab
-from anabranch.engine.spec import FlowProgram
 from anabranch.engine.structure import describe_flow, refuse_changed_flow
+from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.errors import CheckpointError
 from anabranch.query.plan import make_plan
 from anabranch.query.streams import Stream

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.engine.blocks import DRIVER, Block, BlockKind
-from anabranch.engine.task_errors import (
+from anabranch.engine.tasks.blocks import DRIVER, Block, BlockKind
+from anabranch.engine.tasks.task_errors import (
     TaskFailed,
     TaskFailure,
     describe_failure,
@@ -166,7 +166,7 @@ def test_the_failure_that_was_first_on_the_way_is_the_one_that_counts() -> None:
 
 def test_a_failure_with_newlines_and_quotes_survives_sparks_text() -> None:
     failure = TaskFailure("FlowError", False, 'it said "no"\n  and\ttabs', "trace")
-    said = f"anabranch.engine.task_errors.TaskFailed: task failure: {failure.encode().decode()}"
+    said = f"anabranch.engine.tasks.task_errors.TaskFailed: task failure: {failure.encode().decode()}"
     text = f"org.apache.spark.SparkException: …\n{said}\n\n at …"
     assert find_task_failure(text) == failure
 

@@ -20,13 +20,13 @@ from anabranch.control.observe.load_sampling import LoadReport, SampledKeyLoads,
 from anabranch.control.observe.state_sizes import SizesReport
 from anabranch.engine import local_run
 from anabranch.engine.ahead.partition_key_audit import KeysReport
-from anabranch.engine.blocks import Block, BlockKind
-from anabranch.engine.jobs import BatchInput
-from anabranch.engine.local_jobs import LocalJobs
-from anabranch.engine.reports import merge_reports
-from anabranch.engine.spec import BatchSpec
-from anabranch.engine.task_errors import TaskFailure
-from anabranch.engine.task_reports import (
+from anabranch.engine.batches.jobs import BatchInput
+from anabranch.engine.batches.local_jobs import LocalJobs
+from anabranch.engine.batches.reports import merge_reports
+from anabranch.engine.tasks.blocks import Block, BlockKind
+from anabranch.engine.tasks.spec import BatchSpec
+from anabranch.engine.tasks.task_errors import TaskFailure
+from anabranch.engine.tasks.task_reports import (
     REPORT_VERSION,
     BufferReport,
     MeetReport,

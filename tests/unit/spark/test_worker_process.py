@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.engine import process_figures
-from anabranch.engine.process_figures import choose_interfaces, sample_executor
+from anabranch.engine.tasks import process_figures
+from anabranch.engine.tasks.process_figures import choose_interfaces, sample_executor
 from anabranch.model.measures import TaskMeasure
 from anabranch.spark import worker_process
 from anabranch.spark.worker_process import MOST_PEERS, NOBODY, LatencyProbe, Peers, Place, Worker, find_place

@@ -14,8 +14,8 @@ from anabranch.control.commands import Command, Reply
 from anabranch.control.decisions import Decision, RouteChange
 from anabranch.control.observe.load_sampling import Watch, watch_rows
 from anabranch.control.rebalancer import Rebalancer
-from anabranch.engine.batch_routes import load_routes
-from anabranch.engine.reports import BatchReport, OperatorReport
+from anabranch.engine.batches.batch_routes import load_routes
+from anabranch.engine.batches.reports import BatchReport, OperatorReport
 from anabranch.eventtime.flow.flow_time import load_time, rules_of, store_time
 from anabranch.eventtime.watermarks import SeenTimes
 from anabranch.model import HASH, RunRef

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from anabranch.cli.formats import format_bytes, format_count, format_moment
 from anabranch.cli.tables import fits
-from anabranch.engine.spec import DEAD_LETTER
+from anabranch.engine.tasks.spec import DEAD_LETTER
 from anabranch.errors import CheckpointError
 from anabranch.model.columns import HASH, SEEN, WINDOW
 from anabranch.model.splits import StagedFile

@@ -17,15 +17,15 @@ from anabranch.engine.ahead.partition_key_audit import (
     PromiseMemory,
     describe_breaches,
 )
-from anabranch.engine.blocks import Block, in_order
-from anabranch.engine.jobs import Packs
-from anabranch.engine.outer_rows import OuterSource
-from anabranch.engine.pipeline import Pipeline
-from anabranch.engine.reports import BatchReport
-from anabranch.engine.spec import BatchSpec, FlowProgram, LoadsProgram
-from anabranch.engine.task_errors import told_as_rows
-from anabranch.engine.task_meter import TaskMeter
-from anabranch.engine.tasks import ReadTask, SlotTask, Stayed
+from anabranch.engine.batches.jobs import Packs
+from anabranch.engine.batches.outer_rows import OuterSource
+from anabranch.engine.batches.reports import BatchReport
+from anabranch.engine.tasks.blocks import Block, in_order
+from anabranch.engine.tasks.kinds import ReadTask, SlotTask, Stayed
+from anabranch.engine.tasks.pipeline import Pipeline
+from anabranch.engine.tasks.spec import BatchSpec, FlowProgram, LoadsProgram
+from anabranch.engine.tasks.task_errors import told_as_rows
+from anabranch.engine.tasks.task_meter import TaskMeter
 from anabranch.errors import CheckpointError, FlowError, SourceError
 from anabranch.model import OperatorTime, Split, WindowSpec
 from anabranch.model.routes import MOST_SLOTS

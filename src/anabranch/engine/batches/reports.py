@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from anabranch.control.observe.load_sampling import LoadReport
 from anabranch.control.observe.state_sizes import SizesReport
 from anabranch.engine.ahead.partition_key_audit import KeysReport
-from anabranch.engine.reader_buffers import HeldBuffers, HeldRows, merge_buffers
-from anabranch.engine.task_reports import MeetReport, SlotReport, TaskReport, earliest_us, latest_us
+from anabranch.engine.tasks.reader_buffers import HeldBuffers, HeldRows, merge_buffers
+from anabranch.engine.tasks.task_reports import MeetReport, SlotReport, TaskReport, earliest_us, latest_us
 from anabranch.eventtime.medians import TimeTally
 from anabranch.eventtime.observations import merge_seen
 from anabranch.model import BEGINNING_OF_TIME, RunRef, SplitKeyClocks, StagedFile

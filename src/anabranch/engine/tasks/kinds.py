@@ -12,16 +12,16 @@ import polars as pl
 
 from anabranch.control.observe.load_sampling import watch_rows
 from anabranch.control.observe.state_sizes import measure_state
-from anabranch.engine.blocks import Block, BlockKind, decode, in_order
-from anabranch.engine.content_order import order_by_content
+from anabranch.engine.batches.outer_rows import decode_rows
+from anabranch.engine.batches.reading_levels import level_of_pack
 from anabranch.engine.faults import reach
-from anabranch.engine.outer_rows import decode_rows
-from anabranch.engine.pipeline import BEHIND_A_HOP, Pipeline
-from anabranch.engine.reading_levels import level_of_pack
-from anabranch.engine.spec import BatchSpec, FlowProgram, LoadsProgram
-from anabranch.engine.task_errors import failing_step, pass_on, told_as_rows
-from anabranch.engine.task_meter import TaskMeter
-from anabranch.engine.task_reports import MeetReport, SlotReport, read_report
+from anabranch.engine.tasks.blocks import Block, BlockKind, decode, in_order
+from anabranch.engine.tasks.content_order import order_by_content
+from anabranch.engine.tasks.pipeline import BEHIND_A_HOP, Pipeline
+from anabranch.engine.tasks.spec import BatchSpec, FlowProgram, LoadsProgram
+from anabranch.engine.tasks.task_errors import failing_step, pass_on, told_as_rows
+from anabranch.engine.tasks.task_meter import TaskMeter
+from anabranch.engine.tasks.task_reports import MeetReport, SlotReport, read_report
 from anabranch.eventtime.flow.in_batch_watermark import heads_told, last_level_told, times_in_slot
 from anabranch.eventtime.watermarks import SeenTimes
 from anabranch.model import (

@@ -9,8 +9,8 @@ from typing import cast
 
 import polars as pl
 
-from anabranch.engine.spec import BatchSpec, FlowProgram
-from anabranch.engine.task_reports import BufferReport, TaskReport, earliest_us, latest_us
+from anabranch.engine.tasks.spec import BatchSpec, FlowProgram
+from anabranch.engine.tasks.task_reports import BufferReport, TaskReport, earliest_us, latest_us
 from anabranch.errors import FlowError
 from anabranch.model.exchanges import HoldingKernel, HoldSpec, ReaderBuffer, TellsGroups
 from anabranch.operators.windows.buffered_premerge import BufferTally, Sending, merge_in_buffer

@@ -11,13 +11,13 @@ from typing import Any
 
 import polars as pl
 
-from anabranch.engine.batch_routes import first_routes
-from anabranch.engine.jobs import BatchInput, JobFailed
-from anabranch.engine.outer_rows import decode_rows
-from anabranch.engine.pipeline import Pipeline
-from anabranch.engine.spec import BatchSpec, FlowProgram
-from anabranch.engine.task_errors import StepFailed
-from anabranch.engine.tasks import name_partition, outcomes_of
+from anabranch.engine.batches.batch_routes import first_routes
+from anabranch.engine.batches.jobs import BatchInput, JobFailed
+from anabranch.engine.batches.outer_rows import decode_rows
+from anabranch.engine.tasks.kinds import name_partition, outcomes_of
+from anabranch.engine.tasks.pipeline import Pipeline
+from anabranch.engine.tasks.spec import BatchSpec, FlowProgram
+from anabranch.engine.tasks.task_errors import StepFailed
 from anabranch.errors import AnabranchError
 from anabranch.model import HASH, Split
 from anabranch.model.balance import AUTO

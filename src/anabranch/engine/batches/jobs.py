@@ -6,11 +6,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from anabranch.engine.blocks import Block
-from anabranch.engine.exchange_meter import Costs
-from anabranch.engine.outer_rows import OuterRows
-from anabranch.engine.spec import BatchSpec
-from anabranch.engine.task_errors import TaskFailure
+from anabranch.engine.batches.outer_rows import OuterRows
+from anabranch.engine.tasks.blocks import Block
+from anabranch.engine.tasks.exchange_meter import Costs
+from anabranch.engine.tasks.spec import BatchSpec
+from anabranch.engine.tasks.task_errors import TaskFailure
 from anabranch.model import Split
 from anabranch.model.measures import TaskMeasure
 from anabranch.query.nodes import Node, Stateful

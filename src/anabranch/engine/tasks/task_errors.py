@@ -20,8 +20,8 @@ from typing import Any
 import polars as pl
 
 from anabranch import errors
-from anabranch.engine.blocks import DRIVER, NO_OPERATOR, Block, BlockKind
-from anabranch.engine.task_reports import read_report, write_report
+from anabranch.engine.tasks.blocks import DRIVER, NO_OPERATOR, Block, BlockKind
+from anabranch.engine.tasks.task_reports import read_report, write_report
 from anabranch.errors import AnabranchError, FlowError
 from anabranch.model.frame_texts import describe_row
 from anabranch.operators.processors.processor_batch import FAILURES

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from anabranch.engine.ahead.level import AheadLevel, AheadTask
-from anabranch.engine.blocks import Block
-from anabranch.engine.exchange_meter import Costs, add_costs
-from anabranch.engine.jobs import BatchInput, JobFailed
-from anabranch.engine.process_figures import peak_memory_bytes
-from anabranch.engine.reading_levels import number_packs
-from anabranch.engine.spec import BatchSpec, FlowProgram
-from anabranch.engine.task_errors import TaskFailed, find_task_failure
-from anabranch.engine.task_meter import TaskMeter
-from anabranch.engine.tasks import MeetTask, ReadTask, SlotTask
+from anabranch.engine.batches.jobs import BatchInput, JobFailed
+from anabranch.engine.batches.reading_levels import number_packs
+from anabranch.engine.tasks.blocks import Block
+from anabranch.engine.tasks.exchange_meter import Costs, add_costs
+from anabranch.engine.tasks.kinds import MeetTask, ReadTask, SlotTask
+from anabranch.engine.tasks.process_figures import peak_memory_bytes
+from anabranch.engine.tasks.spec import BatchSpec, FlowProgram
+from anabranch.engine.tasks.task_errors import TaskFailed, find_task_failure
+from anabranch.engine.tasks.task_meter import TaskMeter
 from anabranch.model.cluster import Executor
 from anabranch.model.measures import TaskMeasure
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-from anabranch.engine.blocks import Block
+from anabranch.engine.tasks.blocks import Block
 from anabranch.model.cluster import SlotId
 from anabranch.model.measures import ExecutorSample, TaskMeasure
 

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from anabranch.connectors.lookups import TableCache
 from anabranch.control.observe.load_sampling import Watch
-from anabranch.engine.exchange_meter import TellsCosts
-from anabranch.engine.reading_levels import find_reading_levels
+from anabranch.engine.batches.reading_levels import find_reading_levels
+from anabranch.engine.tasks.exchange_meter import TellsCosts
 from anabranch.eventtime.flow.in_batch_watermark import RisingTime
 from anabranch.model import JoinKernel, Kernel, OperatorTime, RunRef, Sink
 from anabranch.model.cluster import Executor, Home, SlotId

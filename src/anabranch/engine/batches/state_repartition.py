@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from anabranch.connectors.partitioner import Partitioner
 from anabranch.engine.ahead.level import find_partitioner
-from anabranch.engine.batch_routes import load_routes
-from anabranch.engine.spec import FlowProgram
+from anabranch.engine.batches.batch_routes import load_routes
 from anabranch.engine.states import read_state, write_level
 from anabranch.engine.structure import stores_near_rows_once
+from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.errors import CheckpointError
 from anabranch.query.nodes import Node, Stateful
 from anabranch.routing.bases.partitions import PARTITIONS, PartitionRoute

@@ -17,23 +17,23 @@ from anabranch.control.decisions import Decision
 from anabranch.control.exchanges import ExchangeWatch
 from anabranch.control.steering import SeesHomes, SizesCluster, Steering, TriesStrategies
 from anabranch.engine.ahead.level import AheadLevel
-from anabranch.engine.batch_routes import count_slots, load_routes
-from anabranch.engine.blocks import BlockKind
+from anabranch.engine.batches.batch_routes import count_slots, load_routes
+from anabranch.engine.batches.first_look import FirstLook
+from anabranch.engine.batches.jobs import BatchInput, JobFailed, JobRunner
+from anabranch.engine.batches.publishing import Publisher
+from anabranch.engine.batches.reports import BatchReport, merge_reports
+from anabranch.engine.batches.set_aside import PassedOver
+from anabranch.engine.batches.slot_homes import SlotHomes
+from anabranch.engine.batches.state_repartition import rehome_state
 from anabranch.engine.faults import reach
-from anabranch.engine.first_look import FirstLook
-from anabranch.engine.jobs import BatchInput, JobFailed, JobRunner
 from anabranch.engine.progress import describe_batch
-from anabranch.engine.publishing import Publisher
-from anabranch.engine.reader_buffers import deal_buffers, holding_level, load_buffers, store_buffers
-from anabranch.engine.reports import BatchReport, merge_reports
 from anabranch.engine.run_events import RunEvents, find_slots_seen
-from anabranch.engine.set_aside import PassedOver
 from anabranch.engine.settings import RunSettings
-from anabranch.engine.slot_homes import SlotHomes
-from anabranch.engine.spec import BatchSpec, FlowProgram
-from anabranch.engine.state_repartition import rehome_state
 from anabranch.engine.states import write_initial_state
-from anabranch.engine.task_errors import TaskFailure, TaskTrace, first_failure
+from anabranch.engine.tasks.blocks import BlockKind
+from anabranch.engine.tasks.reader_buffers import deal_buffers, holding_level, load_buffers, store_buffers
+from anabranch.engine.tasks.spec import BatchSpec, FlowProgram
+from anabranch.engine.tasks.task_errors import TaskFailure, TaskTrace, first_failure
 from anabranch.errors import AnabranchError, EngineError, FlowError, SinkError, StateDamaged
 from anabranch.eventtime.flow.alignment import Alignment
 from anabranch.eventtime.flow.flow_time import (

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from anabranch.compiled.hash_order import order_by_number
-from anabranch.engine.packing import pack, unpack
+from anabranch.engine.tasks.packing import pack, unpack
 
 TARGET_BLOCK_BYTES = 8 << 20
 NO_OPERATOR = -1

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from anabranch.connectors.filesystem.bad_files import SetAsideFiles, describe_set_aside
-from anabranch.engine.jobs import BatchInput, Packs
+from anabranch.engine.batches.jobs import BatchInput, Packs
 from anabranch.errors import SourceError
 from anabranch.model import Split
 from anabranch.query.graph import FlowGraph

@@ -15,14 +15,14 @@ import polars as pl
 
 from anabranch.connectors.lookups.cache import FOUND
 from anabranch.engine.ahead.partition_key_audit import KeysReport
-from anabranch.engine.blocks import DRIVER, NO_OPERATOR, Block, BlockKind, cut, encode
-from anabranch.engine.content_order import order_by_content
-from anabranch.engine.dead_letters import bury_rows, bury_texts
-from anabranch.engine.exchange_meter import ExchangeMeter
-from anabranch.engine.reader_buffers import TaskBuffers
-from anabranch.engine.spec import DEAD_LETTER, BatchSpec, FlowProgram
-from anabranch.engine.task_errors import failing_step
-from anabranch.engine.task_reports import MeetReport, SlotReport, TaskReport, write_report
+from anabranch.engine.tasks.blocks import DRIVER, NO_OPERATOR, Block, BlockKind, cut, encode
+from anabranch.engine.tasks.content_order import order_by_content
+from anabranch.engine.tasks.dead_letters import bury_rows, bury_texts
+from anabranch.engine.tasks.exchange_meter import ExchangeMeter
+from anabranch.engine.tasks.reader_buffers import TaskBuffers
+from anabranch.engine.tasks.spec import DEAD_LETTER, BatchSpec, FlowProgram
+from anabranch.engine.tasks.task_errors import failing_step
+from anabranch.engine.tasks.task_reports import MeetReport, SlotReport, TaskReport, write_report
 from anabranch.eventtime.bad_times import find_bad_times
 from anabranch.eventtime.flow.in_batch_watermark import last_level_told
 from anabranch.eventtime.flow.slot_lateness import SlotTimes, count_slot_late

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import polars as pl
 
-from anabranch.engine.blocks import encode
+from anabranch.engine.tasks.blocks import encode
 from anabranch.model import HASH, Kernel
 from anabranch.model.exchanges import ExchangeCosts, ExchangeTally
 from anabranch.routing import hash_keys

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from anabranch.engine.reading_levels import ALL_FIRST
+from anabranch.engine.batches.reading_levels import ALL_FIRST
 from anabranch.model import Hold, LimitsRows, PlannedSplits, Split, SplitPlanner
 from anabranch.state.split_log import BEFORE_FIRST, LogEntry, SplitLog
 
