@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +16,12 @@ from anabranch.control.decisions import Decision
 from anabranch.control.exchanges import ExchangeWatch
 from anabranch.control.steering import SeesHomes, SizesCluster, Steering, TriesStrategies
 from anabranch.engine.ahead.level import AheadLevel
-from anabranch.engine.batches.batch_routes import count_slots, load_routes
+from anabranch.engine.batches.batch_routes import count_slots, load_routes, settle_homes
 from anabranch.engine.batches.first_look import FirstLook
-from anabranch.engine.batches.jobs import BatchInput, JobFailed, JobRunner
+from anabranch.engine.batches.job_attempts import JobAttempts
+from anabranch.engine.batches.jobs import BatchInput, JobRunner
 from anabranch.engine.batches.publishing import Publisher
-from anabranch.engine.batches.reports import BatchReport, merge_reports
+from anabranch.engine.batches.reports import BatchReport
 from anabranch.engine.batches.set_aside import PassedOver
 from anabranch.engine.batches.slot_homes import SlotHomes
 from anabranch.engine.batches.state_repartition import rehome_state
@@ -30,11 +30,9 @@ from anabranch.engine.progress import describe_batch
 from anabranch.engine.run_events import RunEvents, find_slots_seen
 from anabranch.engine.settings import RunSettings
 from anabranch.engine.states import write_initial_state
-from anabranch.engine.tasks.blocks import BlockKind
-from anabranch.engine.tasks.reader_buffers import deal_buffers, holding_level, load_buffers, store_buffers
+from anabranch.engine.tasks.reader_buffers import store_buffers
 from anabranch.engine.tasks.spec import BatchSpec, FlowProgram
-from anabranch.engine.tasks.task_errors import TaskFailure, TaskTrace, first_failure
-from anabranch.errors import AnabranchError, EngineError, FlowError, SinkError, StateDamaged
+from anabranch.errors import SinkError
 from anabranch.eventtime.flow.alignment import Alignment
 from anabranch.eventtime.flow.flow_time import (
     advance_time,
@@ -56,7 +54,6 @@ from anabranch.eventtime.flow.operator_times import (
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.metrics.cluster_load import LoadBook
 from anabranch.model import BatchProgress, OperatorTime
-from anabranch.model.cluster import KeptHomes
 from anabranch.model.events import DecisionEvent, tell_decisions
 from anabranch.model.measures import BatchMeasures
 from anabranch.query.plan import Plan, name_of
@@ -65,11 +62,8 @@ from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.engine_state import EngineState
 from anabranch.state.epochs import Lease
 from anabranch.state.manifest import INITIAL_BATCH, LevelState, Manifest
-from anabranch.state.repair import explain_damage
 from anabranch.state.retention import Retention
 from anabranch.state.runs import WriteName
-
-logger = logging.getLogger("anabranch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +115,19 @@ class BatchRunner:
         self._fires_at_once = fires_at_once(program.plan)
         self._look = FirstLook(program, settings.buckets)
         self._jobs = jobs
+        self._attempts = JobAttempts(
+            program,
+            settings,
+            checkpoint,
+            lease,
+            jobs,
+            steering=steering,
+            homes=homes,
+            ahead=ahead,
+            events=events,
+            exchanges=self._exchanges,
+            passed_over=self._passed_over,
+        )
         self._loads = LoadBook()
 
     def run(self, given: BatchInput) -> tuple[Manifest, BatchProgress]:
@@ -143,7 +150,7 @@ class BatchRunner:
         decision = self._decide(given.batch, routes, before)
         changes = list(tell_changes(self._plan, routes, decision))
         reach("before-job", given.batch)
-        given, report = self._run_readable(given, before, times, routes, decision, rising)
+        given, report = self._attempts.run(given, before, times, routes, decision, rising)
         job_seconds = time.perf_counter() - began
         reach("after-job", given.batch)
         partition_keys = self._ahead.check(report, times)
@@ -230,7 +237,7 @@ class BatchRunner:
 
     def _decide(self, batch: int, routes: FlowRoutes, before: Manifest | None) -> Decision:
         """Settle where the slots of a batch are at home, and return what changes at its end."""
-        self._settle_homes(routes, before)
+        settle_homes(self._homes, self._plan, routes, before)
         if isinstance(self._steering, SeesHomes):
             self._steering.see_homes(self._homes.executors, self._homes.settled.kept)
         return check_decision(self._plan, routes, self._steering.decide(batch, routes))
@@ -241,10 +248,6 @@ class BatchRunner:
             self._events.fail(refused, decision.batch)
             if isinstance(self._steering, SizesCluster):
                 self._steering.see_refusal()
-
-    def _settle_homes(self, routes: FlowRoutes, before: Manifest | None) -> None:
-        kept = KeptHomes() if before is None else before.engine.homes
-        self._homes.begin(count_slots(self._plan, routes), kept)
 
     def _measure(self, report: BatchReport, batch_seconds: float) -> BatchMeasures:
         """Return what tasks took, with what it takes here to add it up."""
@@ -322,112 +325,6 @@ class BatchRunner:
             chosen=self._exchanges.chosen,
             now_us=now_us,
         )
-
-    def _run_readable(
-        self,
-        given: BatchInput,
-        before: Manifest | None,
-        times: Mapping[int, OperatorTime],
-        routes: FlowRoutes,
-        decision: Decision,
-        rising: RisingTime,
-    ) -> tuple[BatchInput, BatchReport]:
-        """Run the job, and again without files that cannot be used; return what was read in the end, and the report."""
-        report = self._run_job(given, before, times, routes, decision, rising)
-        while report.bad_files:
-            # Some tasks may have read rows of these files, so that none of what was computed counts.
-            logger.warning("batch %d is run again without %s", given.batch, ", ".join(report.bad_files))
-            given = self._passed_over.set_aside(report.bad_files, given)
-            self._events.recover("set aside", "; ".join(report.bad_files.values()), given.batch)
-            self._lease.check()
-            report = self._run_job(given, before, times, routes, decision, rising)
-        for problem in report.problems:
-            self._events.recover("repair", problem, given.batch)
-        return given, report
-
-    def _run_job(
-        self,
-        given: BatchInput,
-        before: Manifest | None,
-        times: Mapping[int, OperatorTime],
-        routes: FlowRoutes,
-        decision: Decision,
-        rising: RisingTime,
-    ) -> BatchReport:
-        known = {level.operator: level for level in before.levels} if before is not None else {}
-        states = {node.id: known.get(name_of(self._plan, node.id)) for node in self._plan.stateful}
-        slots = count_slots(self._plan, routes)
-        readers = slots[0] if self._ahead.active else max(1, len(given.packs))
-        tasks = (readers, *slots)
-        held = deal_buffers(load_buffers(self._plan, before), lambda head: tasks[holding_level(self._plan, head)])
-        for attempt in range(self._settings.job_attempts):
-            if attempt:
-                # Whoever was lost must not be asked for again.
-                self._homes.look()
-                self._settle_homes(routes, before)
-            spec = BatchSpec(
-                batch=given.batch,
-                epoch=self._lease.epoch,
-                attempt=attempt,
-                job=uuid.uuid4().hex[:12],
-                times=times,
-                slots=slots,
-                routes=routes,
-                runs={head: state.runs if state is not None else () for head, state in states.items()},
-                without_meeting=self._program.without_meeting,
-                handoffs={head: state.handoffs for head, state in states.items() if state is not None},
-                watches=self._steering.watches(routes),
-                next_routes=decision.moved_routes,
-                held=held,
-                chosen=self._exchanges.chosen,
-                homes=self._homes.homes,
-                executors=self._homes.executors,
-                now_us=rising.now_us,
-                rising=rising if self._fires_at_once else None,
-            )
-            try:
-                blocks = self._jobs.run(given, spec)
-            except JobFailed as failed:
-                self._events.fail(failed.reason, given.batch, attempt + 1)
-                if failed.failure is not None and failed.failure.is_final:
-                    # It says itself what is wrong, and was tried wherever it could be.
-                    raise self._explain(failed.failure, given.batch) from self._shown(failed)
-                if attempt + 1 == self._settings.job_attempts:
-                    msg = f"{failed.reason}\n  batch {given.batch} failed {attempt + 1} times and is not committed"
-                    raise EngineError(msg) from self._shown(failed)
-                logger.warning("batch %d failed and is run again (%d): %s", given.batch, attempt + 1, failed.reason)
-                logger.debug("what was said of it", exc_info=failed)
-                self._lease.check()
-                continue
-            failure = first_failure(blocks)
-            if failure is not None:
-                logger.debug("a task of batch %d failed: %s", given.batch, failure.trace)
-                raise self._explain(failure, given.batch) from self._shown(TaskTrace(failure.trace))
-            slots_of = {node.id: slots[self._plan.level_of(node.id) - 1] for node in self._plan.stateful}
-            if attempt:
-                self._events.recover("attempts", f"its job succeeded at try {attempt + 1}", given.batch)
-            told = (block.payload for block in blocks if block.kind is BlockKind.REPORT)
-            report = merge_reports(told, slots_of, held)
-            figures = self._exchanges.observe(report.exchanges, self._jobs.take_costs())
-            began = time.thread_time()
-            measures = self._jobs.take_measures()
-            seconds = time.thread_time() - began
-            return replace(report, figures=figures, measures=measures, measuring_seconds=seconds)
-        raise AssertionError
-
-    def _explain(self, failure: TaskFailure, batch: int) -> AnabranchError:
-        error = failure.to_error()
-        if isinstance(error, StateDamaged):
-            return explain_damage(self._checkpoint, str(error))
-        if isinstance(error, FlowError):
-            return FlowError(
-                f"{error}\n  batch {batch} is not committed; correct the flow or its input, and start again"
-            )
-        return error
-
-    def _shown(self, cause: BaseException) -> BaseException | None:
-        """Return what stands behind an error where the engine itself is looked into; for all others its words do."""
-        return cause if self._settings.debug else None
 
     def _manifest(
         self,

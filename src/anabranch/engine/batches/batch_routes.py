@@ -1,4 +1,4 @@
-"""The routes that a batch begins with: those of the manifest before it, or those that operators begin with."""
+"""What a batch begins with: routes of the manifest before it, or those that operators begin with; homes of slots."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import logging
 import numpy as np
 import polars as pl
 
+from anabranch.engine.batches.slot_homes import SlotHomes
 from anabranch.model import RouteError
 from anabranch.model.balance import AUTO
+from anabranch.model.cluster import KeptHomes
 from anabranch.query.nodes import Stateful
 from anabranch.query.plan import Plan, name_of
 from anabranch.routing.bases.base_routes import BucketRoute, deal_by_power
@@ -74,3 +76,8 @@ def count_slots(plan: Plan, routes: FlowRoutes) -> tuple[int, ...]:
         max((routes[head].slots for head in heads if head in routes), default=slots)
         for heads, slots in zip(plan.levels, plan.slots, strict=True)
     )
+
+
+def settle_homes(homes: SlotHomes, plan: Plan, routes: FlowRoutes, before: Manifest | None) -> None:
+    """Settle where slots are at home, from the last manifest and the executors that are there."""
+    homes.begin(count_slots(plan, routes), KeptHomes() if before is None else before.engine.homes)
