@@ -67,7 +67,7 @@ def test_a_process_that_only_asks_for_the_format_of_splits_imports_no_engine() -
 
 
 def test_a_worker_imports_nothing_that_only_flow_files_need() -> None:
-    found = heavy_modules_after("import anabranch.engine.tasks.kinds, anabranch.spark.split_source")
+    found = heavy_modules_after("import anabranch.engine.batches.local_jobs, anabranch.spark.split_source")
     assert "polars" in found and "pydantic" not in found
 
 

@@ -17,7 +17,9 @@ from anabranch.engine.batches.jobs import BatchInput, JobFailed, describe_levels
 from anabranch.engine.batches.reading_levels import number_packs
 from anabranch.engine.tasks.blocks import Block
 from anabranch.engine.tasks.exchange_meter import Costs
-from anabranch.engine.tasks.kinds import MeetTask, ReadTask, SlotTask
+from anabranch.engine.tasks.meet_task import MeetTask
+from anabranch.engine.tasks.read_task import ReadTask
+from anabranch.engine.tasks.slot_task import SlotTask
 from anabranch.engine.tasks.spec import BatchSpec, FlowProgram
 from anabranch.engine.tasks.task_errors import find_reason, find_task_failure
 from anabranch.engine.tasks.task_meter import TaskMeter

@@ -14,7 +14,8 @@ import pytest
 import anabranch as ab
 from anabranch.engine.batches.reports import BatchReport, merge_reports
 from anabranch.engine.tasks.blocks import Block, BlockKind
-from anabranch.engine.tasks.kinds import ReadTask, SlotTask
+from anabranch.engine.tasks.read_task import ReadTask
+from anabranch.engine.tasks.slot_task import SlotTask
 from anabranch.engine.tasks.spec import DEAD_LETTER, BatchSpec, FlowProgram
 from anabranch.eventtime.flow.flow_time import advance_time, load_time, next_silence_us, rules_of, store_time
 from anabranch.eventtime.watermarks import FlowTime, PartitionTime

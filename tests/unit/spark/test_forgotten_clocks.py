@@ -14,7 +14,8 @@ from anabranch.control.apply import find_split_keys
 from anabranch.control.decisions import Decision
 from anabranch.engine.batches.reports import BatchReport, merge_reports
 from anabranch.engine.tasks.blocks import BlockKind
-from anabranch.engine.tasks.kinds import ReadTask, SlotTask
+from anabranch.engine.tasks.read_task import ReadTask
+from anabranch.engine.tasks.slot_task import SlotTask
 from anabranch.engine.tasks.spec import BatchSpec
 from anabranch.eventtime.flow.flow_time import advance_time, load_time, store_time
 from anabranch.eventtime.flow.operator_times import (

@@ -14,7 +14,7 @@ from anabranch.engine.batches.split_steps import pack
 from anabranch.engine.local_run import LocalRun
 from anabranch.engine.settings import make_settings
 from anabranch.engine.tasks.blocks import Block, BlockKind
-from anabranch.engine.tasks.kinds import SlotTask
+from anabranch.engine.tasks.slot_task import SlotTask
 from anabranch.query.plan import make_plan
 from anabranch.state.split_log import LogEntry
 

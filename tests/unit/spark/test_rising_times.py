@@ -14,7 +14,9 @@ import pytest
 import anabranch as ab
 from anabranch.engine.batches.reports import BatchReport, merge_reports
 from anabranch.engine.tasks.blocks import Block, BlockKind
-from anabranch.engine.tasks.kinds import MeetTask, ReadTask, SlotTask
+from anabranch.engine.tasks.meet_task import MeetTask
+from anabranch.engine.tasks.read_task import ReadTask
+from anabranch.engine.tasks.slot_task import SlotTask
 from anabranch.engine.tasks.spec import BatchSpec, FlowProgram
 from anabranch.errors import EngineError
 from anabranch.eventtime.flow.flow_time import advance_time

@@ -18,7 +18,7 @@ from anabranch.control.observe.load_sampling import Watch
 from anabranch.control.observe.state_sizes import merge_sizes
 from anabranch.engine.batches.reports import BatchReport, merge_reports
 from anabranch.engine.tasks.blocks import Block, BlockKind, decode, encode
-from anabranch.engine.tasks.kinds import SlotTask
+from anabranch.engine.tasks.slot_task import SlotTask
 from anabranch.engine.tasks.spec import BatchSpec, FlowProgram
 from anabranch.engine.tasks.task_errors import TaskFailed
 from anabranch.model import BEGINNING_OF_TIME, HASH, ORDER, TIME, Meeting, OperatorTime, RoutingTable, RunRef

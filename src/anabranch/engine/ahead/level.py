@@ -21,8 +21,9 @@ from anabranch.engine.batches.jobs import Packs
 from anabranch.engine.batches.outer_rows import OuterSource
 from anabranch.engine.batches.reports import BatchReport
 from anabranch.engine.tasks.blocks import Block, in_order
-from anabranch.engine.tasks.kinds import ReadTask, SlotTask, Stayed
 from anabranch.engine.tasks.pipeline import Pipeline
+from anabranch.engine.tasks.read_task import ReadTask
+from anabranch.engine.tasks.slot_task import SlotTask, Stayed
 from anabranch.engine.tasks.spec import BatchSpec, FlowProgram, LoadsProgram
 from anabranch.engine.tasks.task_errors import told_as_rows
 from anabranch.engine.tasks.task_meter import TaskMeter

@@ -14,8 +14,8 @@ import polars as pl
 from anabranch.engine.batches.batch_routes import first_routes
 from anabranch.engine.batches.jobs import BatchInput, JobFailed
 from anabranch.engine.batches.outer_rows import decode_rows
-from anabranch.engine.tasks.kinds import name_partition, outcomes_of
 from anabranch.engine.tasks.pipeline import Pipeline
+from anabranch.engine.tasks.read_task import name_partition, outcomes_of
 from anabranch.engine.tasks.spec import BatchSpec, FlowProgram
 from anabranch.engine.tasks.task_errors import StepFailed
 from anabranch.errors import AnabranchError

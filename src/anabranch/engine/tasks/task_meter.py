@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
@@ -67,6 +67,10 @@ class TaskMeter:
                 self._sent_rows[target] += block.rows
             self._own += time.thread_time() - began
             yield block
+
+    def sending_to_level(self, blocks: Iterator[Block], level: int, slots: Sequence[int]) -> Iterator[Block]:
+        """Return what is sent to the slots of a level, counted; behind the last level, it is for the driver."""
+        return self.sending(blocks, level, slots[level - 1]) if level <= len(slots) else blocks
 
     @contextmanager
     def advancing(self, operator: str) -> Iterator[None]:

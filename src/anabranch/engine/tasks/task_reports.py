@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from anabranch.control.observe.load_sampling import LoadReport
 from anabranch.control.observe.state_sizes import SizesReport
 from anabranch.engine.ahead.partition_key_audit import KeysReport
+from anabranch.engine.tasks.blocks import Block
 from anabranch.errors import EngineError
 from anabranch.eventtime.watermarks import SeenTimes
 from anabranch.model import RunRef, SplitKeyClocks, StagedFile
@@ -37,6 +38,11 @@ def read_report(payload: bytes | str) -> dict[str, Any]:
         )
         raise EngineError(msg)
     return content
+
+
+def read_times(blocks: Iterable[Block]) -> Iterator[SeenTimes]:
+    """Yield what tasks before this one saw of event time."""
+    return (SeenTimes.from_json(read_report(block.payload)) for block in blocks)
 
 
 @dataclass(frozen=True, slots=True)

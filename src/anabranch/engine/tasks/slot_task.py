@@ -1,19 +1,17 @@
-"""The kinds of task: one that reads splits, one that is a slot, one in which parts of keys meet."""
+"""The task that is a slot: state, what arrived for it, what fires, and what is sent on."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import polars as pl
 
 from anabranch.control.observe.load_sampling import watch_rows
 from anabranch.control.observe.state_sizes import measure_state
-from anabranch.engine.batches.outer_rows import decode_rows
-from anabranch.engine.batches.reading_levels import level_of_pack
 from anabranch.engine.faults import reach
 from anabranch.engine.tasks.blocks import Block, BlockKind, decode, in_order
 from anabranch.engine.tasks.content_order import order_by_content
@@ -21,9 +19,8 @@ from anabranch.engine.tasks.pipeline import BEHIND_A_HOP, Pipeline
 from anabranch.engine.tasks.spec import BatchSpec, FlowProgram, LoadsProgram
 from anabranch.engine.tasks.task_errors import failing_step, pass_on, told_as_rows
 from anabranch.engine.tasks.task_meter import TaskMeter
-from anabranch.engine.tasks.task_reports import MeetReport, SlotReport, read_report
+from anabranch.engine.tasks.task_reports import SlotReport, read_times
 from anabranch.eventtime.flow.in_batch_watermark import heads_told, last_level_told, times_in_slot
-from anabranch.eventtime.watermarks import SeenTimes
 from anabranch.model import (
     ORDER,
     WINDOW_END,
@@ -38,17 +35,14 @@ from anabranch.model import (
     OperatorTime,
     OrderSpec,
     ProcessSpec,
-    ReadOutcome,
     RunRef,
-    Source,
-    Split,
     SplitKeyClocks,
 )
 from anabranch.model.columns import PARTITION
 from anabranch.model.exchanges import HoldingKernel
 from anabranch.model.joins import LEFT
 from anabranch.model.runs import Leaving
-from anabranch.query.nodes import Spring, Stateful
+from anabranch.query.nodes import Stateful
 from anabranch.query.plan import name_of
 from anabranch.routing.join_slots import leaving_join
 from anabranch.routing.phases import SlotStanding, moving_to
@@ -56,61 +50,6 @@ from anabranch.routing.routes import Routes
 from anabranch.state.repair import advance_on_intact_runs
 from anabranch.state.runs import RunFiles, WriteName
 from anabranch.state.slots import RunsOfSlot
-
-
-@dataclass(frozen=True, slots=True)
-class ReadTask:
-    """Level 0, or behind a level that rows are not for: read splits or rows that Spark read, run what is stateless,
-    merge locally, cut into blocks."""
-
-    program: LoadsProgram
-    spec: BatchSpec
-    packs: tuple[list[tuple[int, int, Split]], ...]
-    """What each of the first partitions reads, as (ordinal, source, split)."""
-    levels: Mapping[int, int] = field(default_factory=dict)
-    """The sources that are read behind a level, and which."""
-
-    def blocks(
-        self, origin: int, outer: Iterable[tuple[int, bytes]] = (), meter: TaskMeter | None = None
-    ) -> Iterator[Block]:
-        """Yield what the task sends on; ``outer`` are blocks of rows that came to it without a split, by source."""
-        meter = meter or TaskMeter()
-        meter.name(0, origin)
-        level = level_of_pack(self.levels, self._pack(origin))
-        told = told_as_rows(self._blocks(origin, outer, level, meter), 0, origin, self.spec.receivers_behind(level))
-        return _to_level(level + 1, told, self.spec, meter)
-
-    def _blocks(self, origin: int, outer: Iterable[tuple[int, bytes]], level: int, meter: TaskMeter) -> Iterator[Block]:
-        program = self.program.load()
-        pipeline = Pipeline(program, self.spec, 0, origin, next_level=level + 1)
-        yield from self.read_into(pipeline, program, origin, outer)
-        meter.read(pipeline.counters["rows_in"])
-
-    def _pack(self, origin: int) -> list[tuple[int, int, Split]]:
-        return self.packs[origin] if origin < len(self.packs) else []
-
-    def read_into(
-        self, pipeline: Pipeline, program: FlowProgram, origin: int, outer: Iterable[tuple[int, bytes]]
-    ) -> Iterator[Block]:
-        """Push everything that this task reads into a pipeline, and yield what leaves it."""
-        springs = {node.operation.index: node.id for node in program.plan.springs if isinstance(node.operation, Spring)}
-        for ordinal, index, split in self._pack(origin):
-            reader = program.sources[index]
-            pipeline.read_from(name_partition(index, split.get("partition", "")))
-            for outcome in outcomes_of(reader, split):
-                pipeline.counters["rows_in"] += outcome.frame.height + len(outcome.rejected)
-                pipeline.reject(reader.label, outcome.rejected)
-                if outcome.bad_file is not None:
-                    pipeline.note_bad_file(*outcome.bad_file)
-                pipeline.push(springs[index], outcome.frame, ordinal)
-                yield from pipeline.drain_blocks()
-        for source, block in outer:
-            frame = decode_rows(block, program.sources[source].schema)
-            pipeline.counters["rows_in"] += frame.height
-            pipeline.read_from(name_partition(source, ""))
-            pipeline.push(springs[source], frame, origin)
-            yield from pipeline.drain_blocks()
-        yield from pipeline.finish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +116,7 @@ class SlotTask:
             slots = self.spec.slots[self.level - 1]
             yield from meter.sending(blocks, self.level, slots, first=slots)
         else:
-            yield from _to_level(self.level + 1, blocks, self.spec, meter)
+            yield from meter.sending_to_level(blocks, self.level + 1, self.spec.slots)
 
     def _run(
         self, program: FlowProgram, slot: int, received: list[Block], stayed: Mapping[int, Stayed], meter: TaskMeter
@@ -187,7 +126,7 @@ class SlotTask:
         operators: dict[int, SlotReport] = {}
         own = [block for block in received if block.level == self.level]
         told = [block for block in own if block.kind is BlockKind.TIMES]
-        times = times_in_slot(program.plan, self.spec.times, self.spec.rising, _read_times(told))
+        times = times_in_slot(program.plan, self.spec.times, self.spec.rising, read_times(told))
         for head in program.plan.levels[self.level - 1]:
             blocks = [block for block in own if block.operator == head]
             node = program.plan.nodes[head]
@@ -285,7 +224,7 @@ class SlotTask:
             latest_us=fired.latest_us,
             group_latest_us=fired.group_latest_us or {},
             forgotten_us=fired.forgotten_us or {},
-            fire_us=_fired_by(program, self.spec, head, time_of_batch),
+            fire_us=fired_by(program, self.spec, head, time_of_batch),
             split_keys=clocks,
             load=load,
             sizes=sizes,
@@ -333,77 +272,12 @@ class SlotTask:
         return moving_to(routes, spec.keys, slot)
 
 
-@dataclass(frozen=True, slots=True)
-class MeetTask:
-    """Between two levels: make results of what several slots of a level fired of the keys that they share."""
-
-    program: LoadsProgram
-    spec: BatchSpec
-    level: int
-
-    def blocks(self, part: int, arrived: Iterable[Block], meter: TaskMeter | None = None) -> Iterator[Block]:
-        """Yield what is sent on, of what slots of the level sent."""
-        received = in_order(arrived)
-        meter = meter or TaskMeter()
-        meter.name(self.level, self.spec.slots[self.level - 1] + part, meets=True)
-        meter.receive(received)
-        receivers = self.spec.receivers_behind(self.level)
-        failed = pass_on(received, part, self.spec.slots[self.level - 1], receivers)
-        if failed is not None:
-            return iter(failed)
-        told = told_as_rows(self._meet(part, received), self.level, part, receivers)
-        return _to_level(self.level + 1, told, self.spec, meter)
-
-    def _meet(self, part: int, received: list[Block]) -> Iterator[Block]:
-        program = self.program.load()
-        # Slots of the level have the numbers below: names and sequences must differ from theirs.
-        pipeline = Pipeline(program, self.spec, self.level, self.spec.slots[self.level - 1] + part)
-        own = [block for block in received if block.level == self.level]
-        met: dict[int, MeetReport] = {}
-        told = _read_times(block for block in own if block.kind is BlockKind.TIMES)
-        times = times_in_slot(program.plan, self.spec.times, self.spec.rising, told)
-        for head in program.plan.levels[self.level - 1]:
-            shared = [
-                decode(block.payload) for block in own if block.kind is BlockKind.SHARED and block.operator == head
-            ]
-            if shared:
-                meeting = program.kernels[head].meeting
-                with failing_step(program.plan.nodes[head].label):
-                    if isinstance(meeting, MeetingInTime):
-                        found = meeting.meet_in_time(shared, times[head])
-                        results = found.frame
-                        met[head] = MeetReport(
-                            found.next_due_us,
-                            _last_end_in(results),
-                            found.wake_us,
-                            _fired_by(program, self.spec, head, times[head]),
-                            found.clocks,
-                        )
-                    else:
-                        assert meeting is not None, "only slots that share keys send parts of them"
-                        results = meeting.meet(shared)
-                pipeline.push(head, results, BEHIND_A_HOP)
-                yield from pipeline.drain_blocks()
-        yield from (block for block in received if block.level > self.level)
-        yield from pipeline.finish(met=met)
-
-
-def _to_level(level: int, blocks: Iterator[Block], spec: BatchSpec, meter: TaskMeter) -> Iterator[Block]:
-    """Return what is sent to the slots of a level, counted; behind the last one, it is for the driver."""
-    return meter.sending(blocks, level, spec.slots[level - 1]) if level <= len(spec.slots) else blocks
-
-
-def _read_times(blocks: Iterable[Block]) -> Iterator[SeenTimes]:
-    """Yield what tasks before this one saw of event time."""
-    return (SeenTimes.from_json(read_report(block.payload)) for block in blocks)
-
-
 def _passed_us(time_of_batch: OperatorTime) -> int:
     """Return the watermark up to which everything has fired once the batch is over."""
     return max(time_of_batch.fired_us, time_of_batch.closed_us, time_of_batch.fire_us)
 
 
-def _fired_by(program: FlowProgram, spec: BatchSpec, head: int, time_of_batch: OperatorTime) -> int | None:
+def fired_by(program: FlowProgram, spec: BatchSpec, head: int, time_of_batch: OperatorTime) -> int | None:
     """Return what the driver compares with its own knowledge of time."""
     told = spec.rising is not None and head in heads_told(program.plan)
     return time_of_batch.fire_us if told else None
@@ -417,11 +291,11 @@ def _last_end_us(kernel: KeepsState, fired: Fired, spec: OperatorSpec) -> int | 
     frames = [fired.frame]
     if fired.shared is not None and isinstance(kernel.meeting, Meeting):
         frames.append(kernel.meeting.meet([fired.shared]))
-    ends = [end for end in map(_last_end_in, frames) if end is not None]
+    ends = [end for end in map(last_end_in, frames) if end is not None]
     return max(ends, default=None)
 
 
-def _last_end_in(frame: pl.DataFrame) -> int | None:
+def last_end_in(frame: pl.DataFrame) -> int | None:
     if frame.is_empty() or WINDOW_END not in frame.columns:
         return None
     return int(frame.get_column(WINDOW_END).dt.timestamp("us").max())  # type: ignore[arg-type]
@@ -456,19 +330,3 @@ def _relay(program: FlowProgram, pipeline: Pipeline, head: int, blocks: list[Blo
         ordinal = int(frame.get_column(ORDER)[0])
         pipeline.read_from(str(frame.get_column(PARTITION)[0]))
         pipeline.push(head, pipeline.apply(program.plan.nodes[head], frame.drop(ORDER, PARTITION)), ordinal)
-
-
-def name_partition(source: int, partition: str) -> str:
-    return f"{source}/{partition}" if partition else str(source)
-
-
-def outcomes_of(reader: Any, split: Split) -> Iterator[ReadOutcome]:
-    """Yield what a source reads of a split; what fails is its doing, not that of the steps behind it."""
-    source: Source = reader
-    outcomes = iter(source.read(split))
-    while True:
-        with failing_step(f"reading {source.label}"):
-            outcome = next(outcomes, None)
-        if outcome is None:
-            return
-        yield outcome
