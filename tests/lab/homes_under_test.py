@@ -32,8 +32,8 @@ ROWS = pl.DataFrame({"key": [row % KEYS for row in range(400)]}, schema={"key": 
 PATIENCE_SECONDS = 200.0
 SETTINGS = {
     "spark.executor.memory": "512m",
-    # A first batch on a busy machine takes longer than the usual three seconds, and then Spark waits no more. It waits as
-    # long for an executor that died in the middle of a batch, once a level.
+    # A first batch on a busy machine takes longer than the usual three seconds, and then Spark waits no more. It waits
+    # as long for an executor that died in the middle of a batch, once a level.
     "spark.locality.wait": "20s",
     "spark.decommission.enabled": "true",
     "spark.storage.decommission.enabled": "true",
