@@ -247,3 +247,23 @@ def test_settings_that_cannot_be_are_refused_with_what_to_give(given: Any, words
 def test_slots_that_run_anywhere_cannot_leave_an_executor() -> None:
     with pytest.raises(FlowError, match="anchors=False lets them run anywhere"):
         make_settings(checkpoint="state", elasticity=ab.Elasticity(), anchors=False)
+
+
+def test_a_flow_whose_source_falls_silent_gives_its_executors_back(stage: Stage) -> None:
+    stage.loads = (1, 1, *[4] * 6)
+    run = stage.open()
+    for _ in stage.loads:
+        stage.step(run)
+    assert stage.homes[-1] == {"0", "1", "2", "3"}
+    silent = 0
+    while stage.executors.asked[-1] != "decommission 1 2 3":
+        wake_us = run.wake_us
+        assert wake_us is not None, "a batch is wanted though nothing comes"
+        stage.now = max(stage.now, wake_us / 1e6)
+        assert run.step() is not None
+        silent += 1
+        assert silent < 10
+    # Who has no more than it must has nothing to look for.
+    assert run.step(tick=True) is not None
+    assert run.wake_us is None and run.step() is None
+    run.close()

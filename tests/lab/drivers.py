@@ -62,12 +62,14 @@ class DriverProcess:
         environment: Mapping[str, str] | None = None,
         log: str = "driver",
         script: Path = SCRIPT,
+        prefix: Sequence[str] = (),
     ) -> None:
+        """``prefix`` is what the command is put behind, such as what runs it on a host of a lab."""
         self.lines: list[str] = []
         self._changed = threading.Condition()
         self._errors = (folder / f"{log}.stderr").open("ab")
         self.process = subprocess.Popen(
-            [sys.executable, str(script), str(folder), *arguments],
+            [*prefix, sys.executable, str(script), str(folder), *arguments],
             stdout=subprocess.PIPE,
             stderr=self._errors,
             stdin=subprocess.DEVNULL,

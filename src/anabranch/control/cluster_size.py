@@ -10,6 +10,8 @@ from anabranch.model.elasticity import Elasticity
 from anabranch.model.routes import MOST_SLOTS
 from anabranch.placement.elasticity import ClusterReading, ElasticDecision, ElasticState, decide_size
 
+_SOON_SECONDS = 1.0
+
 
 class ClusterSize:
     """Follows the load of a flow from batch to batch. What it knows ends with the run: the next one begins anew."""
@@ -45,6 +47,18 @@ class ClusterSize:
         """Return to how many slots operators are to be brought, once; None if they stay as they are."""
         slots, self._slots = self._slots, None
         return slots
+
+    @property
+    def idle_seconds(self) -> float | None:
+        """After so long without rows a batch is wanted all the same; None if nothing can be decided in it.
+
+        Readings come with batches, and without them a flow whose sources fall silent would keep its executors.
+        """
+        if self._change is not None or self._slots is not None or self._state.leaving:
+            return _SOON_SECONDS
+        if self._state.wanted is None or self._state.wanted <= self._settings.min_executors:
+            return None
+        return max(_SOON_SECONDS, self._settings.seconds_down / self._settings.samples_down)
 
     def show(self) -> dict[str, Any]:
         """Return what people are shown, as plain JSON data."""

@@ -110,6 +110,11 @@ class ControlLoop:
         if self._size is not None:
             self._size.refuse()
 
+    @property
+    def idle_seconds(self) -> float | None:
+        """After so long without rows a batch is wanted all the same, for executors may be too many; None if not."""
+        return None if self._size is None else self._size.idle_seconds
+
     def decide(self, batch: int, routes: FlowRoutes) -> Decision:
         """Return what changes at the end of this batch."""
         self._begun_batch = batch

@@ -86,6 +86,12 @@ class Rebalancer:
         with self._lock:
             self._loop.see_refusal()
 
+    @property
+    def idle_seconds(self) -> float | None:
+        """After so long without rows a batch is wanted all the same, for executors may be too many; None if not."""
+        with self._lock:
+            return self._loop.idle_seconds
+
     def decide(self, batch: int, routes: FlowRoutes) -> Decision:
         """Return what changes at the end of this batch."""
         with self._lock:

@@ -54,6 +54,11 @@ class SizesCluster(Protocol):
         """Learn that executors could not be had, or be let go."""
         ...
 
+    @property
+    def idle_seconds(self) -> float | None:
+        """After so long without rows a batch is wanted all the same, for executors may be too many; None if not."""
+        ...
+
 
 @runtime_checkable
 class TriesStrategies(Protocol):

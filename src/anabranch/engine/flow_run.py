@@ -45,7 +45,6 @@ from anabranch.eventtime.flow.flow_time import load_time
 from anabranch.eventtime.flow.operator_times import is_due
 from anabranch.model import BatchProgress, Hold, Sink
 from anabranch.model.cluster import Executors
-from anabranch.model.elasticity import Elasticity
 from anabranch.model.events import DecisionEvent
 from anabranch.model.waits import PastWait
 from anabranch.query.graph import FlowGraph
@@ -144,8 +143,7 @@ class FlowRun:
         elasticity = self.settings.elasticity
         if elasticity is not None:
             refuse_obstacles(executors.describe())
-        limits = Elasticity() if elasticity is None else elasticity
-        self._homes = SlotHomes(executors, self.settings.anchors, limits.imbalance, limits.smallest_improvement)
+        self._homes = SlotHomes(executors, self.settings.anchors, elasticity)
         self._homes.look()
         if self._known_slots is None:
             self._make_program(max(2, self._homes.cores), self.checkpoint.latest())
@@ -158,6 +156,7 @@ class FlowRun:
         ahead = AheadLevel(self.program)
         self._latency = LatencyControl(self.settings.latency_seconds)
         self._readings = None if elasticity is None else ClusterReadings()
+        self._looked_at = self.clock()
         self._alignment = Alignment(self.plan, ends=self.settings.trigger in (AVAILABLE_NOW, ONCE))
         self._alignment.end_batch(load_time(self.plan, self.checkpoint.latest()), int(self.clock() * 1e6))
         self._runner = BatchRunner(
@@ -266,6 +265,15 @@ class FlowRun:
         """What all sources together may bring in the next batch; None if that is left to them."""
         return self._latency.max_rows
 
+    def wake_us(self, manifest: Manifest) -> int | None:
+        """Return when a batch is wanted though no rows come, by the wall clock; None if never.
+
+        Somebody's silence closes windows then, or executors may be too many for what comes.
+        """
+        idle_seconds = self.steering.idle_seconds if isinstance(self.steering, SizesCluster) else None
+        idle_us = None if idle_seconds is None else int((self._looked_at + idle_seconds) * 1e6)
+        return min((wake for wake in (manifest.engine.wake_us, idle_us) if wake is not None), default=None)
+
     def is_due(self, manifest: Manifest) -> bool:
         """Say whether windows are due that only another batch, with or without data, can fire."""
         return is_due(self.plan, manifest)
@@ -342,6 +350,7 @@ class FlowRun:
         if self._readings is None or not isinstance(self.steering, SizesCluster):
             return
         homes, now = self._homes, self.clock()
+        self._looked_at = now
         reading = self._readings.read(
             progress, homes.executors, held_bytes=homes.held_bytes, planned_at=planned_at, now_seconds=now
         )

@@ -139,7 +139,7 @@ class LocalRun:
     @property
     def _asked_us(self) -> int | None:
         latest = self.run.checkpoint.latest()
-        return None if self._ends or latest is None else latest.engine.wake_us
+        return None if self._ends or latest is None else self.run.wake_us(latest)
 
     def close(self) -> None:
         """Give the checkpoint back."""

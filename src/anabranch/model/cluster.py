@@ -108,7 +108,7 @@ class SlotLoads:
     uneven: str = ""
     """In words, by how much executors differ in what slots take there, if that is a reason to move some; else empty."""
     smallest_improvement: float = SMALLEST_IMPROVEMENT
-    """What a slot's move must be worth at least, as a part of the mean share of an executor."""
+    """By how much the busier of two executors must get less to do when a slot moves, as a part of the mean of all."""
 
 
 class ChoosesHomes(Protocol):

@@ -10,9 +10,7 @@ from typing import Any
 from anabranch.errors import name_alternatives
 from anabranch.model.loads import LoadError
 
-IMBALANCE = 0.15
 SMALLEST_IMPROVEMENT = 0.01
-"""As a standard deviation of shares; slots of flows without settings of their own get other homes above it, too."""
 _SHARES = ("target", "upper", "lower", "memory")
 
 
@@ -40,14 +38,19 @@ a flow is brought to its target when it leaves what is between the other two
     """Above this share there are too few executors."""
     lower: float = 0.4
     """Below this share there are too many."""
-    imbalance: float = IMBALANCE
-    """Slots get other homes when the standard deviation of the executors' shares is above this."""
+    imbalance: float = 0.15
+    """Slots get other homes when the standard deviation of the executors' shares is above this, by default also those
+    of flows that neither grow nor shrink."""
     smallest_improvement: float = SMALLEST_IMPROVEMENT
-    """What a slot's move must be worth at least, as a part of the mean share of an executor."""
+    """By how much the busier of two executors must at least get less to do when a slot moves between them, as a part of
+    what an executor has to do in the mean."""
     min_executors: int = 1
     max_executors: int = 100
     slots_per_executor: int | None = None
     """Slots of a subquery, and tasks that read, for each executor; its cores, if nobody says."""
+    cores_per_executor: float | None = None
+    """What an executor has of the processors, as 0.5 of one: to be said where a quota gives it less than the cores for
+    tasks that Spark knows of, as limits in Kubernetes may."""
     memory: float = 0.7
     """The share of their memory that executors may fill; more, and there are too few of them."""
     catch_up_seconds: float = 60.0
@@ -77,6 +80,9 @@ a flow is brought to its target when it leaves what is between the other two
             raise LoadError(msg)
         if self.slots_per_executor is not None and self.slots_per_executor < 1:
             msg = f"slots_per_executor is {self.slots_per_executor}; give at least 1, or None for an executor's cores"
+            raise LoadError(msg)
+        if self.cores_per_executor is not None and not 0 < self.cores_per_executor < math.inf:
+            msg = f"cores_per_executor is {self.cores_per_executor}; give a number above 0, or None for Spark's own"
             raise LoadError(msg)
         for name in ("samples_up", "samples_down"):
             if getattr(self, name) < 1:

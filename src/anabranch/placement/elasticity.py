@@ -17,17 +17,18 @@ from anabranch.model.elasticity import Elasticity
 from anabranch.model.measures import TaskMeasure
 from anabranch.model.routes import MOST_SLOTS
 
-Action = Literal["stay", "grow", "offload", "release", "keep", "balance"]
+Action = Literal["stay", "grow", "offload", "release", "keep"]
 """What happens at a boundary.
 
 *grow*: more executors are asked for. *offload*: some are to get no slots any more; their slots get other homes.
-*release*: those are given back, a boundary later. *keep*: those stay after all. *balance*: slots get other homes, and
-the number stays.
+*release*: those are given back, a boundary later. *keep*: those stay after all.
 """
 _NEW_WEIGHT = 0.3
 _ROOM_TO_SHRINK = 0.85
 """Memory must fit this well into fewer executors, or the next byte would make them grow again."""
 _ALMOST = 1e-9
+_NEAR_TARGET = 1.08
+"""Up to so many times their target, executors are near it: one more would be brought by noise alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,6 @@ class ElasticState:
     """The most executors that any batch would have needed since load is low."""
     grown_at: float = -math.inf
     changed_at: float = -math.inf
-    balanced_at: float = -math.inf
     leaving: tuple[str, ...] = ()
     """Executors whose slots got other homes at the last boundary."""
     reconfigurations: int = 0
@@ -115,7 +115,7 @@ class ElasticDecision:
     utilisation: float
     """The share of the cores that what comes takes; 1.7 if there is nearly twice too much."""
     deviation: float
-    """Standard deviation of what executors were busy with."""
+    """Standard deviation of what executors were busy with, to be shown: homes are evened out by what slots take."""
     reason: str
     state: ElasticState
 
@@ -154,22 +154,21 @@ class _Choice:
 def decide_size(settings: Elasticity, state: ElasticState, reading: ClusterReading) -> ElasticDecision:
     """Return what happens at this boundary: one thing at most.
 
-    The mean decides how many executors there are, the deviation whether slots get other homes: imbalance alone never
-    brings more. Executors that are too many first lose their slots, the least busy ones, and go a boundary later.
+    The mean decides how many executors there are; imbalance never brings more, for whoever chooses homes sees to that.
+    Executors that are too many first lose their slots, the least busy ones, and go a boundary later.
     """
     reading = replace(reading, executors=tuple(sorted(reading.executors, key=lambda executor: executor.id)))
     staying = [one for one in reading.executors if not one.is_leaving and one.id not in state.leaving]
     wanted = state.wanted if state.wanted is not None else max(1, len(staying))
     known = replace(state, wanted=wanted, seconds_a_row=_follow_cost(state.seconds_a_row, reading))
     cores = _cores_of(reading.executors)
-    need = _find_need(settings, known, reading, wanted, cores)
+    need = _find_need(settings, known, reading, wanted, settings.cores_per_executor or cores)
     known = _follow_samples(settings, known, reading, need, wanted)
-    deviation = find_deviation(reading.cpu_seconds, staying, reading.batch_seconds)
+    deviation = find_deviation(reading.cpu_seconds, staying, reading.batch_seconds, settings.cores_per_executor)
     choice = (
         _finish_leaving(settings, known, reading, need)
         or _choose_growth(settings, known, reading, need)
         or _choose_shrinking(settings, known, reading, need, staying)
-        or _choose_balance(settings, known, reading, deviation)
         or _Choice("stay", _tell_fit(settings, need, reading, wanted), known)
     )
     size = choice.state.wanted or wanted
@@ -227,15 +226,6 @@ def _choose_shrinking(
     return _Choice("offload", reason, _change(state, state.low_most, reading), leaving)
 
 
-def _choose_balance(
-    settings: Elasticity, state: ElasticState, reading: ClusterReading, deviation: float
-) -> _Choice | None:
-    if deviation <= settings.imbalance or reading.now_seconds - state.balanced_at < settings.cool_down_seconds:
-        return None
-    reason = f"executors differ by {deviation:.2f} in what they are busy with, more than {settings.imbalance:g}"
-    return _Choice("balance", reason, replace(state, balanced_at=reading.now_seconds))
-
-
 def _tell_fit(settings: Elasticity, need: _Need, reading: ClusterReading, wanted: int) -> str:
     if need.unbounded > wanted >= settings.max_executors:
         return f"{need.tell(reading)}: {need.unbounded} executors would do, and there may be {wanted}"
@@ -255,11 +245,11 @@ def _follow_cost(seconds_a_row: float, reading: ClusterReading) -> float:
     return seen if not seconds_a_row else seconds_a_row + _NEW_WEIGHT * (seen - seconds_a_row)
 
 
-def _find_need(settings: Elasticity, state: ElasticState, reading: ClusterReading, wanted: int, cores: int) -> _Need:
+def _find_need(settings: Elasticity, state: ElasticState, reading: ClusterReading, wanted: int, cores: float) -> _Need:
     """Return how many executors suit what comes, what waits and what is held, in one step from any number."""
     busy_cores = reading.offered_rows_per_second * state.seconds_a_row
     catching_up = busy_cores + reading.waiting_rows * state.seconds_a_row / settings.catch_up_seconds
-    by_rows = max(_ceil(busy_cores / (settings.target * cores)), _ceil(catching_up / (settings.upper * cores)), 1)
+    by_rows = max(_fit(settings, busy_cores / cores), _ceil(catching_up / (settings.upper * cores)), 1)
     memory = sorted(one.memory_bytes for one in reading.executors if one.memory_bytes > 0)
     by_memory, fits_in = 1, 1
     if memory:
@@ -278,6 +268,14 @@ def _find_need(settings: Elasticity, state: ElasticState, reading: ClusterReadin
         by_memory=by_memory,
         to_shrink_to=min(max(by_rows, fits_in, least), most),
     )
+
+
+def _fit(settings: Elasticity, busy_executors: float) -> int:
+    """Return how many executors are near their target when so many are kept busy all the time."""
+    exact = busy_executors / settings.target
+    fewer = math.floor(exact)
+    near = min(_NEAR_TARGET * settings.target, (settings.target + settings.upper) / 2)
+    return fewer if fewer and busy_executors / fewer <= near else _ceil(exact)
 
 
 def _ceil(number: float) -> int:
@@ -311,11 +309,18 @@ def _change(state: ElasticState, executors: int, reading: ClusterReading, *, gro
     )
 
 
-def find_deviation(cpu_seconds: Mapping[str, float], executors: Sequence[Executor], batch_seconds: float) -> float:
+def find_deviation(
+    cpu_seconds: Mapping[str, float],
+    executors: Sequence[Executor],
+    batch_seconds: float,
+    cores_per_executor: float | None = None,
+) -> float:
     """Return the standard deviation of what executors were busy with; who had nothing to do counts as 0."""
     if len(executors) < 2 or batch_seconds <= 0:
         return 0.0
-    shares = [cpu_seconds.get(one.id, 0.0) / (batch_seconds * max(1, one.cores)) for one in executors]
+    shares = [
+        cpu_seconds.get(one.id, 0.0) / (batch_seconds * (cores_per_executor or max(1, one.cores))) for one in executors
+    ]
     mean = math.fsum(shares) / len(shares)
     return math.sqrt(math.fsum((share - mean) ** 2 for share in shares) / len(shares))
 

@@ -131,7 +131,7 @@ def plan_homes(
         reasons[slot] = _tell_loss(homes.get(slot), everyone)
     started = dict(spread.homes)
     if evens_out and spread.needs_moves(1 + tolerance):
-        spread.even_out(1 + tolerance / 2, smallest_improvement / len(usable), free=frozenset(homeless))
+        spread.even_out(1 + tolerance / 2, smallest_improvement, free=frozenset(homeless))
         spread.undo_needless(started, 1 + tolerance, free=frozenset(homeless))
     for slot, home in spread.homes.items():
         if home != started[slot]:

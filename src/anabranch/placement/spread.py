@@ -143,13 +143,16 @@ class Spread:
         on_host = np.bincount(self._host_of, self._level[row])[self._host_of]
         return self._ids[int(np.lexsort((on_host, of_level + in_all, excess))[0])]
 
-    def even_out(self, limit: float, smallest_gain: float, free: Collection[SlotId]) -> None:
-        """Move slots, or swap two, until all are within the limit or nothing is gained; each step the best one."""
-        smallest_gain = max(smallest_gain, _NO_GAIN)
+    def even_out(self, limit: float, smallest_improvement: float, free: Collection[SlotId]) -> None:
+        """Move slots, or swap two, until all are within the limit or nothing is gained; each step the best one.
+
+        A step counts if the busier of its two executors gets less to do by ``smallest_improvement`` or more, as a part
+        of what an executor has to do in the mean: in all, or level by level and added up.
+        """
         typical = max(1.0, sum(load.state_bytes for load in self._loads.values()) / len(self._loads))
         prices = {slot: 0.0 if slot in free else 1 + load.state_bytes / typical for slot, load in self._loads.items()}
         while self.needs_moves(limit):
-            step = self._find_move(smallest_gain, prices) or self._find_swap(smallest_gain, prices)
+            step = self._find_move(smallest_improvement, prices) or self._find_swap(smallest_improvement, prices)
             if step is None:
                 return
             for slot, home in step:
@@ -176,7 +179,7 @@ class Spread:
             if is_worse or (not self._is_even(limit) and self._cost() > cost):
                 self.put(slot, target)
 
-    def _find_move(self, smallest_gain: float, prices: Mapping[SlotId, float]) -> _Step | None:
+    def _find_move(self, smallest_improvement: float, prices: Mapping[SlotId, float]) -> _Step | None:
         """Return the move of a slot that gains most for the state that it moves."""
         best: tuple[float, float] = (0.0, 0.0)
         found: _Step | None = None
@@ -187,12 +190,12 @@ class Spread:
                 load = self._loads[slot]
                 shifts = {self._rows[slot[0]]: np.full(len(targets), load.cpu_seconds)}
                 memory = np.full(len(targets), load.memory_bytes)
-                worth, place = self._weigh(source, targets, shifts, memory, smallest_gain, 1 + prices[slot])
+                worth, place = self._weigh(source, targets, shifts, memory, smallest_improvement, 1 + prices[slot])
                 if worth > best:
                     best, found = worth, ((slot, self._ids[int(targets[place])]),)
         return found
 
-    def _find_swap(self, smallest_gain: float, prices: Mapping[SlotId, float]) -> _Step | None:
+    def _find_swap(self, smallest_improvement: float, prices: Mapping[SlotId, float]) -> _Step | None:
         """Return the best swap of two slots; in a level, it does to executors what a move of their difference would."""
         best: tuple[float, float] = (0.0, 0.0)
         found: _Step | None = None
@@ -215,7 +218,7 @@ class Spread:
                 memory = np.array([load.memory_bytes - self._loads[other].memory_bytes for other in others], np.int64)
                 targets = np.array([self.places[self.homes[other]] for other in others])
                 price = 1 + prices[slot] + np.array([prices[other] for other in others])
-                worth, place = self._weigh(source, targets, shifts, memory, smallest_gain, price)
+                worth, place = self._weigh(source, targets, shifts, memory, smallest_improvement, price)
                 if worth > best:
                     other = others[place]
                     best, found = worth, ((slot, self.homes[other]), (other, self._ids[source]))
@@ -232,7 +235,7 @@ class Spread:
         targets: NDArray[np.int64],
         shifts: Mapping[int, Floats],
         memory: NDArray[np.int64],
-        smallest_gain: float,
+        smallest_improvement: float,
         price: float | Floats,
     ) -> tuple[tuple[float, float], int]:
         """Return what the best of several shifts of load is worth (memory first, then evenness), and which it is.
@@ -242,10 +245,13 @@ class Spread:
         freed = self._count_freed(source, targets, memory)
         shifted: Floats = np.sum([*shifts.values()], axis=0)
         gain = self._gain(self._total, source, targets, shifted, self._best_total, self._ideal_square)
+        in_all, by_level = self._relieve(self._total, source, targets, shifted), np.zeros(len(targets))
         for row, cpu in shifts.items():
             ideal = float(self._ideal_level_squares[row])
             gain = gain + self._gain(self._level[row], source, targets, cpu, self._best_levels, ideal)
-        allowed = (freed > 0) | ((freed == 0) & (gain >= smallest_gain))
+            by_level = by_level + self._relieve(self._level[row], source, targets, cpu)
+        is_worth_it = np.maximum(in_all, by_level) >= smallest_improvement * self._mean * (1 - _NO_GAIN)
+        allowed = (freed > 0) | ((freed == 0) & (gain >= _NO_GAIN) & is_worth_it)
         if not allowed.any():
             return (0.0, 0.0), 0
         worth_freed, worth_gain = np.where(allowed, freed / price, -np.inf), np.where(allowed, gain / price, -np.inf)
@@ -258,6 +264,13 @@ class Spread:
         after_target = np.maximum(0, self._held[targets] + memory - self._memory[targets])
         freed: NDArray[np.int64] = excess[source] + excess[targets] - after_source - after_target
         return freed
+
+    def _relieve(self, loads: Floats, source: int, targets: NDArray[np.int64], cpu: Floats) -> Floats:
+        """Return by how much the busier one of the source and each target gets less to do, in seconds of a core."""
+        before = np.maximum(loads[source] / self._cores[source], loads[targets] / self._cores[targets])
+        left, come = (loads[source] - cpu) / self._cores[source], (loads[targets] + cpu) / self._cores[targets]
+        relief: Floats = before - np.maximum(left, come)
+        return relief
 
     def _gain(
         self,

@@ -237,7 +237,7 @@ class Driver:
 
     def _wake_us(self, manifest: Manifest) -> int | None:
         # A flow that ends by itself does not wait for anybody's silence.
-        return None if self.settings.trigger in (AVAILABLE_NOW, ONCE) else manifest.engine.wake_us
+        return None if self.settings.trigger in (AVAILABLE_NOW, ONCE) else self.run.wake_us(manifest)
 
     def _find_cause(self, error: BaseException) -> BaseException:
         """Return the error that the flow ends with, always one of ours.

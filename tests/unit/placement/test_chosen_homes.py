@@ -113,4 +113,25 @@ def test_slots_stay_if_what_their_moves_are_worth_is_too_little() -> None:
     crowded = {(1, 0): "a", (1, 1): "a", (1, 2): "a", (1, 3): "b"}
     loads = costing(1.0, 1.0, 1.0, 1.0, uneven=UNEVEN)
     assert sorted(spread(slots, among, crowded, loads).values()) == ["a", "a", "b", "b"]
-    assert spread(slots, among, crowded, replace(loads, smallest_improvement=10.0)) == crowded
+    # The busier one goes from three slots to two, and an executor has two in the mean.
+    assert sorted(spread(slots, among, crowded, replace(loads, smallest_improvement=0.5)).values()) == list("aabb")
+    assert spread(slots, among, crowded, replace(loads, smallest_improvement=0.51)) == crowded
+
+
+def test_what_a_move_is_worth_is_a_part_of_the_mean_however_large_loads_and_clusters_are() -> None:
+    for times, others in ((1e-3, 0), (1e3, 0), (1.0, 8)):
+        among = [Executor(id, f"host-{id}", 1) for id in "abcdefghij"[: 2 + others]]
+        slots = slots_of(4 + 2 * others)
+        before = {(1, slot): "a" if slot < 3 else "b" if slot == 3 else among[slot // 2].id for _, slot in slots}
+        loads = costing(*[times] * len(slots), uneven=UNEVEN)
+        assert spread(slots, among, before, replace(loads, smallest_improvement=0.5)) != before
+        assert spread(slots, among, before, replace(loads, smallest_improvement=0.51)) == before
+
+
+def test_swaps_that_even_out_levels_are_worth_what_levels_gain_together() -> None:
+    slots, among = slots_of(2, 2), [Executor(id, f"host-{id}", 1) for id in "ab"]
+    before = {(1, 0): "a", (1, 1): "a", (2, 0): "b", (2, 1): "b"}
+    loads = SlotLoads({slot: SlotLoad(1.0) for slot in slots}, UNEVEN, 1.0)
+    homes = spread(slots, among, before, loads)
+    assert {homes[1, 0], homes[1, 1]} == {homes[2, 0], homes[2, 1]} == {"a", "b"}
+    assert spread(slots, among, before, replace(loads, smallest_improvement=1.01)) == before

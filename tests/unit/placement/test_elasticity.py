@@ -40,10 +40,10 @@ def test_the_number_follows_from_what_comes_and_not_from_what_cores_do() -> None
     # Cores are half busy in the reading; eight times what both can do comes.
     decision = decide_size(QUICK, ElasticState(), _read(8 * ONE_EXECUTOR, executors=2))
     assert decision.action == "grow"
-    assert decision.executors == math.ceil(8 / 0.6)
+    assert decision.executors == 13, "busy to 61.5 %: one more would bring them below the target of 60 %"
     assert decision.slots == decision.read_tasks == CORES * decision.executors
     assert decision.utilisation == pytest.approx(4.0)
-    assert decision.reason == "1,600,000 rows/s take 400% of the cores, more than 80%: 14 executors, not 2"
+    assert decision.reason == "1,600,000 rows/s take 400% of the cores, more than 80%: 13 executors, not 2"
 
 
 def test_between_the_thresholds_nothing_changes() -> None:
@@ -84,7 +84,7 @@ def test_there_are_never_fewer_than_the_least_nor_more_than_the_most() -> None:
     assert decision.executors == 5
     capped = decide_size(settings, decision.state, _read(50 * ONE_EXECUTOR, executors=5, now=1.0))
     assert capped.action == "stay"
-    assert "84 executors would do, and there may be 5" in capped.reason
+    assert "83 executors would do, and there may be 5" in capped.reason
     assert decide_size(settings, ElasticState(), _read(0.0, executors=1)).executors == 2
 
 
@@ -109,21 +109,30 @@ def test_executors_that_were_to_go_stay_if_load_comes_back() -> None:
     assert (second.action, second.executors, second.leaving) == ("keep", 4, first.leaving)
 
 
-def test_the_deviation_decides_about_homes_and_never_about_the_number() -> None:
+def test_imbalance_is_shown_and_never_changes_the_number() -> None:
     uneven = {"0": 2.0, "1": 0.0, "2": 0.0}
     decision = decide_size(
         QUICK, ElasticState(), _read(1.8 * ONE_EXECUTOR, executors=3, cpu_seconds=uneven, rows=200_000)
     )
-    assert decision.action == "balance"
+    assert decision.action == "stay"
     assert decision.executors == 3
     assert decision.deviation == pytest.approx(0.471, abs=1e-3)
-    even = dict.fromkeys("012", 0.7)
-    assert (
-        decide_size(
-            QUICK, ElasticState(), _read(1.8 * ONE_EXECUTOR, executors=3, cpu_seconds=even, rows=200_000)
-        ).action
-        == "stay"
-    )
+    limited = replace(QUICK, cores_per_executor=CORES / 2)
+    doubled = decide_size(limited, ElasticState(), _read(0.0, executors=3, cpu_seconds=uneven, rows=200_000))
+    assert doubled.deviation == pytest.approx(2 * decision.deviation)
+
+
+def test_a_quota_counts_where_it_gives_executors_less_than_their_cores() -> None:
+    halved = replace(QUICK, cores_per_executor=CORES / 2)
+    decision = decide_size(halved, ElasticState(), _read(1.2 * ONE_EXECUTOR, executors=2))
+    assert decision.utilisation == pytest.approx(1.2)
+    assert (decision.action, decision.executors) == ("grow", 4)
+    assert decision.slots == 4 * CORES, "tasks run on the cores that Spark knows of"
+
+
+@pytest.mark.parametrize(("busy", "executors"), [(0.6, 1), (0.63, 1), (0.66, 2), (2.4, 4), (2.55, 4), (2.8, 5)])
+def test_noise_around_the_target_brings_no_executor_more(busy: float, executors: int) -> None:
+    assert decide_size(QUICK, ElasticState(), _read(busy * ONE_EXECUTOR, executors=12)).executors == executors
 
 
 def test_one_batch_is_no_reason_to_grow() -> None:
@@ -213,7 +222,8 @@ def test_one_step_is_enough_from_any_number_to_the_right_one(
     assert len(set(numbers)) == 1
     assert state.reconfigurations <= 1
     is_right = settings.lower - 1e-6 <= load / numbers[-1] <= settings.upper + 1e-6
-    assert is_right or numbers[-1] == max(1, math.ceil(load / target - 1e-9))
+    is_near = target - 1e-6 <= load / numbers[-1] <= 1.08 * target + 1e-6
+    assert is_right or is_near or numbers[-1] == max(1, math.ceil(load / target - 1e-9))
 
 
 @given(
@@ -278,6 +288,7 @@ def test_a_reading_adds_up_what_tasks_took_on_each_executor() -> None:
         ({"min_executors": 0}, "give at least 1"),
         ({"min_executors": 5, "max_executors": 4}, "no fewer at most than at least"),
         ({"slots_per_executor": 0}, "slots_per_executor is 0"),
+        ({"cores_per_executor": 0}, "cores_per_executor is 0; give a number above 0"),
         ({"samples_up": 0}, "samples_up is 0; a decision needs at least 1 batch"),
         ({"catch_up_seconds": 0}, "catch_up_seconds is 0"),
         ({"cool_down_seconds": -1}, "cool_down_seconds is -1; give 0 for none"),

@@ -22,7 +22,7 @@ from anabranch.model.cluster import (
     SlotLoad,
     SlotLoads,
 )
-from anabranch.model.elasticity import IMBALANCE, SMALLEST_IMPROVEMENT
+from anabranch.model.elasticity import Elasticity
 from anabranch.model.measures import TaskMeasure
 from anabranch.placement.elasticity import find_deviation
 from anabranch.placement.homes import choose_homes, follow_loads, measure_slots
@@ -72,14 +72,12 @@ class SlotHomes:
         self,
         executors: Executors,
         anchors: bool | None,
-        imbalance: float = IMBALANCE,
-        smallest_improvement: float = SMALLEST_IMPROVEMENT,
+        limits: Elasticity | None = None,
         choose: ChoosesHomes = choose_homes,
     ) -> None:
         """``anchors`` says whether slots are pinned at all; None: where there are several executors.
 
-        Slots move for the sake of balance once the standard deviation of executors is above ``imbalance``: those that
-        gain ``smallest_improvement`` or more by it.
+        ``limits`` say when slots move for the sake of balance, and what that must bring.
         """
         self._cluster = executors
         described = executors.describe()
@@ -87,8 +85,7 @@ class SlotHomes:
         self._pins_slots = described.pins_slots and anchors is not False
         self._pins_to_one = anchors is True
         self._choose = choose
-        self._imbalance = imbalance
-        self._smallest_improvement = smallest_improvement
+        self._limits = limits or Elasticity()
         self._loads: Mapping[SlotId, SlotLoad] = {}
         self._batch_seconds = 0.0
         self._offloaded: frozenset[str] = frozenset()
@@ -120,7 +117,7 @@ class SlotHomes:
         if not self._pins_slots:
             return
         every = [(level, slot) for level, count in enumerate(slots, start=1) for slot in range(count)]
-        loads = SlotLoads(self._loads, self._tell_uneven(), self._smallest_improvement)
+        loads = SlotLoads(self._loads, self._tell_uneven(), self._limits.smallest_improvement)
         self.settled = settle_homes(every, self.executors, before, self._application, loads, self._choose)
 
     @property
@@ -153,10 +150,12 @@ class SlotHomes:
         for slot, home in self.settled.kept.homes.items():
             if slot in self._loads:
                 busy[home.executor] += self._loads[slot].cpu_seconds
-        deviation = find_deviation(busy, find_usable(self.executors), self._batch_seconds)
-        if deviation <= self._imbalance:
+        limits = self._limits
+        usable = find_usable(self.executors)
+        deviation = find_deviation(busy, usable, self._batch_seconds, limits.cores_per_executor)
+        if deviation <= limits.imbalance:
             return ""
-        return f"executors differ by {deviation:.2f} in what slots take there, more than {self._imbalance:g}"
+        return f"executors differ by {deviation:.2f} in what slots take there, more than {limits.imbalance:g}"
 
     def carry_out(self, decision: Decision) -> str | None:
         """Ask for executors, or let some go, once the batch is committed; return why that cannot be."""

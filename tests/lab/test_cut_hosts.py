@@ -1,0 +1,155 @@
+"""Hosts that lose their wires while a flow runs on them: it goes on with the others, and answers are right."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from anabranch.lab.lab import Lab
+from anabranch.lab.plan import LabPlan
+from anabranch.lab.record import RecordFile
+from lab.drivers import DriverProcess, driver
+from lab.hosts import find_what_is_missing
+from lab.hosts_under_test import DETECTION_SECONDS, HOSTS, LOOK_SECONDS
+
+pytestmark = pytest.mark.xdist_group("lab")
+SCRIPT = Path(__file__).with_name("hosts_under_test.py")
+KEYS = 40
+ROWS = 400
+SLACK_SECONDS = 10.0
+"""On a machine that other tests keep busy."""
+
+
+@contextmanager
+def lab_of_four() -> Iterator[Lab]:
+    """A lab that is the same in every run of tests: one that was killed may have left it."""
+    lab = Lab(RecordFile(Path(tempfile.gettempdir()) / f"anabranch-cut-tests-{os.geteuid()}"))
+    lab.down()
+    try:
+        lab.up(LabPlan(hosts=HOSTS, memory_mb=600))
+        yield lab
+    finally:
+        lab.down()
+
+
+@dataclass
+class Stage:
+    """The flow on its hosts, and what a test does to them."""
+
+    folder: Path
+    lab: Lab
+    process: DriverProcess
+    fed: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    places: dict[str, list[str]] = field(default_factory=dict)
+
+    def write(self) -> None:
+        rows = [{"key": (self.fed + row) % KEYS, "value": self.fed * ROWS + row} for row in range(ROWS)]
+        path = self.folder / "in" / f"{self.fed:05d}.json"
+        hidden = path.with_name(f".{path.name}")
+        hidden.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        # Files are read oldest first.
+        os.utime(hidden, (1_700_000_000 + self.fed,) * 2)
+        hidden.rename(path)
+        self.fed += 1
+
+    def feed(self, name: str) -> None:
+        """Give the flow one batch more, and note how long it took and which hosts it ran on."""
+        self.write()
+        self.wait(name)
+
+    def wait(self, name: str) -> None:
+        began = time.monotonic()
+        assert self.process.wait_for("batch ", self.fed), self.process.lines[-3:]
+        self.seconds[name] = time.monotonic() - began
+        self.places[name] = [line for line in self.process.lines if line.startswith("batch ")][-1].split()[2].split(",")
+
+    def address(self, host: str) -> str:
+        return next(each.address for each in self.lab.status().hosts if each.name == host)
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """What one flow went through: a lab and its executors take longer to start than all the rest."""
+    missing = find_what_is_missing()
+    if missing:
+        pytest.skip(missing)
+    folder = tmp_path_factory.mktemp("hosts")
+    (folder / "in").mkdir()
+    with lab_of_four() as lab:
+        prefix, variables = lab.place("driver", [])
+        with driver(folder, script=SCRIPT, prefix=prefix, environment=variables) as process:
+            assert process.wait_for("ready"), process.lines
+            stage = Stage(folder, lab, process)
+            for number in range(3):
+                stage.feed(f"steady {number}")
+            lab.cut("h4")
+            stage.feed("one cut off")
+            stage.feed("one gone")
+            lab.cut("h3")
+            lab.cut("h2")
+            stage.feed("two cut off")
+            stage.feed("two gone")
+            for host in ("h2", "h3", "h4"):
+                lab.heal(host)
+            stage.feed("healed")
+            lab.cut("driver")
+            stage.write()
+            time.sleep(DETECTION_SECONDS / 2)
+            lab.heal("driver")
+            stage.wait("driver healed")
+            (folder / "end").write_text(str(stage.fed * ROWS))
+            code = process.wait(120.0)
+            addresses = {host: stage.address(host) for host in ("h1", "h2", "h3", "h4")}
+    print("seconds", stage.seconds)
+    yield {"stage": stage, "code": code, "addresses": addresses, "folder": folder}
+
+
+def detected_within(stage: Stage, name: str) -> None:
+    usual = max(stage.seconds[f"steady {number}"] for number in (1, 2))
+    assert stage.seconds[name] < DETECTION_SECONDS + LOOK_SECONDS + 2 * usual + SLACK_SECONDS, stage.seconds
+
+
+def test_all_hosts_have_slots_at_first(seen: dict[str, Any]) -> None:
+    assert set(seen["stage"].places["steady 2"]) == set(seen["addresses"].values())
+
+
+def test_a_flow_goes_on_without_a_host_that_was_cut_off(seen: dict[str, Any]) -> None:
+    stage, addresses = seen["stage"], seen["addresses"]
+    detected_within(stage, "one cut off")
+    assert addresses["h4"] not in stage.places["one gone"]
+    assert set(stage.places["one gone"]) == {addresses[host] for host in ("h1", "h2", "h3")}
+
+
+def test_a_flow_goes_on_when_two_more_hosts_are_cut_off_at_once(seen: dict[str, Any]) -> None:
+    stage, addresses = seen["stage"], seen["addresses"]
+    detected_within(stage, "two cut off")
+    assert stage.places["two gone"] == [addresses["h1"]]
+
+
+def test_a_flow_goes_on_when_the_host_of_its_driver_was_cut_off_and_healed(seen: dict[str, Any]) -> None:
+    assert "driver healed" in seen["stage"].seconds
+    assert seen["code"] == 0
+
+
+def test_answers_are_those_of_all_rows_whatever_was_cut_off(seen: dict[str, Any]) -> None:
+    stage, folder = seen["stage"], seen["folder"]
+    rows = pl.concat([pl.read_ndjson(path) for path in sorted((folder / "in").glob("*.json"))])
+    expected = rows.group_by("key").agg(rows=pl.len().cast(pl.Int64), total=pl.col("value").sum()).sort("key")
+    written = pl.read_parquet(folder / "out" / "totals" / "part-*")
+    totals = written.group_by("key").agg(pl.col("rows", "total").max()).sort("key")
+    assert totals.equals(expected.select(totals.columns))
+    # Every batch has every key once: a batch whose results were published twice would show.
+    assert written.height == stage.fed * KEYS
+    groups = pl.read_parquet(folder / "out" / "groups" / "part-*").group_by("group").agg(pl.col("seen").max())
+    assert groups["seen"].unique().to_list() == [stage.fed * KEYS // 5]

@@ -1,0 +1,76 @@
+"""Real executors that follow a load: four times as much and back, one step each way, and answers stay right."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.drivers import DRIVER_ENVIRONMENT
+
+SCRIPT = Path(__file__).with_name("elastic_under_test.py")
+PATIENCE_SECONDS = 400.0
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What one flow went through: most of the time is that of executors to start."""
+    outcome = subprocess.run(
+        [sys.executable, str(SCRIPT), str(tmp_path_factory.mktemp("elastic"))],
+        env={**os.environ, **DRIVER_ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    lines = [line for line in outcome.stdout.splitlines() if line.startswith("seen ")]
+    assert lines, f"{outcome.stdout[-4000:]}\n{outcome.stderr[-2000:]}"
+    found: dict[str, Any] = json.loads(lines[0].removeprefix("seen "))
+    return found
+
+
+def decided(seen: dict[str, Any], *actions: str) -> list[tuple[int, str]]:
+    return [(batch, action) for batch, action, sender, _ in seen["decisions"] if action in actions]
+
+
+def test_four_executors_are_asked_for_in_one_step_and_three_given_back_in_one(seen: dict[str, Any]) -> None:
+    asked = decided(seen, "provision", "offload", "release", "keep")
+    assert [action for _, action in asked] == ["provision", "offload", "release"]
+    assert all(sender == "elasticity" for _, action, sender, _ in seen["decisions"] if action in dict(asked).values())
+    assert seen["after"]["reconfigurations"] == 2
+    assert [len(seen[when]["executors"]) for when in ("before", "grown", "after")] == [1, 4, 1]
+
+
+def test_growth_is_decided_within_three_batches(seen: dict[str, Any]) -> None:
+    (asked, _), *_ = decided(seen, "provision")
+    usual = sorted(batch["rows"] for batch in seen["batches"][1:4])[1]
+    first_high = next(batch["batch"] for batch in seen["batches"][1:] if batch["rows"] > 2.5 * usual)
+    assert asked <= first_high + 3
+
+
+def test_executors_get_slots_only_when_they_are_warm(seen: dict[str, Any]) -> None:
+    cold = [look for look in seen["looks"] if not all(look["executors"].values())]
+    assert cold, "nobody saw an executor that had just come"
+    for look in seen["looks"]:
+        assert all(look["executors"].get(home, True) for home in look["homes"]), look
+
+
+def test_slots_follow_executors_up_and_down_and_have_left_before_an_executor_goes(seen: dict[str, Any]) -> None:
+    assert seen["grown"]["slots"] == 4 and len(seen["grown"]["homes"]) == 4
+    assert seen["after"]["slots"] == 1 and len(seen["after"]["homes"]) == 1
+    (resized_up, _), (resized_down, _) = decided(seen, "resize")
+    (offloaded, _), (released, _) = decided(seen, "offload", "release")
+    assert resized_up < resized_down <= released
+    assert offloaded < released
+
+
+def test_the_flow_never_stops_and_counts_every_row_once(seen: dict[str, Any]) -> None:
+    assert seen["is_right"]
+    assert seen["runs"] == 1
+    assert sum(batch["rows"] for batch in seen["batches"]) == seen["rows"]
+    assert not any(batch["replayed"] for batch in seen["batches"])
