@@ -133,6 +133,12 @@ def _run_joins(options: BenchOptions) -> Outcome:
     return run(options)
 
 
+def _run_elastic(options: BenchOptions) -> Outcome:
+    from benchmarks.elastic.bench import run
+
+    return run(options)
+
+
 BENCHES: dict[str, Bench] = {
     bench.name: bench
     for bench in (
@@ -193,6 +199,12 @@ BENCHES: dict[str, Bench] = {
             summary="an interval join of skewed streams, EQ5 over TPC-H, beside Flink, Spark and dbsp; slots; memory",
             run=_run_joins,
             peers=("flink", "spark", "dbsp"),
+        ),
+        Bench(
+            name="elastic",
+            summary="executors that follow a load ×4 and back, beside rescaling Flink and restarting native Spark",
+            run=_run_elastic,
+            peers=("flink", "spark"),
         ),
     )
 }

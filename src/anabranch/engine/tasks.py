@@ -85,6 +85,7 @@ class ReadTask:
         pipeline = Pipeline(program, self.spec, 0, origin, next_level=level + 1)
         yield from self.read_into(pipeline, program, origin, outer)
         meter.read(pipeline.counters["rows_in"])
+        meter.add_exchange(pipeline.send_seconds)
 
     def _pack(self, origin: int) -> list[tuple[int, int, Split]]:
         return self.packs[origin] if origin < len(self.packs) else []
@@ -193,11 +194,11 @@ class SlotTask:
             node = program.plan.nodes[head]
             with meter.advancing(name_of(program.plan, head) or node.label):
                 if isinstance(node.operation, Stateful):
-                    report = self._advance(program, pipeline, slot, head, blocks, stayed.get(head), times[head])
+                    report = self._advance(program, pipeline, slot, head, blocks, stayed.get(head), times[head], meter)
                     operators[head] = report
                     meter.keep(sum(run.bytes for run in report.runs))
                 else:
-                    _relay(program, pipeline, head, blocks)
+                    _relay(program, pipeline, head, blocks, meter)
             yield from pipeline.drain_blocks()
         for block in received:
             if block.level > self.level:
@@ -211,6 +212,7 @@ class SlotTask:
         # Only the last level may tell the time: what crosses an exchange must be the same on every try.
         is_last = self.level == program.plan.hops and not meets
         yield from pipeline.finish(operators, seconds=time.perf_counter() - started if is_last else None)
+        meter.add_exchange(pipeline.send_seconds)
 
     def _tell_next_level(self, program: FlowProgram, slot: int, told: Iterable[Block]) -> Iterator[Block]:
         """Pass on what tasks before this level saw of time; every slot of the next one hears it from one of this."""
@@ -229,9 +231,11 @@ class SlotTask:
         blocks: list[Block],
         stayed: Stayed | None,
         time_of_batch: OperatorTime,
+        meter: TaskMeter,
     ) -> SlotReport:
         kernel = program.kernels[head]
-        arrived = _gather(program, head, blocks, stayed)
+        with meter.exchanging():
+            arrived = _gather(program, head, blocks, stayed)
         operation = program.plan.nodes[head].operation
         assert isinstance(operation, Stateful)
         name = WriteName(self.spec.epoch, self.spec.batch, self.spec.attempt, self.spec.job)
@@ -450,9 +454,10 @@ def _decode_alike(kernel: Kernel, blocks: list[Block]) -> tuple[list[pl.DataFram
     return [frame if block.combined else kernel.combine(frame) for frame, block in pairs], True
 
 
-def _relay(program: FlowProgram, pipeline: Pipeline, head: int, blocks: list[Block]) -> None:
+def _relay(program: FlowProgram, pipeline: Pipeline, head: int, blocks: list[Block], meter: TaskMeter) -> None:
     for block in blocks:
-        frame = decode(block.payload)
+        with meter.exchanging():
+            frame = decode(block.payload)
         ordinal = int(frame.get_column(ORDER)[0])
         pipeline.read_from(str(frame.get_column(PARTITION)[0]))
         pipeline.push(head, pipeline.apply(program.plan.nodes[head], frame.drop(ORDER, PARTITION)), ordinal)
