@@ -1,4 +1,4 @@
-"""The parts of the elastic bench that spread a flow over executors, small: strategies, homes, and what measuring costs."""
+"""The parts of the elastic bench that spread a flow, small: strategies, homes of slots, and what measuring costs."""
 
 from __future__ import annotations
 
