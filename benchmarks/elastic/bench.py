@@ -8,15 +8,21 @@ from typing import Any, ClassVar
 
 from rich.console import Console
 
+from benchmarks.elastic.balance import run_balance
 from benchmarks.elastic.load import run_load
+from benchmarks.elastic.measuring import run_measuring
 from benchmarks.elastic.parts import PartOutcome, RunsPart
 from benchmarks.elastic.rescale import run_rescale
+from benchmarks.elastic.strategies import run_strategies
 from benchmarks.shared.registry import BenchOptions, choose_names, choose_peers
 from benchmarks.shared.report import BenchReport, deliver, print_figures, print_if_wrong, print_notes
 
 PARTS: Mapping[str, RunsPart] = {
     "load": run_load,
     "rescale": run_rescale,
+    "strategies": run_strategies,
+    "balance": run_balance,
+    "measuring": run_measuring,
 }
 """By name, in the order in which they run."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from anabranch.errors import EngineError
-from anabranch.model.cluster import Cluster, Executor
+from anabranch.model.cluster import Cluster, Executor, sort_ids
 
 LOOKS_TO_COME = 2
 LOOKS_TO_WARM_UP = 1
@@ -69,6 +69,7 @@ class PlayedExecutors:
         known = {executor.id for executor, _, gone in self._there if gone is None}
         strangers = set(ids) - known
         if strangers:
-            msg = f"there is no executor {', '.join(sorted(strangers))} that stays"
+            staying = ", ".join(sort_ids(known)) or "none"
+            msg = f"there is no executor {', '.join(sorted(strangers))} that stays; those that do are {staying}"
             raise EngineError(msg)
         self._there = [(executor, since, look if executor.id in ids else gone) for executor, since, gone in self._there]

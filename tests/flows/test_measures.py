@@ -88,6 +88,29 @@ def test_processor_time_counts_work_and_not_waiting(tmp_path: Path) -> None:
     assert measures.utilisation == pytest.approx(measures.cpu_seconds / batches[0].batch_seconds)
 
 
+@pytest.mark.parametrize("parallelism", ["operator-set", "operator"])
+def test_what_exchanges_take_is_told_apart_from_steps(tmp_path: Path, parallelism: str) -> None:
+    def work(frame: pl.DataFrame) -> pl.DataFrame:
+        until = time.process_time() + 0.1
+        while time.process_time() < until:
+            pass
+        return frame
+
+    flow, schema = ab.Flow("exchanging"), {"key": pl.Int64}
+    frame = pl.DataFrame({"key": pl.int_range(100_000, eager=True)})
+    rows = flow.read(ab.memory(frame)).map_batches(work, schema=schema).map_batches(work, schema=schema)
+    rows.key_by("key", exchange="routed").agg(rows=ab.count()).write(ab.to_memory())
+    _, batches = run(flow, tmp_path, slots=1, parallelism=parallelism)
+    tasks = by_id(batches[0])
+    # The second step has a level of its own under operator parallelism, and rows go there through an exchange.
+    senders = [task for task in tasks.values() if task.all_sent_bytes]
+    assert len(senders) == {"operator-set": 1, "operator": 2}[parallelism]
+    for task in tasks.values():
+        assert 0 < task.exchange_seconds < task.cpu_seconds
+    for task in senders:
+        assert task.exchange_seconds < task.cpu_seconds - 0.1
+
+
 def test_operators_that_share_slots_are_told_apart(tmp_path: Path) -> None:
     flow = ab.Flow("beside")
     rows = flow.read(ab.memory(pl.DataFrame({"key": [1, 2, 3], "other": [1, 1, 2]})))

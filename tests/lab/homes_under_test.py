@@ -25,6 +25,7 @@ import anabranch as ab
 from anabranch.cli.app import app
 from anabranch.spark.executors import SparkExecutors
 from anabranch.spark.worker_process import find_place
+from contracts.executors import change_executors, measure_listing
 
 SLOTS = 4
 KEYS = 40
@@ -136,49 +137,25 @@ def find_process(executor: str) -> psutil.Process:
     raise AssertionError(msg)
 
 
-def change_executors(executors: SparkExecutors) -> dict[str, Any]:
+def try_executors(executors: SparkExecutors) -> dict[str, Any]:
     """Let one go and ask for another, without a flow; return what was seen."""
     wait_until(lambda: len(executors.list()) == 3)
-    first = [executor.id for executor in executors.list()]
-    began = time.perf_counter()
-    for _ in range(100):
-        executors.list()
-    list_ms = (time.perf_counter() - began) * 10
-    executors.decommission([first[1]])
-    leaving = [executor.id for executor in executors.list() if executor.is_leaving]
-    gone_seconds = wait_until(lambda: first[1] not in [executor.id for executor in executors.list()])
-    executors.request(3)
-    come_seconds = wait_until(lambda: len(executors.list()) == 3)
-    cold = [executor.id for executor in executors.list() if not executor.is_warm]
-    warm_seconds = wait_until(lambda: all(executor.is_warm for executor in executors.list()))
-    refused = ""
-    try:
-        executors.kill([first[1]])
-    except ab.EngineError as error:
-        refused = str(error)
+    list_ms = measure_listing(executors)
+    changed = change_executors(executors, wait_until)
+    described = executors.describe()
     return {
-        "cluster": executors.describe().manager,
-        "obstacles": executors.describe().obstacles,
-        "costs": executors.describe().costs,
-        "executor": [executors.list()[0].host, executors.list()[0].cores, executors.list()[0].memory_bytes],
-        "first": first,
-        "leaving": leaving,
-        "cold": cold,
-        "after": [executor.id for executor in executors.list()],
-        "refused": refused,
-        "figures": {
-            "list_ms": list_ms,
-            "gone_seconds": gone_seconds,
-            "come_seconds": come_seconds,
-            "warm_seconds": warm_seconds,
-        },
+        **changed,
+        "cluster": described.manager,
+        "costs": described.costs,
+        "memory_bytes": executors.list()[0].memory_bytes,
+        "figures": {"list_ms": list_ms, **changed["figures"]},
     }
 
 
 def run(folder: Path) -> dict[str, Any]:
     spark = ab.local_session("local-cluster[3,1,768]", "600m", SETTINGS)
     executors = SparkExecutors(spark)
-    seen: dict[str, Any] = {"changed": change_executors(executors)}
+    seen: dict[str, Any] = {"changed": try_executors(executors)}
     stage = Stage(folder, spark)
     seen["steady"] = [stage.feed() for _ in range(3)]
     homes = seen["steady"][-1]["homes"]

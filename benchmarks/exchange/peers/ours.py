@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,14 @@ from pyspark.sql import SparkSession
 
 import anabranch as ab
 from anabranch.lab.wires import read_link
-from anabranch.spark.executors import list_executors
 from benchmarks.exchange.answers import STORE_TABLE
 from benchmarks.exchange.figures import AHEAD, GLOBAL, HELD, LOCAL, PLAIN
 from benchmarks.exchange.inputs import DELAY_MS, FILE_FORMAT, MIXED, PARTITIONED, PARTITIONS, WINDOW_MS
+from benchmarks.shared.peers.cluster import wait_for_executors
 from benchmarks.shared.peers.options import read_options
 from benchmarks.shared.peers.our_outcome import CommitClock, describe_batch, list_versions
-from benchmarks.shared.registry import BenchError
 from benchmarks.shared.workload import SCHEMA
 
-_PATIENCE_SECONDS = 180.0
 _KEYED_BY_WAY: dict[str, dict[str, Any]] = {
     PLAIN: {"exchange": "routed"},
     LOCAL: {"exchange": "local"},
@@ -98,16 +95,6 @@ def _subtract(after: Mapping[str, int], before: Mapping[str, int]) -> dict[str, 
     return {link: count - before[link] for link, count in after.items()}
 
 
-def _wait_for_executors(spark: SparkSession, count: int) -> None:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while len(list_executors(spark)) < count:
-        if time.monotonic() > deadline:
-            found = list_executors(spark)
-            msg = f"{len(found)} of {count} executors came within {_PATIENCE_SECONDS:.0f} s; see the workers' logs"
-            raise BenchError(msg)
-        time.sleep(0.2)
-
-
 def main() -> None:
     """Run all flows of a JSON file and write what was seen as JSON."""
     arguments = read_options(
@@ -117,7 +104,7 @@ def main() -> None:
     settings: dict[str, str] = json.loads(arguments.settings)
     links = [link for link in arguments.links.split(",") if link]
     spark = ab.local_session(master=arguments.master, memory=arguments.memory, config=settings)
-    _wait_for_executors(spark, arguments.executors)
+    wait_for_executors(spark, arguments.executors)
     seen = []
     for number, given in enumerate(runs):
         output = Path(arguments.output) / str(number)

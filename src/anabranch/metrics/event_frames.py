@@ -76,7 +76,7 @@ def _pairs(name: str, figure: str) -> Callable[[HistoryRecord], Any]:
 
 _TASK: dict[str, pl.DataType] = {
     **{"level": _WHOLE, "slot": _WHOLE, "meets": _YES, "executor": _TEXT, "host": _TEXT},
-    **dict.fromkeys(("cpu_seconds", "wall_seconds", "starting_seconds"), _REAL),
+    **dict.fromkeys(("cpu_seconds", "wall_seconds", "starting_seconds", "exchange_seconds"), _REAL),
     **dict.fromkeys(("memory_bytes", "state_bytes", "rows", "received_bytes"), _WHOLE),
     **dict.fromkeys(("all_sent_bytes", "all_sent_rows"), _WHOLE),
 }

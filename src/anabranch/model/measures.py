@@ -55,6 +55,9 @@ class TaskMeasure:
     starting_seconds: float = 0.0
     """Processor time of the same process between the task before and this one: to be told what to do, garbage
     collection, and before its first task, imports. Not in ``cpu_seconds``."""
+    exchange_seconds: float = 0.0
+    """The part of ``cpu_seconds`` that exchanges took: to read and unpack blocks, to find slots for rows, to cut and
+    pack them, and to hand them on. Steps, operators, state and results are the rest."""
     measuring_seconds: float = 0.0
     """Processor time of what measured all this; hardly any of it is not in ``cpu_seconds``."""
     meets: bool = False
@@ -235,7 +238,7 @@ def _fold(sent: Mapping[SlotId, int], named: Iterable[SlotId]) -> dict[SlotId, i
 
 _COLUMNS = (
     *("level", "slot", "cpu_seconds", "wall_seconds", "memory_bytes", "rows", "received_bytes", "state_bytes"),
-    *("starting_seconds", "meets"),
+    *("starting_seconds", "exchange_seconds", "meets"),
 )
 Load = TypeVar("Load", ExecutorLoad, HostLoad)
 _DIGITS = 5

@@ -172,7 +172,7 @@ class _Reading:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with self.measures.measured() as meter:
-            yield from to_arrow(self.task.blocks(task_partition(), unpack_rows(batches), meter))
+            yield from _handed_on(self.task.blocks(task_partition(), unpack_rows(batches), meter), meter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class _ReadingLater:
         for batch in batches:
             for number in batch.column("source").to_pylist():
                 with self.measures.measured() as meter:
-                    yield from to_arrow(self.task.blocks(number, (), meter))
+                    yield from _handed_on(self.task.blocks(number, (), meter), meter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,16 @@ class _Receiving:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with self.measures.measured() as meter:
-            yield from to_arrow(self.task.blocks(task_partition(), from_arrow(batches), meter))
+            with meter.exchanging():
+                received = from_arrow(batches)
+            yield from _handed_on(self.task.blocks(task_partition(), received, meter), meter)
+
+
+def _handed_on(blocks: Iterable[Block], meter: TaskMeter) -> Iterator[pa.RecordBatch]:
+    """Yield blocks as Spark takes them; what it does until it asks for the next ones is a part of the exchange."""
+    for batch in to_arrow(blocks):
+        with meter.exchanging():
+            yield batch
 
 
 def task_partition() -> int:
@@ -213,6 +222,8 @@ def _anchored(task: SlotTask, waits: TaskWaits, measures: TaskMeasures) -> Calla
         with waits.told(), measures.measured() as meter:
             # Its anchor row is there even if no block is.
             slot = (anchor if anchor.num_rows else blocks).column("slot")[0].as_py()
-            return to_table(task.blocks(slot, from_arrow(blocks.to_batches()), meter))
+            with meter.exchanging():
+                received = from_arrow(blocks.to_batches())
+            return to_table(task.blocks(slot, received, meter))
 
     return run

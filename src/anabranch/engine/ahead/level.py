@@ -201,6 +201,7 @@ class AheadTask:
         pipeline = StayingPipeline(program, spec, slot, self.below)
         blocks = list(reading.read_into(pipeline, program, slot, ()))
         meter.read(pipeline.counters["rows_in"])
+        meter.add_exchange(pipeline.send_seconds)
         slot_task = SlotTask(self.program, spec, 1)
         yield from slot_task.run(slot, in_order(blocks), pipeline.stayed, meter)
 

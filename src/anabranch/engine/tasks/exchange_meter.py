@@ -55,6 +55,11 @@ class ExchangeMeter:
         """Add to an operator's rows and bytes."""
         self.tallies[head] += ExchangeTally(**counts)
 
+    @property
+    def send_seconds(self) -> float:
+        """What sending took, to all operators together."""
+        return sum(costs.send_seconds for costs in self.costs.values())
+
     @contextmanager
     def sending(self, head: int) -> Iterator[None]:
         """Count the time of the block as that of sending."""

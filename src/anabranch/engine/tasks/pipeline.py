@@ -182,6 +182,11 @@ class Pipeline:
             payload=report.encode(),
         )
 
+    @property
+    def send_seconds(self) -> float:
+        """Processor time of sending rows on, so far."""
+        return self._meter.send_seconds
+
     def send_to_meet(self, head: int, shared: pl.DataFrame) -> None:
         """Send unfinished rows to where they meet those of other slots."""
         slot_count = self._spec.slots[self._plan.level_of(head) - 1]
@@ -430,7 +435,8 @@ class Pipeline:
         slots = self._spec.slots[self._plan.level_of(node.id) - 1]
         turn = self._origin if ordinal == BEHIND_A_HOP else ordinal
         origin = (pl.lit(ordinal, pl.Int64).alias(ORDER), pl.lit(self._partition).alias(PARTITION))
-        self._emit(turn % slots, BlockKind.ROWS, node.id, False, frame.with_columns(origin))
+        with self._meter.sending(node.id):
+            self._emit(turn % slots, BlockKind.ROWS, node.id, False, frame.with_columns(origin))
 
     def _emit(self, slot: int, kind: BlockKind, node: int, combined: bool, rows: pl.DataFrame, number: int = 0) -> None:
         payload = encode(rows)

@@ -48,6 +48,7 @@ class ReadTask:
         pipeline = Pipeline(program, self.spec, 0, origin, next_level=level + 1)
         yield from self.read_into(pipeline, program, origin, outer)
         meter.read(pipeline.counters["rows_in"])
+        meter.add_exchange(pipeline.send_seconds)
 
     def _pack(self, origin: int) -> list[tuple[int, int, Split]]:
         return self.packs[origin] if origin < len(self.packs) else []

@@ -132,11 +132,11 @@ class SlotTask:
             node = program.plan.nodes[head]
             with meter.advancing(name_of(program.plan, head) or node.label):
                 if isinstance(node.operation, Stateful):
-                    report = self._advance(program, pipeline, slot, head, blocks, stayed.get(head), times[head])
+                    report = self._advance(program, pipeline, slot, head, blocks, stayed.get(head), times[head], meter)
                     operators[head] = report
                     meter.keep(sum(run.bytes for run in report.runs))
                 else:
-                    _relay(program, pipeline, head, blocks)
+                    _relay(program, pipeline, head, blocks, meter)
             yield from pipeline.drain_blocks()
         for block in received:
             if block.level > self.level:
@@ -150,6 +150,7 @@ class SlotTask:
         # Only the last level may tell the time: what crosses an exchange must be the same on every try.
         is_last = self.level == program.plan.hops and not meets
         yield from pipeline.finish(operators, seconds=time.perf_counter() - started if is_last else None)
+        meter.add_exchange(pipeline.send_seconds)
 
     def _tell_next_level(self, program: FlowProgram, slot: int, told: Iterable[Block]) -> Iterator[Block]:
         """Pass on what tasks before this level saw of time; every slot of the next one hears it from one of this."""
@@ -168,9 +169,11 @@ class SlotTask:
         blocks: list[Block],
         stayed: Stayed | None,
         time_of_batch: OperatorTime,
+        meter: TaskMeter,
     ) -> SlotReport:
         kernel = program.kernels[head]
-        arrived = _gather(program, head, blocks, stayed)
+        with meter.exchanging():
+            arrived = _gather(program, head, blocks, stayed)
         operation = program.plan.nodes[head].operation
         assert isinstance(operation, Stateful)
         name = WriteName(self.spec.epoch, self.spec.batch, self.spec.attempt, self.spec.job)
@@ -324,9 +327,10 @@ def _decode_alike(kernel: Kernel, blocks: list[Block]) -> tuple[list[pl.DataFram
     return [frame if block.combined else kernel.combine(frame) for frame, block in pairs], True
 
 
-def _relay(program: FlowProgram, pipeline: Pipeline, head: int, blocks: list[Block]) -> None:
+def _relay(program: FlowProgram, pipeline: Pipeline, head: int, blocks: list[Block], meter: TaskMeter) -> None:
     for block in blocks:
-        frame = decode(block.payload)
+        with meter.exchanging():
+            frame = decode(block.payload)
         ordinal = int(frame.get_column(ORDER)[0])
         pipeline.read_from(str(frame.get_column(PARTITION)[0]))
         pipeline.push(head, pipeline.apply(program.plan.nodes[head], frame.drop(ORDER, PARTITION)), ordinal)

@@ -35,6 +35,7 @@ class TaskMeter:
         self._sent_rows: dict[SlotId, int] = defaultdict(int)
         self._operators: dict[str, float] = defaultdict(float)
         self._state_bytes = 0
+        self._exchange_seconds = 0.0
 
     def name(self, level: int, slot: int, *, meets: bool = False) -> None:
         """Say which task it is."""
@@ -79,6 +80,17 @@ class TaskMeter:
         yield
         self._operators[operator] += time.process_time() - began
 
+    @contextmanager
+    def exchanging(self) -> Iterator[None]:
+        """Count the processor time of the block as that of exchanges."""
+        began = time.process_time()
+        yield
+        self._exchange_seconds += time.process_time() - began
+
+    def add_exchange(self, seconds: float) -> None:
+        """Count processor time of exchanges that somebody else measured."""
+        self._exchange_seconds += seconds
+
     def keep(self, state_bytes: int) -> None:
         """Count state that is left of an operator."""
         self._state_bytes += state_bytes
@@ -117,6 +129,7 @@ class TaskMeter:
             state_bytes=self._state_bytes,
             operator_cpu_seconds=dict(self._operators) if len(self._operators) > 1 else {},
             starting_seconds=starting_seconds,
+            exchange_seconds=self._exchange_seconds,
             measuring_seconds=own,
             meets=self._meets,
             sample=sample,

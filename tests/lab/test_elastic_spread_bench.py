@@ -1,0 +1,80 @@
+"""The parts of the elastic bench that spread a flow, small: strategies, homes of slots, and what measuring costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from benchmarks.elastic import balance, measuring, strategies
+from benchmarks.elastic.parts import PartOutcome
+from benchmarks.elastic.spread_figures import MERGED, OPERATOR, OPERATOR_SET, QUERY
+from benchmarks.shared.registry import BenchOptions
+from lab.hosts import find_what_is_missing
+from quick_jvm import QUICK_JVM, SPARK_ENVIRONMENT
+
+# Each makes a lab.
+pytestmark = pytest.mark.xdist_group("lab")
+
+
+@pytest.fixture
+def run_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., PartOutcome]:
+    for name, value in {**SPARK_ENVIRONMENT, "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM}.items():
+        monkeypatch.setenv(name, value)
+
+    def run(part: Callable[..., PartOutcome], rows: int, extent: object) -> PartOutcome:
+        options = BenchOptions(rows=rows, cache_dir=tmp_path / "cache", out_dir=tmp_path / "out")
+        return part(options, (), Console(file=StringIO()), extent)
+
+    return run
+
+
+def test_every_strategy_answers_alike_and_operator_sets_send_least(
+    run_part: Callable[..., PartOutcome], tmp_path: Path
+) -> None:
+    extent = strategies.Extent(
+        batches=3,
+        warm_up_batches=1,
+        rounds=1,
+        busy_rows=10_000,
+        busy_steps=10,
+        batches_a_phase=2,
+        moving_phases=1,
+        narrowing_phases=0,
+        quotas=False,
+    )
+    found = run_part(strategies.run_strategies, 36_000, extent)
+    assert [str(answer.difference) for answer in found.answers.values() if not answer.equal] == []
+    runs = {run["strategy"]: run for run in found.runs if "strategy" in run}
+    hops = {name: (run["hops"], run["fan_out"]) for name, run in runs.items()}
+    assert hops == {QUERY: (2, 24), OPERATOR: (5, 10), OPERATOR_SET: (2, 8), MERGED: (2, 8)}
+    sent = {name: run["exchanged_bytes_per_row"] for name, run in runs.items()}
+    assert sent[MERGED] < sent[OPERATOR_SET] < sent[QUERY] < sent[OPERATOR]
+    for run in runs.values():
+        assert sum(run["shares"].values()) == pytest.approx(1) and min(run["shares"].values()) >= 0
+    assert found.figures["operator_set_communication_pct"] > 0
+    assert (tmp_path / "out" / "strategies.svg").exists() and (tmp_path / "out" / "executor-spread.svg").exists()
+    missing = find_what_is_missing()
+    if missing:
+        assert any(missing in note for note in found.notes)
+        pytest.skip(f"without hosts: {missing}")
+    assert all(run["wire_bytes_per_row"] > 0 for run in runs.values())
+
+
+def test_homes_follow_what_slots_cost_where_they_may(run_part: Callable[..., PartOutcome]) -> None:
+    extent = balance.Extent(batches=5, warm_up_batches=2, steps=400, quotas=False)
+    found = run_part(balance.run_balance, 100_000, extent)
+    assert [str(answer.difference) for answer in found.answers.values() if not answer.equal] == []
+    changes = {run["homes"]: run["home_changes"] for run in found.runs}
+    assert changes[balance.DEALT] == 0 < changes[balance.BY_LOAD]
+    assert found.figures["executor_cpu_max_over_mean"] >= 1
+
+
+def test_measuring_costs_something_and_not_much(run_part: Callable[..., PartOutcome]) -> None:
+    found = run_part(measuring.run_measuring, 400_000, measuring.Extent(batches=2, pairs=1, warm_up_pairs=0))
+    assert [str(answer.difference) for answer in found.answers.values() if not answer.equal] == []
+    assert 0 < found.figures["measuring_cost_pct"] < 5
+    assert len(found.runs) == 1
