@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from anabranch.engine.slot_homes import OneProcess
 
+from anabranch.engine.batches.slot_homes import OneProcess
 from anabranch.errors import EngineError
 from contracts.executors import assert_changed_as_promised, change_executors
 from flows.played_executors import PlayedExecutors

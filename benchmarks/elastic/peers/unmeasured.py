@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from anabranch.engine.blocks import Block
-from anabranch.engine.task_meter import TaskMeter
-
+from anabranch.engine.tasks.blocks import Block
+from anabranch.engine.tasks.task_meter import TaskMeter
 from anabranch.spark import job_runner
 from anabranch.spark.task_figures import TaskMeasures
 
