@@ -252,3 +252,20 @@ def test_anchors_turned_off_leave_slots_without_homes(stage: Stage) -> None:
     assert stage.told == [{}] and stage.homes(run) == {}
     assert tell(run, 0, "1").startswith("refused")
     run.close()
+
+
+def test_while_only_one_executor_is_warm_slots_are_told_to_stay_there(stage: Stage) -> None:
+    executors = PlayedExecutors(1)
+    run = stage.open(executors)
+    run.step()
+    assert stage.told == [{}], "there is but one"
+    executors.request(2)
+    while len(executors.list()) < 2:
+        pass
+    executors.looks -= 1
+    run.step()
+    # The other one is there and cold: without homes, tasks would start its processes in the middle of a batch.
+    assert {home.executor for home in stage.told[-1].values()} == {"0"} and len(stage.told[-1]) == 2 * SLOTS
+    run.step()
+    assert {home.executor for home in stage.told[-1].values()} == {"0", "1"}
+    run.close()

@@ -21,6 +21,7 @@ from anabranch.lab.record import RecordFile
 from lab.drivers import DriverProcess, driver
 from lab.hosts import find_what_is_missing
 from lab.hosts_under_test import DETECTION_SECONDS, HOSTS, LOOK_SECONDS
+from quick_jvm import QUICK_JVM, SPARK_ENVIRONMENT
 
 pytestmark = pytest.mark.xdist_group("lab")
 SCRIPT = Path(__file__).with_name("hosts_under_test.py")
@@ -36,7 +37,9 @@ def lab_of_four() -> Iterator[Lab]:
     lab = Lab(RecordFile(Path(tempfile.gettempdir()) / f"anabranch-cut-tests-{os.geteuid()}"))
     lab.down()
     try:
-        lab.up(LabPlan(hosts=HOSTS, memory_mb=600))
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("SPARK_DAEMON_JAVA_OPTS", QUICK_JVM)
+            lab.up(LabPlan(hosts=HOSTS, memory_mb=600))
         yield lab
     finally:
         lab.down()
@@ -88,7 +91,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     (folder / "in").mkdir()
     with lab_of_four() as lab:
         prefix, variables = lab.place("driver", [])
-        with driver(folder, script=SCRIPT, prefix=prefix, environment=variables) as process:
+        with driver(folder, script=SCRIPT, prefix=prefix, environment={**variables, **SPARK_ENVIRONMENT}) as process:
             assert process.wait_for("ready"), process.lines
             stage = Stage(folder, lab, process)
             for number in range(3):

@@ -50,6 +50,8 @@ class SparkJobs:
         self._anchors: dict[int, tuple[tuple[str | None, ...], DataFrame]] = {}
         """By level, those of the last batch: they are made anew when a slot has another home."""
         self._silent: dict[range, DataFrame] = {}
+        self._pinned: dict[range, tuple[tuple[str, ...], DataFrame]] = {}
+        """The same, of tasks that prefer executors; made anew when these are others."""
         self._program = pickled
         self._reading_levels = program.reading_levels
         self._waits = waits
@@ -88,7 +90,8 @@ class SparkJobs:
         # which says nothing, because Spark does not run tasks for a range that is empty.
         numbers = number_packs(self._reading_levels, given.packs)
         tasks = spec.slots[0] if self._ahead.active else max(1, len(numbers.get(0, ())))
-        rows = self._silent_rows(range(tasks))
+        where = find_places(executors) if homes else ()
+        rows = self._silent_rows(range(tasks), where)
         if isinstance(given.outer, SparkRows):
             rows = rows.union(given.outer.frame)
         measures = self._measures.asking(self._choose_peers(executors))
@@ -122,7 +125,7 @@ class SparkJobs:
                     blocks = blocks.repartitionById(slots, "slot").mapInArrow(met, EXCHANGE_SCHEMA)
                 if level in numbers:
                     later = self._waits.telling(_ReadingLater(reading, measures))
-                    blocks = blocks.union(self._silent_rows(numbers[level]).mapInArrow(later, EXCHANGE_SCHEMA))
+                    blocks = blocks.union(self._silent_rows(numbers[level], where).mapInArrow(later, EXCHANGE_SCHEMA))
         return blocks
 
     def take_costs(self) -> Costs:
@@ -141,9 +144,15 @@ class SparkJobs:
         self._probes += 1
         return Peers(self._probes, ports)
 
-    def _silent_rows(self, numbers: range) -> DataFrame:
-        """Return a row for each of these tasks, with its number as the source."""
+    def _silent_rows(self, numbers: range, places: Sequence[str]) -> DataFrame:
+        """Return a row for each of these tasks, with its number as the source; they prefer these places, if any."""
         # Made once for the same tasks: Spark looks at every frame that is made.
+        if places:
+            wanted = tuple(places[number % len(places)] for number in numbers)
+            if numbers not in self._pinned or self._pinned[numbers][0] != wanted:
+                numbered = anchor_frame(self._spark, wanted).selectExpr(f"slot + {numbers.start} as id")
+                self._pinned[numbers] = (wanted, numbered.selectExpr(*SILENT_ROW))
+            return self._pinned[numbers][1]
         if numbers not in self._silent:
             rows = self._spark.range(numbers.start, numbers.stop, 1, len(numbers))
             self._silent[numbers] = rows.selectExpr(*SILENT_ROW)
@@ -155,6 +164,17 @@ class SparkJobs:
         if level not in self._anchors or self._anchors[level][0] != wanted:
             self._anchors[level] = (wanted, anchor_frame(self._spark, wanted))
         return self._anchors[level][1]
+
+
+def find_places(executors: Sequence[Executor]) -> tuple[str, ...]:
+    """Return where reading is to be done, if it is not to be done everywhere: one place for each core.
+
+    An executor that has just come would start its processes in the middle of a batch; one that leaves would be kept.
+    """
+    usable = [executor for executor in executors if executor.is_usable]
+    if len(usable) == len(executors):
+        return ()
+    return tuple(name_location(one.id, one.host) for one in usable for _ in range(one.cores))
 
 
 class Reads(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 
 from anabranch.engine.batches.slot_homes import OneProcess
 from anabranch.errors import EngineError
-from anabranch.model.cluster import sort_ids
+from anabranch.model.cluster import Executor, sort_ids
 from anabranch.spark.executors import SparkExecutors, find_obstacles, split_address, warn_of_unsteady_executors
+from anabranch.spark.job_runner import find_places
 
 
 class PlayedContext:
@@ -103,3 +105,11 @@ def test_ids_are_sorted_as_people_count() -> None:
 )
 def test_an_executor_that_has_just_come_has_no_port_yet(address: str, host: str, port: int) -> None:
     assert split_address(address) == (host, port)
+
+
+def test_reading_keeps_off_executors_that_are_cold_or_leaving_and_goes_anywhere_if_all_are_usable() -> None:
+    warm, cold = Executor("1", "a", 2), Executor("2", "b", 1, is_warm=False)
+    assert find_places([warm, Executor("3", "b", 1)]) == ()
+    assert find_places([warm, cold]) == ("executor_a_1", "executor_a_1")
+    assert find_places([warm, replace(cold, is_warm=True, is_leaving=True)]) == ("executor_a_1", "executor_a_1")
+    assert find_places([cold]) == ()

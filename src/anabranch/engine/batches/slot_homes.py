@@ -122,11 +122,10 @@ class SlotHomes:
 
     @property
     def homes(self) -> Mapping[SlotId, Home]:
-        """What the batch's job is told: nothing if there is but one executor to choose from."""
+        """What the batch's job is told: nothing if there is but one executor."""
         kept = self.settled.kept
-        # Without homes, tasks may run on those that slots are to leave.
-        has_choice = len(find_usable(self.executors)) > 1 or self._offloaded
-        return kept.homes if self._pins_to_one or has_choice else {}
+        # Without homes, tasks may run on those that slots are to leave, and on those that have just come.
+        return kept.homes if self._pins_to_one or len(self.executors) > 1 else {}
 
     def end(self, changes: Mapping[SlotId, HomeChange]) -> None:
         """Find out what the manifest says for the next batch; given is what changes."""
