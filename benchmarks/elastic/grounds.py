@@ -77,8 +77,7 @@ def open_ground(cache_dir: Path, *, quotas: bool = True) -> Iterator[Ground]:
         status = lab.up(plan)
     except LabError as error:
         note = f"without hosts of their own, quotas and wires, on executors that share {machine_cores} cores: {error}"
-        cores = min(machine_cores, EXECUTORS)
-        yield Ground(name_local_cluster(EXECUTORS), settings, cores, note=note)
+        yield Ground(name_local_cluster(EXECUTORS), settings, min(machine_cores, EXECUTORS), note=note)
         return
     try:
         cores = machine_cores if cpu is None else EXECUTORS * cpu

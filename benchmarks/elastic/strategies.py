@@ -277,7 +277,18 @@ def _average_by_phase(run: BusyRun, batches_a_phase: int) -> list[tuple[str, flo
 def _build_table(runs: Sequence[SpreadRun]) -> Table:
     table = Table(title="one query, cut in three ways", box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
     table.add_column("strategy", no_wrap=True)
-    for name in ("instances", "hops", "fan-out", "rows/s", "processing", "communication", "idle", "B/row", "on wires"):
+    for name in (
+        "instances",
+        "hops",
+        "fan-out",
+        "rows/s",
+        "µs/row",
+        "processing",
+        "communication",
+        "idle",
+        "B/row",
+        "on wires",
+    ):
         table.add_column(name, justify="right")
     for run in sorted(runs, key=lambda run: (run.instances, (*STRATEGIES, MERGED).index(run.strategy))):
         shares = run.shares
@@ -287,11 +298,15 @@ def _build_table(runs: Sequence[SpreadRun]) -> Table:
             str(run.hops),
             str(run.fan_out),
             f"{run.rows_per_second:,.0f}" if run.answer.equal else "[red]wrong[/]",
+            f"{run.cpu_us_per_row:.1f}",
             *(f"{100 * share:.0f} %" for share in (shares.processing, shares.communication, shares.idle)),
             f"{run.exchanged_bytes_per_row:.1f}",
             f"{run.wire_bytes_per_row:.1f}" if run.wire_bytes_per_row is not None else "–",
         )
-    table.caption = "B/row: blocks between tasks, for each row read; on wires: what hosts sent in all, likewise"
+    table.caption = (
+        "µs/row: processor time of executors; B/row: blocks between tasks, for each row read; "
+        "on wires: what hosts sent in all, likewise"
+    )
     return table
 
 
