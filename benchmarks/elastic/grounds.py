@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from anabranch.lab.plan import LabPlan
 from anabranch.lab.record import RecordFile
 from anabranch.lab.standalone import name_local_cluster
 from benchmarks.shared.launch import Places, describe_environment, our_script, run_peer, show_activity
+from benchmarks.shared.process import ProcessOutcome
+from benchmarks.skew.launch import describe_neighbours
 
 EXECUTORS = 4
 HOST_CORES = 0.3
@@ -75,8 +77,7 @@ def open_ground(cache_dir: Path, *, quotas: bool = True) -> Iterator[Ground]:
         status = lab.up(plan)
     except LabError as error:
         note = f"without hosts of their own, quotas and wires, on executors that share {machine_cores} cores: {error}"
-        cores = min(machine_cores, EXECUTORS)
-        yield Ground(name_local_cluster(EXECUTORS), settings, cores, note=note)
+        yield Ground(name_local_cluster(EXECUTORS), settings, min(machine_cores, EXECUTORS), note=note)
         return
     try:
         cores = machine_cores if cpu is None else EXECUTORS * cpu
@@ -87,8 +88,8 @@ def open_ground(cache_dir: Path, *, quotas: bool = True) -> Iterator[Ground]:
 
 def run_flows(
     name: str, flows: Sequence[Mapping[str, Any]], ground: Ground, places: Places, console: Console
-) -> list[dict[str, Any]]:
-    """Run flows one after the other in one session, and return what was seen of each."""
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Run flows one after the other in one session; return what was seen of each, and what is to be said of it."""
     path = places.scratch / "flows.json"
     path.write_text(json.dumps(flows))
     options: dict[str, object] = {
@@ -101,6 +102,22 @@ def run_flows(
     if ground.record is not None:
         options["record"] = ground.record
     with show_activity(console, name):
-        reported, _ = run_peer(name, our_script("elastic.peers.ours_flows"), options, places)
+        reported, took = run_peer(name, our_script("elastic.peers.ours_flows"), options, places)
     seen: list[dict[str, Any]] = reported["flows"]
-    return seen
+    return seen, [*([ground.note] if ground.note else []), *_describe_neighbours(name, seen, took)]
+
+
+def _describe_neighbours(name: str, flows: Sequence[Mapping[str, Any]], took: ProcessOutcome) -> list[str]:
+    """Return a note that the machine was busy with other programs, if it was; hosts are none of them."""
+    before, *_, after = [each for flow in flows for each in (flow["began"], *flow["batches"]) if "hosts" in each] or [
+        {}
+    ] * 2
+    own_seconds = sum(
+        (counted["cpu_seconds"] or 0.0) - (before["hosts"][host]["cpu_seconds"] or 0.0)
+        for host, counted in after.get("hosts", {}).items()
+    )
+    own_share = own_seconds / (took.run_seconds * (os.cpu_count() or 1))
+    # Without control groups, nobody can tell what hosts took from what others did.
+    if "hosts" in after and not own_seconds:
+        return []
+    return describe_neighbours(name, replace(took, other_cpu_share=took.other_cpu_share - own_share))

@@ -54,7 +54,7 @@ def run_measuring(options: BenchOptions, peers: Sequence[str], console: Console,
         order += [WITHOUT, WITH] if pair % 2 == 0 else [WITH, WITHOUT]
     ground = Ground(f"local[{CORES}]", {}, CORES)
     with scratch_places(options.cache_dir, (options.out_dir or options.cache_dir) / "logs", "measuring") as places:
-        seen = run_flows(
+        seen, notes = run_flows(
             "with and without measures", [_describe(how, folder) for how in order], ground, places, console
         )
         expected = ask_oracle(folder, "parquet")
@@ -82,6 +82,7 @@ def run_measuring(options: BenchOptions, peers: Sequence[str], console: Console,
         },
         runs=[asdict(pair) for pair in pairs],
         tables=[_build_table(cost_pct, pairs)],
+        notes=notes,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -14,7 +15,7 @@ from benchmarks.shared.registry import BenchError
 from benchmarks.shared.workload import SCHEMA, WINDOW_MS, format_writer, write_atomically
 from benchmarks.skew.streams import PHONE_NUMBERS, SkewStream, make_uniform_stream, write_stream
 
-FILE_FORMAT = "json"
+FILE_FORMAT: Final = "json"
 DELAY_MS = 2_000
 SHORTEST_CALL = 25.0
 """Calls that cost less before their tariff is known are left out: a tenth of all."""

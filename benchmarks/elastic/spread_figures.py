@@ -46,6 +46,8 @@ class SpreadRun:
     exchanged_bytes_per_row: float
     wire_bytes_per_row: float | None
     """What hosts sent, to each other and to the driver; None without hosts."""
+    cpu_us_per_row: float
+    """What executors used for each row that was read, whoever else keeps the machine busy."""
     batch_seconds: float
     """The median."""
     tasks_per_batch: float
@@ -112,6 +114,7 @@ def evaluate_strategy(
 ) -> SpreadRun:
     """Return what a strategy did behind its warm-up."""
     steady = select_steady(flow, warm_up_batches)
+    shares = find_shares(steady, cores)
     rows = sum(batch["rows"] for batch in steady[1:])
     sent = [
         batch["hosts"][host]["sent_bytes"] - before["hosts"][host]["sent_bytes"]
@@ -127,7 +130,8 @@ def evaluate_strategy(
         rows=rows,
         answer=answer,
         rows_per_second=rows / _span_seconds(steady),
-        shares=find_shares(steady, cores),
+        shares=shares,
+        cpu_us_per_row=1e6 * (1 - shares.idle) * cores * _span_seconds(steady) / rows,
         exchanged_bytes_per_row=sum(batch["exchanged_bytes"] for batch in steady[1:]) / rows,
         wire_bytes_per_row=sum(sent) / rows if sent else None,
         batch_seconds=median(batch["committed_at"] - before["committed_at"] for before, batch in pairwise(steady)),

@@ -40,14 +40,17 @@ SLOTS = 4
 12 instances: 4 of each of three subqueries, 2 of each of six operators, 12 of the query."""
 CURVE_SLOTS = (2, 8)
 """Beside the one above, with curves."""
-DEFAULT_ROWS = 4_200_000
+DEFAULT_ROWS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
     """How much is run: all of it, unless a part is to be worked on."""
 
-    batches: int = 7
+    strategies: tuple[str, ...] = (*STRATEGIES, MERGED)
+    warms_up: bool = True
+    """Whether a flow runs before anything is measured."""
+    batches: int = 6
     warm_up_batches: int = 3
     """Of every run; its state files and its planners begin anew."""
     files_per_batch: int = 3 * SLOTS
@@ -59,7 +62,6 @@ class Extent:
     batches_a_phase: int = 5
     moving_phases: int = 3
     narrowing_phases: int = 4
-    slots: tuple[int, ...] = (SLOTS,)
     quotas: bool = True
     """Whether hosts have their parts of cores, or share the machine's."""
 
@@ -90,7 +92,7 @@ def run_strategies(
         scratch_places(options.cache_dir, (options.out_dir or options.cache_dir) / "logs", "strategies") as places,
     ):
         flows = part.list_flows()
-        seen = run_flows("parallel strategies", flows, ground, places, console)
+        seen, notes = run_flows("parallel strategies", flows, ground, places, console)
         runs = part.judge_strategies(seen, ground, places.output)
         busy = part.judge_busy(seen, ground, places.output)
     answers = {
@@ -110,8 +112,11 @@ def run_strategies(
         figures=figures,
         workload={**part.describe(), **ground.describe()},
         runs=[*map(asdict, runs), *map(asdict, busy)],
-        tables=[_build_table(runs), _build_busy_table(busy, extent.batches_a_phase)],
-        notes=[ground.note] if ground.note else [],
+        tables=[
+            *([_build_table(runs)] if runs else []),
+            *([_build_busy_table(busy, extent.batches_a_phase)] if busy else []),
+        ],
+        notes=notes,
         pictures=pictures,
     )
 
@@ -121,7 +126,7 @@ class _Strategies:
 
     def __init__(self, options: BenchOptions, extent: Extent) -> None:
         self._extent = extent
-        self._slots = (*extent.slots, *(CURVE_SLOTS if options.curves else ()))
+        self._slots = (SLOTS, *(CURVE_SLOTS if options.curves else ()))
         inputs = options.cache_dir / "elastic"
         rows = options.rows or DEFAULT_ROWS
         self._calls = write_input(rows, extent.batches, extent.files_per_batch, options.seed, inputs)
@@ -141,8 +146,8 @@ class _Strategies:
 
     def list_flows(self) -> list[dict[str, Any]]:
         """Return the flows as a script is told of them."""
-        order = [(name, slots) for slots in self._slots for name in (*STRATEGIES, MERGED)]
-        self._flows = [(OPERATOR_SET, SLOTS)]
+        order = [(name, slots) for slots in self._slots for name in self._extent.strategies]
+        self._flows = [(OPERATOR_SET, SLOTS)] if self._extent.warms_up else []
         for number in range(self._extent.rounds):
             self._flows += order if number % 2 == 0 else order[::-1]
         flows = [self._describe_strategy(name, slots) for name, slots in self._flows]
@@ -167,10 +172,10 @@ class _Strategies:
                 hops=plan.hops,
                 fan_out=plan.fan_out,
             )
-            if place:
-                runs.append(run)
-            else:
+            if place == 0 and self._extent.warms_up:
                 self.warm_up_answers = {"warm-up": answer}
+            else:
+                runs.append(run)
         return runs
 
     def judge_busy(self, seen: Sequence[Mapping[str, Any]], ground: Ground, output: Path) -> list[BusyRun]:
@@ -198,7 +203,7 @@ class _Strategies:
             "phones": 10_000,
             "districts": DISTRICTS,
             "slots": list(self._slots),
-            "strategies": [*STRATEGIES, MERGED],
+            "strategies": list(self._extent.strategies),
             "rounds": self._extent.rounds,
             "busy_rows_per_batch": self._extent.busy_rows,
             "busy_steps": self._extent.busy_steps,
@@ -272,7 +277,18 @@ def _average_by_phase(run: BusyRun, batches_a_phase: int) -> list[tuple[str, flo
 def _build_table(runs: Sequence[SpreadRun]) -> Table:
     table = Table(title="one query, cut in three ways", box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
     table.add_column("strategy", no_wrap=True)
-    for name in ("instances", "hops", "fan-out", "rows/s", "processing", "communication", "idle", "B/row", "on wires"):
+    for name in (
+        "instances",
+        "hops",
+        "fan-out",
+        "rows/s",
+        "µs/row",
+        "processing",
+        "communication",
+        "idle",
+        "B/row",
+        "on wires",
+    ):
         table.add_column(name, justify="right")
     for run in sorted(runs, key=lambda run: (run.instances, (*STRATEGIES, MERGED).index(run.strategy))):
         shares = run.shares
@@ -282,11 +298,15 @@ def _build_table(runs: Sequence[SpreadRun]) -> Table:
             str(run.hops),
             str(run.fan_out),
             f"{run.rows_per_second:,.0f}" if run.answer.equal else "[red]wrong[/]",
+            f"{run.cpu_us_per_row:.1f}",
             *(f"{100 * share:.0f} %" for share in (shares.processing, shares.communication, shares.idle)),
             f"{run.exchanged_bytes_per_row:.1f}",
             f"{run.wire_bytes_per_row:.1f}" if run.wire_bytes_per_row is not None else "–",
         )
-    table.caption = "B/row: blocks between tasks, for each row read; on wires: what hosts sent in all, likewise"
+    table.caption = (
+        "µs/row: processor time of executors; B/row: blocks between tasks, for each row read; "
+        "on wires: what hosts sent in all, likewise"
+    )
     return table
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from benchmarks.shared.peers.options import read_options
 from benchmarks.shared.peers.our_outcome import describe_commit, list_versions
 from benchmarks.skew.peers.ours_runs import measure_processor_seconds
 
-_QUERIES = {"phones": phone_query.build_flow, "busy": busy_windows.build_flow}
+_QUERIES: Mapping[str, Callable[..., ab.Flow]] = {"phones": phone_query.build_flow, "busy": busy_windows.build_flow}
 
 
 def run_flow(

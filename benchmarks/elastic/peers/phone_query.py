@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 import anabranch as ab
+from anabranch.model import Source
 from benchmarks.elastic.phone_calls import DELAY_MS, DISTRICTS, FILE_FORMAT, LEAST_MEAN_COST, SHORTEST_CALL
 from benchmarks.shared.workload import WINDOW_MS
 
@@ -34,5 +35,5 @@ def build_flow(calls: str, tariffs: str, output: str, files_per_batch: int) -> a
     return flow
 
 
-def _files(folder: str, files_per_batch: int) -> object:
+def _files(folder: str, files_per_batch: int) -> Source:
     return ab.files(folder, format=FILE_FORMAT, schema=SCHEMA, max_files=files_per_batch, max_bytes=None)

@@ -96,13 +96,14 @@ def test_the_busiest_executor_is_compared_with_the_mean_over_all_batches() -> No
 def test_a_strategy_s_rows_and_bytes_are_those_behind_the_warm_up() -> None:
     run = evaluate_strategy(make_flow(), 2, 1.0, EQUAL, strategy=OPERATOR, instances=12, hops=5, fan_out=10)
     assert (run.rows, run.rows_per_second, run.batch_seconds) == (2_000, 100.0, 10.0)
+    assert run.cpu_us_per_row == pytest.approx(6_000)
     assert (run.exchanged_bytes_per_row, run.wire_bytes_per_row, run.tasks_per_batch) == (8.0, 12.0, 6)
 
 
 def test_figures_compare_strategies_on_as_many_instances() -> None:
     def make_run(strategy: str, rate: float, communication: float, instances: int = 12) -> SpreadRun:
         shares = CpuShares(0.5, communication, 0.5 - communication)
-        return SpreadRun(strategy, instances, 2, 8, 1, EQUAL, rate, shares, 1.0, None, 1.0, 1.0)
+        return SpreadRun(strategy, instances, 2, 8, 1, EQUAL, rate, shares, 1.0, None, 1.0, 1.0, 1.0)
 
     runs = [
         make_run(OPERATOR_SET, 200.0, 0.1),
