@@ -25,7 +25,9 @@ class Room:
         self._rate = np.array([slot.replica_bytes_per_second for slot in slots], np.float64)
         self._memory = np.array([host.memory_bytes for host in hosts], np.float64)
         self._bandwidth = np.array([host.bandwidth_bytes_per_second for host in hosts], np.float64)
-        self._kept_free = spare
+        # What new replicas may fill; those that stand may fill all.
+        self._memory_for_new = self._memory * (1 - spare)
+        self._bandwidth_for_new = self._bandwidth * (1 - spare)
         at_home = np.bincount(problem.homes, minlength=len(hosts))
         self.primaries: NDArray[np.int64] = at_home.astype(np.int64)
         self._used_memory = np.bincount(problem.homes, self._state, len(hosts)).astype(np.float64)
@@ -67,12 +69,10 @@ class Room:
     def find_fitting(self, slot: int) -> NDArray[np.bool_]:
         """Return on which hosts a new replica of the slot may be put."""
         home, rate = int(self.problem.homes[slot]), self._rate[slot]
-        if not self._has_room(self._used_bandwidth[home] + rate, self._bandwidth[home] * (1 - self._kept_free)):
+        if not self._has_room(self._used_bandwidth[home] + rate, self._bandwidth_for_new[home]):
             return np.zeros(len(self._open), np.bool_)
-        fits: NDArray[np.bool_] = self._open & self._has_room(
-            self._used_memory + self._state[slot], self._memory * (1 - self._kept_free)
-        )
-        fits &= self._has_room(self._used_bandwidth + rate, self._bandwidth * (1 - self._kept_free))
+        fits = self._open & self._has_room(self._used_memory + self._state[slot], self._memory_for_new)
+        fits &= self._has_room(self._used_bandwidth + rate, self._bandwidth_for_new)
         fits[home] = False
         fits[self.copies[slot]] = False
         return fits
@@ -113,9 +113,8 @@ class Room:
         home = int(self.problem.homes[slot])
         others = self._open.copy()
         others[[home, *self.copies[slot]]] = False
-        share = 1 - self._kept_free
-        free_memory = np.maximum(0.0, self._memory * share - self._used_memory)
-        free_bandwidth = np.maximum(0.0, self._bandwidth * share - self._used_bandwidth)
+        free_memory = np.maximum(0.0, self._memory_for_new - self._used_memory)
+        free_bandwidth = np.maximum(0.0, self._bandwidth_for_new - self._used_bandwidth)
         no_memory = others & (free_memory * (1 + _ROUNDING) < self._state[slot])
         no_bandwidth = others & (free_bandwidth * (1 + _ROUNDING) < self._rate[slot])
         home_free = float(free_bandwidth[home])
