@@ -41,7 +41,7 @@ class BenchOptions:
     formats: tuple[str, ...] | None = None
     """Formats of files; all that the bench has when none are named."""
     rounds: int | None = None
-    """How often systems take turns; the bench has its own default."""
+    """How often systems take turns, or runs of a simulated point; the bench has its own default."""
     memory_rows: int | None = None
     """Rows of the long run that shows whether memory stays bounded; the bench has its own default."""
     data_dir: Path | None = None
@@ -139,6 +139,12 @@ def _run_elastic(options: BenchOptions) -> Outcome:
     return run(options)
 
 
+def _run_replicas(options: BenchOptions) -> Outcome:
+    from benchmarks.replicas.bench import run
+
+    return run(options)
+
+
 BENCHES: dict[str, Bench] = {
     bench.name: bench
     for bench in (
@@ -205,6 +211,11 @@ BENCHES: dict[str, Bench] = {
             summary="executors that follow a load ×4 and back, beside rescaling Flink and restarting native Spark",
             run=_run_elastic,
             peers=("flink", "spark"),
+        ),
+        Bench(
+            name="replicas",
+            summary="simulated: how often flows go on from memory when hosts fail, by where replicas stand; planning",
+            run=_run_replicas,
         ),
     )
 }

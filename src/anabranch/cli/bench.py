@@ -71,7 +71,7 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
         str | None,
         typer.Option(
             metavar="A,B",
-            help="Parts of the bench to run, by name (operators, joins, skew, elastic).",
+            help="Parts of the bench to run, by name (operators, joins, skew, elastic, replicas).",
             show_default="all of them",
         ),
     ] = None,
@@ -81,7 +81,12 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
     ] = None,
     rounds: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="How often systems take turns (joins).", show_default=False),
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="How often systems take turns, or a simulated point is run (joins, replicas).",
+            show_default=False,
+        ),
     ] = None,
     memory_rows: Annotated[
         int | None,
