@@ -107,7 +107,7 @@ def plan_reallocation(
         reach[home] = max(reach[home], cost)
     order = sorted(used, key=lambda host: (-reach[host], -round(float(shares[before.places[host]]), 9), host))
     for count in _list_counts(max(fewest, count_needed(hosts, load, limits)), len(used)):
-        board = Board(hosts, load, homes)
+        board = before.rehomed(homes)
         critical = order[:count]
         moves, stranded = reallocate(board, critical, limits)
         if stranded or not board.is_within(limits) or board.latency_seconds() > latency_seconds + _ALMOST:
