@@ -133,6 +133,12 @@ def _run_joins(options: BenchOptions) -> Outcome:
     return run(options)
 
 
+def _run_energy(options: BenchOptions) -> Outcome:
+    from benchmarks.energy.bench import run
+
+    return run(options)
+
+
 BENCHES: dict[str, Bench] = {
     bench.name: bench
     for bench in (
@@ -193,6 +199,11 @@ BENCHES: dict[str, Bench] = {
             summary="an interval join of skewed streams, EQ5 over TPC-H, beside Flink, Spark and dbsp; slots; memory",
             run=_run_joins,
             peers=("flink", "spark", "dbsp"),
+        ),
+        Bench(
+            name="energy",
+            summary="which hosts may sleep: four topologies, seven policies, a day; simulated, energy by a power curve",
+            run=_run_energy,
         ),
     )
 }

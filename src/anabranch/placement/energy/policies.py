@@ -223,8 +223,9 @@ class FrequencyAware(FewestHosts):
         return replace(done, clock_rates=rates)
 
     def tune(self, board: Board, settings: Energy) -> tuple[Mapping[str, float], frozenset[str]]:
-        """Return the lowest common clock rate that keeps the limit and the latency."""
+        """Return the lowest common clock rate that keeps the limit and the latency if the load rises a little."""
         limits = Limits.of(settings)
+        board = board.scaled(1 + settings.headroom / 2)
         busiest = float(board.cpu_shares().max())
         for rate in CLOCK_RATES[:-1]:
             rates = {host.id: rate for host in board.hosts}
