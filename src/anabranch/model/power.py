@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from anabranch.model.loads import LoadError
+from anabranch.model.measures import HostLoad
 
 Basis = Literal["measured", "modelled"]
 """*measured*: counters of the hardware. *modelled*: a power curve over measured or simulated processor time."""
@@ -168,3 +169,15 @@ def integrate_power(power: HostPower, stretches: Iterable[tuple[float, float | N
             watts = power.standby_watts if utilisation is None else curve.watts(utilisation)
             totals[place] += seconds * watts
     return EnergyFigure(totals[0], totals[1], totals[2], "modelled", power.source)
+
+
+def model_energy(hosts: Iterable[HostLoad], seconds: float, powers: Mapping[str, HostPower]) -> dict[str, EnergyFigure]:
+    """Return what hosts drew while they ran a batch of so many seconds, by the processor time that was measured.
+
+    A host without a curve of its own has the default one. Its utilisation is that of its executors' cores: what else
+    runs on the host is not in it.
+    """
+    return {
+        load.host: integrate_power(powers.get(load.host, DEFAULT_POWER), [(seconds, load.utilisation)])
+        for load in hosts
+    }
