@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -163,7 +163,7 @@ def compute_figures(
     return figures
 
 
-def _mean(values: Any) -> float:
+def _mean(values: Iterable[float]) -> float:
     found = list(values)
     return sum(found) / len(found)
 

@@ -51,9 +51,15 @@ class EnergyPlan:
 class PlacesForEnergy(Protocol):
     """A policy: where slots are and which hosts are awake, from what a window showed."""
 
-    name: str
-    releases_hosts: bool
-    """Whether hosts may sleep under it."""
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def releases_hosts(self) -> bool:
+        """Whether hosts may sleep under it."""
+        ...
 
     def plan(
         self, hosts: Sequence[Host], load: FlowLoad, homes: Homes, awake: frozenset[str], settings: Energy
@@ -218,9 +224,9 @@ class FrequencyAware(FewestHosts):
             if best is None or watts < best[0] * (1 - _ROUNDING):
                 best = watts, count, spread, rates
         assert best is not None, "with all hosts there is always a plan"
-        _, count, spread, rates = best
-        done = _finish(hosts, load, homes, spread, f"{count} hosts draw least at their clock rate", order[:count])
-        return replace(done, clock_rates=rates)
+        _, count, chosen, slower = best
+        done = _finish(hosts, load, homes, chosen, f"{count} hosts draw least at their clock rate", order[:count])
+        return replace(done, clock_rates=slower)
 
     def tune(self, board: Board, settings: Energy) -> tuple[Mapping[str, float], frozenset[str]]:
         """Return the lowest common clock rate that keeps the limit and the latency if the load rises a little."""
