@@ -145,6 +145,12 @@ def _run_replicas(options: BenchOptions) -> Outcome:
     return run(options)
 
 
+def _run_energy(options: BenchOptions) -> Outcome:
+    from benchmarks.energy.bench import run
+
+    return run(options)
+
+
 BENCHES: dict[str, Bench] = {
     bench.name: bench
     for bench in (
@@ -216,6 +222,11 @@ BENCHES: dict[str, Bench] = {
             name="replicas",
             summary="simulated: how often flows go on from memory when hosts fail, by where replicas stand; planning",
             run=_run_replicas,
+        ),
+        Bench(
+            name="energy",
+            summary="which hosts may sleep: four topologies, seven policies, a day; simulated, energy by a power curve",
+            run=_run_energy,
         ),
     )
 }

@@ -71,7 +71,7 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
         str | None,
         typer.Option(
             metavar="A,B",
-            help="Parts of the bench to run, by name (operators, joins, skew, elastic, replicas).",
+            help="Parts of the bench to run, by name (operators, joins, skew, elastic, replicas, energy).",
             show_default="all of them",
         ),
     ] = None,

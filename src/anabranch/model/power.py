@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from anabranch.model.loads import LoadError
+from anabranch.model.measures import HostLoad
 
 Basis = Literal["measured", "modelled"]
 """*measured*: counters of the hardware. *modelled*: a power curve over measured or simulated processor time."""
@@ -26,20 +27,21 @@ class PowerCurve:
     full_watts: float
 
     def __post_init__(self) -> None:
-        points = self._watts
+        points = self.points
         if not all(0 <= low <= high < math.inf for low, high in itertools.pairwise(points)):
             msg = f"a power curve of {', '.join(f'{watts:g}' for watts in points)} W; "
             msg += "give watts when idle, at 10, 50 and 100 % load, each no less than the one before"
             raise LoadError(msg)
 
     @property
-    def _watts(self) -> tuple[float, float, float, float]:
+    def points(self) -> tuple[float, float, float, float]:
+        """The watts, in the order of loads."""
         return self.idle_watts, self.tenth_watts, self.half_watts, self.full_watts
 
     def watts(self, utilisation: float) -> float:
         """Return what is drawn at a share of the processor time; above 1 as at 1."""
         share = min(max(utilisation, 0.0), 1.0)
-        points = self._watts
+        points = self.points
         for place in range(3):
             low, high = _POINTS[place], _POINTS[place + 1]
             if share <= high:
@@ -50,7 +52,7 @@ class PowerCurve:
 
     def scale(self, factor: float) -> PowerCurve:
         """Return the curve of a host that draws so many times as much."""
-        return PowerCurve(*(watts * factor for watts in self._watts))
+        return PowerCurve(*(watts * factor for watts in self.points))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +98,12 @@ def _average(curves: Iterable[PowerCurve]) -> HostPower:
     """Return the mean of curves as shares of full load, and the lowest and the highest share at each point."""
     known = list(curves)
     full = sum(curve.full_watts for curve in known) / len(known)
-    shares = [
-        [watts / curve.full_watts for curve in known for watts in (point(curve),)]
-        for point in (
-            lambda curve: curve.idle_watts,
-            lambda curve: curve.tenth_watts,
-            lambda curve: curve.half_watts,
-            lambda curve: curve.full_watts,
-        )
-    ]
+    shares = [[watts / curve.full_watts for watts in curve.points] for curve in known]
+    by_load = [list(point) for point in zip(*shares, strict=True)]
     return HostPower(
-        expected=PowerCurve(*(full * sum(point) / len(point) for point in shares)),
-        lowest=PowerCurve(*(full * min(point) for point in shares)),
-        highest=PowerCurve(*(full * max(point) for point in shares)),
+        expected=PowerCurve(*(full * sum(point) / len(point) for point in by_load)),
+        lowest=PowerCurve(*(full * min(point) for point in by_load)),
+        highest=PowerCurve(*(full * max(point) for point in by_load)),
         source=f"mean of {len(known)} published SPECpower_ssj2008 results, 2012 to 2017",
         standby_watts=0.02 * full,
     )
@@ -168,3 +163,15 @@ def integrate_power(power: HostPower, stretches: Iterable[tuple[float, float | N
             watts = power.standby_watts if utilisation is None else curve.watts(utilisation)
             totals[place] += seconds * watts
     return EnergyFigure(totals[0], totals[1], totals[2], "modelled", power.source)
+
+
+def model_energy(hosts: Iterable[HostLoad], seconds: float, powers: Mapping[str, HostPower]) -> dict[str, EnergyFigure]:
+    """Return what hosts drew while they ran a batch of so many seconds, by the processor time that was measured.
+
+    A host without a curve of its own has the default one. Its utilisation is that of its executors' cores: what else
+    runs on the host is not in it.
+    """
+    return {
+        load.host: integrate_power(powers.get(load.host, DEFAULT_POWER), [(seconds, load.utilisation)])
+        for load in hosts
+    }

@@ -185,13 +185,13 @@ def make_load(flow: SimulatedFlow, shape: BatchShape, window_seconds: float) -> 
 
 
 def make_hosts(hosts: Sequence[Host]) -> tuple[EnergyHost, ...]:
-    """Return simulated hosts as policies for energy know them."""
+    """Return simulated hosts as policies for energy know them: half of a wire's bytes go either way."""
     return tuple(
         EnergyHost(
             host.name,
             host.cores,
             int(host.memory_bytes) if math.isfinite(host.memory_bytes) else 0,
-            host.bandwidth_bytes_per_second if math.isfinite(host.bandwidth_bytes_per_second) else 0.0,
+            host.bandwidth_bytes_per_second / 2 if math.isfinite(host.bandwidth_bytes_per_second) else 0.0,
         )
         for host in hosts
     )

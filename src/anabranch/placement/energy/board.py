@@ -59,13 +59,6 @@ class Board:
         self.places = {host.id: place for place, host in enumerate(hosts)}
         self.slots = sorted(load.slots)
         self._rows = {slot: row for row, slot in enumerate(self.slots)}
-        strangers = sorted({str(homes.get(slot)) for slot in self.slots} - set(self.places))
-        if strangers:
-            msg = f"slots are at home on {', '.join(strangers)}; the hosts are {', '.join(self.places)}; "
-            msg += "give every slot a home among the hosts before planning"
-            raise LoadError(msg)
-        self._home = np.array([self.places[homes[slot]] for slot in self.slots], np.int64)
-        count = len(hosts)
         self._cores = np.array([max(1, host.cores) for host in hosts], np.float64)
         self._memory = np.array([host.memory_bytes or _ENOUGH for host in hosts], np.float64)
         self._bandwidth = np.array([host.bandwidth or _ENOUGH for host in hosts], np.float64)
@@ -79,13 +72,28 @@ class Board:
         rows = len(self.slots)
         self._all_in = np.bincount(self._receivers, self._sent, rows)
         self._all_out = np.bincount(self._senders, self._sent, rows)
+        self._peers = self._list_peers()
+        self._put(homes)
+
+    def _put(self, homes: Homes) -> None:
+        strangers = sorted({str(homes.get(slot)) for slot in self.slots} - set(self.places))
+        if strangers:
+            msg = f"slots are at home on {', '.join(strangers)}; the hosts are {', '.join(self.places)}; "
+            msg += "give every slot a home among the hosts before planning"
+            raise LoadError(msg)
+        self._home = np.array([self.places[homes[slot]] for slot in self.slots], np.int64)
         # By slot and host: what the slot gets from the host's slots, and what it sends them.
-        self._in_from = np.zeros((rows, count))
-        self._out_to = np.zeros((rows, count))
+        self._in_from = np.zeros((len(self.slots), len(self.hosts)))
+        self._out_to = np.zeros((len(self.slots), len(self.hosts)))
         np.add.at(self._in_from, (self._receivers, self._home[self._senders]), self._sent)
         np.add.at(self._out_to, (self._senders, self._home[self._receivers]), self._sent)
-        self._peers = self._list_peers()
         self._paths: list[PathCosts] = []
+
+    def rehomed(self, homes: Homes) -> Board:
+        """Return another board with the same hosts and load, on which slots are elsewhere."""
+        other = copy.copy(self)
+        other._put(homes)
+        return other
 
     def scaled(self, factor: float) -> Board:
         """Return a look at the same placement under so many times the rows; state stays as large as it is.
@@ -129,6 +137,12 @@ class Board:
     def parents(self, slot: SlotId) -> list[SlotId]:
         """Return the slots that send to a slot."""
         return [self.slots[sender] for sender in self._peers[self._rows[slot]][0].tolist()]
+
+    def find_traffic(self, slot: SlotId) -> Floats:
+        """Return what a slot sends to and gets from the slots of each host."""
+        row = self._rows[slot]
+        found: Floats = (self._in_from[row] + self._out_to[row]) * self.factor
+        return found
 
     def _list_peers(self) -> list[tuple[NDArray[np.int64], Floats, NDArray[np.int64], Floats]]:
         """By slot: who sends to it and how much, whom it sends to and how much."""
@@ -217,7 +231,7 @@ class Board:
         memory = self.memory_shares() + self._held[row] / self._memory
         come, go = self._crossing()
         # What passes between the slot and a host's slots stays within the host once the slot is there.
-        within = (self._in_from[row] + self._out_to[row]) * self.factor
+        within = self.find_traffic(slot)
         all_in, all_out = self._all_in[row] * self.factor, self._all_out[row] * self.factor
         room = self._bandwidth * seconds
         busy = np.maximum(come + all_in - within, go + all_out - within) / room
@@ -237,22 +251,24 @@ class Board:
     # -- how long it takes -----------------------------------------------------------------------------------------
 
     def batch_seconds(self, speeds: Mapping[str, float] | None = None) -> float:
-        """Return how long a batch takes: of each level the slowest host, with what it receives from others.
+        """Return how long a batch takes: of each level the slowest host.
 
-        ``speeds`` are shares of the full clock rate, of hosts that run slower.
+        On a host some slots compute while others receive, so it takes as long as its cores or its network do, or as
+        one slot that first receives and then computes. ``speeds`` are shares of the full clock rate, of hosts that run
+        slower.
         """
         per_batch = self.factor / self.load.batches
         clock = np.array([(speeds or {}).get(host.id, 1.0) for host in self.hosts])
         count, total = len(self.hosts), 0.0
-        remote = self._home[self._senders] != self._home[self._receivers]
+        received = (self._all_in - self._in_from[np.arange(len(self.slots)), self._home]) / self._bandwidth[self._home]
+        computed = self._cpu / clock[self._home]
         for level in sorted(set(self._level.tolist())):
             mine = self._level == level
-            cpu = np.bincount(self._home[mine], self._cpu[mine], count) / self._cores
-            longest = np.zeros(count)
-            np.maximum.at(longest, self._home[mine], self._cpu[mine])
-            into = remote & (self._level[self._receivers] == level)
-            come = np.bincount(self._home[self._receivers[into]], self._sent[into], count) / self._bandwidth
-            total += float(((np.maximum(cpu, longest) / clock + come) * per_batch).max()) + self.load.level_seconds
+            homes = self._home[mine]
+            cores = np.bincount(homes, computed[mine], count) / self._cores
+            network = np.bincount(homes, received[mine], count)
+            longest = float((computed[mine] + received[mine]).max())
+            total += max(float(np.maximum(cores, network).max()), longest) * per_batch + self.load.level_seconds
         return total
 
     def latency_seconds(self, speeds: Mapping[str, float] | None = None) -> float:

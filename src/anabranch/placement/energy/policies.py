@@ -7,18 +7,17 @@ idea, on our models.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
-from anabranch.model.cluster import Executor, Homes, SlotId, SlotLoad
+from anabranch.model.cluster import Homes, SlotId
 from anabranch.model.energy import Energy
 from anabranch.model.power import DEFAULT_POWER, PowerCurve
 from anabranch.placement.energy.board import Board, Limits
 from anabranch.placement.energy.loads import FlowLoad, Host
 from anabranch.placement.energy.reallocation import SlotMove, count_needed, plan_reallocation
-from anabranch.placement.homes import plan_homes
 
 CPU_SHARE = 0.61
 DRAM_SHARE = 0.18
@@ -28,6 +27,9 @@ CLOCK_RATES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 LOW_VOLTAGE = 1.35 / 1.5
 """DDR3L over DDR3."""
 _NEARLY_CRITICAL = 0.9
+_UNEVEN = 0.1
+"""How far above its share of a level a host may be before slots leave it."""
+_ROUNDING = 1e-9
 _MUCH_DATA = 0.5
 """Hosts on critical paths keep the full voltage while their network or processors are busier than this."""
 
@@ -49,9 +51,15 @@ class EnergyPlan:
 class PlacesForEnergy(Protocol):
     """A policy: where slots are and which hosts are awake, from what a window showed."""
 
-    name: str
-    releases_hosts: bool
-    """Whether hosts may sleep under it."""
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def releases_hosts(self) -> bool:
+        """Whether hosts may sleep under it."""
+        ...
 
     def plan(
         self, hosts: Sequence[Host], load: FlowLoad, homes: Homes, awake: frozenset[str], settings: Energy
@@ -94,46 +102,32 @@ class RoundRobin(_FullPower):
 
 @dataclass(frozen=True, slots=True)
 class TrafficAware(_FullPower):
-    """After TMSH-Storm: those who send each other most share a host, as far as its limits go; nobody sleeps.
+    """After TMSH-Storm: slots move to where most of their traffic is, as far as processors there allow; nobody sleeps.
 
-    Nothing keeps slots from piling up on a few hosts, which is what makes it quick and unsteady.
+    Nothing keeps slots of a level from piling up on a few hosts.
     """
 
     name: str = "after TMSH-Storm"
+    tolerance: float = 0.15
+    """How far above the mean share of processor time a host may get by that."""
 
     def plan(
         self, hosts: Sequence[Host], load: FlowLoad, homes: Homes, awake: frozenset[str], settings: Energy
     ) -> EnergyPlan:
-        """Return slots one after the other where most of their traffic already is."""
-        limits = Limits.of(settings)
+        """Return slots, those with most traffic first, each on the host that lets the fewest bytes cross."""
+        board = Board(hosts, load, homes)
+        mean = float(board.cpu_shares().mean())
+        limits = replace(Limits.of(settings), cpu=min(settings.cpu_limit, (1 + self.tolerance) * mean))
         traffic: dict[SlotId, float] = dict.fromkeys(load.slots, 0.0)
         for (sender, receiver), sent in sorted(load.sent_bytes.items()):
             traffic[sender] += sent
             traffic[receiver] += sent
-        placed: dict[SlotId, str] = {}
-        cpu, held = dict.fromkeys((host.id for host in hosts), 0.0), dict.fromkeys((host.id for host in hosts), 0)
-        talk: dict[SlotId, list[tuple[SlotId, float]]] = {slot: [] for slot in load.slots}
-        for (sender, receiver), sent in sorted(load.sent_bytes.items()):
-            talk[sender].append((receiver, sent))
-            talk[receiver].append((sender, sent))
         for slot in sorted(load.slots, key=lambda slot: (-traffic[slot], slot)):
-            use = load.slots[slot]
-            near = dict.fromkeys((host.id for host in hosts), 0.0)
-            for other, sent in talk[slot]:
-                if other in placed:
-                    near[placed[other]] += sent
-
-            def fits(host: Host, use_cpu: float = use.cpu_seconds, memory: int = use.memory_bytes) -> bool:
-                in_time = cpu[host.id] + use_cpu <= limits.cpu * host.cores * load.seconds
-                in_room = not host.memory_bytes or held[host.id] + memory <= limits.memory * host.memory_bytes
-                return in_time and in_room
-
-            among = [host for host in hosts if fits(host)] or list(hosts)
-            best = min(among, key=lambda host: (-near[host.id], cpu[host.id] / host.cores, host.id))
-            placed[slot] = best.id
-            cpu[best.id] += use.cpu_seconds
-            held[best.id] += use.memory_bytes
-        return _finish(hosts, load, homes, placed, "where most of their traffic is")
+            near = board.find_traffic(slot)
+            gains = np.where(board.find_admitting(slot, limits), near - near[board.places[board.home(slot)]], 0.0)
+            if gains.max() > _ROUNDING * traffic[slot]:
+                board.move(slot, board.hosts[int(gains.argmax())].id)
+        return _finish(hosts, load, homes, board.homes, "where most of their traffic is")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +143,12 @@ class FewestHosts(_FullPower):
         """Return the first number of hosts over which slots can be spread evenly; those that are awake come first."""
         order = _prefer_awake(hosts, awake)
         limits = Limits.of(settings)
-        for count in range(max(settings.min_hosts, count_needed(hosts, load, limits)), len(hosts) + 1):
-            found = _spread(order[:count], hosts, load, homes)
-            board = Board(hosts, load, found)
-            if count == len(hosts) or _suits(board, limits, settings):
+        board = Board(hosts, load, homes)
+        for count in range(max(settings.min_hosts, count_needed(hosts, load, limits)), len(hosts)):
+            found = spread_evenly(order[:count], load, homes)
+            if _suits(board.rehomed(found), limits, settings):
                 return _finish(hosts, load, homes, found, f"{count} hosts suffice", order[:count])
-        return _finish(hosts, load, homes, _spread(order, hosts, load, homes), "all hosts are needed")
+        return _finish(hosts, load, homes, spread_evenly(order, load, homes), "all hosts are needed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +184,12 @@ class Erdm(_FullPower):
             if _suits(Board(running, load, homes), limits, settings):
                 return _finish(hosts, load, homes, homes, "no host can go", running)
         order = _prefer_awake(hosts, awake)
-        for count in range(max(len(running), settings.min_hosts), len(hosts) + 1):
-            spread = _spread(order[:count], hosts, load, homes)
-            if count == len(hosts) or _suits(Board(hosts, load, spread), limits, settings):
+        board = Board(hosts, load, homes)
+        for count in range(max(len(running), settings.min_hosts), len(hosts)):
+            spread = spread_evenly(order[:count], load, homes)
+            if _suits(board.rehomed(spread), limits, settings):
                 return _finish(hosts, load, homes, spread, f"{count} hosts are needed", order[:count])
-        return _finish(hosts, load, homes, _spread(order, hosts, load, homes), "all hosts are needed")
+        return _finish(hosts, load, homes, spread_evenly(order, load, homes), "all hosts are needed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,28 +209,29 @@ class FrequencyAware(FewestHosts):
         """Return the number of hosts, with the lowest rate that suits it, that draws least; few hosts among equals."""
         order = _prefer_awake(hosts, awake)
         limits = Limits.of(settings)
-        best: tuple[float, int] | None = None
-        plans: dict[int, tuple[Homes, Mapping[str, float]]] = {}
+        board = Board(hosts, load, homes)
+        best: tuple[float, int, Homes, Mapping[str, float]] | None = None
         for count in range(max(settings.min_hosts, count_needed(hosts, load, limits)), len(hosts) + 1):
-            spread = _spread(order[:count], hosts, load, homes)
-            board = Board(hosts, load, spread)
-            if count < len(hosts) and not _suits(board, limits, settings):
+            spread = spread_evenly(order[:count], load, homes)
+            tried = board.rehomed(spread)
+            if count < len(hosts) and not _suits(tried, limits, settings):
                 continue
-            rates, _ = self.tune(board, settings)
-            used = {host.id for host in order[:count]}
-            shares = dict(zip((host.id for host in hosts), board.cpu_shares().tolist(), strict=True))
-            watts = sum(draw_watts(self.curve, shares[host], rates.get(host, 1.0)) for host in sorted(used))
-            plans[count] = spread, rates
-            if best is None or watts < best[0] - 1e-9:
-                best = watts, count
-        count = best[1] if best else len(hosts)
-        spread, rates = plans.get(count, (_spread(order, hosts, load, homes), {}))
-        done = _finish(hosts, load, homes, spread, f"{count} hosts at lower clock rates", order[:count])
-        return EnergyPlan(done.homes, done.awake, done.moves, rates, frozenset(), done.reason)
+            rates, _ = self.tune(tried, settings)
+            shares = tried.cpu_shares().tolist()
+            watts = sum(
+                draw_watts(self.curve, shares[board.places[host.id]], rates.get(host.id, 1.0)) for host in order[:count]
+            )
+            if best is None or watts < best[0] * (1 - _ROUNDING):
+                best = watts, count, spread, rates
+        assert best is not None, "with all hosts there is always a plan"
+        _, count, chosen, slower = best
+        done = _finish(hosts, load, homes, chosen, f"{count} hosts draw least at their clock rate", order[:count])
+        return replace(done, clock_rates=slower)
 
     def tune(self, board: Board, settings: Energy) -> tuple[Mapping[str, float], frozenset[str]]:
-        """Return the lowest common clock rate that keeps the limit and the latency."""
+        """Return the lowest common clock rate that keeps the limit and the latency if the load rises a little."""
         limits = Limits.of(settings)
+        board = board.scaled(1 + settings.headroom / 2)
         busiest = float(board.cpu_shares().max())
         for rate in CLOCK_RATES[:-1]:
             rates = {host.id: rate for host in board.hosts}
@@ -298,15 +294,40 @@ def _prefer_awake(hosts: Sequence[Host], awake: frozenset[str]) -> list[Host]:
     return sorted(hosts, key=lambda host: host.id not in awake)
 
 
-def _spread(chosen: Sequence[Host], hosts: Sequence[Host], load: FlowLoad, homes: Homes) -> dict[SlotId, str]:
-    """Return homes that are even in processor time over some hosts, level by level, with as little moved as will do."""
-    executors = [Executor(host.id, host.id, host.cores, host.memory_bytes) for host in chosen]
-    known = {host.id for host in chosen}
-    slots = {
-        slot: SlotLoad(use.cpu_seconds, use.state_bytes, use.memory_bytes) for slot, use in sorted(load.slots.items())
-    }
-    before = {slot: home for slot, home in homes.items() if home in known and slot in slots}
-    return dict(plan_homes(executors, slots, before).homes)
+def spread_evenly(hosts: Sequence[Host], load: FlowLoad, homes: Homes) -> dict[SlotId, str]:
+    """Return homes on these hosts that are even in processor time, level by level; slots stay where that allows it.
+
+    ``plan_homes`` weighs each move and swap, and takes seconds for hundreds of slots. Here dozens of numbers of hosts
+    are tried for a plan, so slots are only dealt: those too many for a host, and those without one, the largest first.
+    """
+    places = {host.id: place for place, host in enumerate(hosts)}
+    cores = np.array([max(1, host.cores) for host in hosts], np.float64)
+    memory = np.array([host.memory_bytes or np.inf for host in hosts], np.float64)
+    total, held = np.zeros(len(hosts)), np.zeros(len(hosts))
+    found: dict[SlotId, str] = {}
+    for level in sorted({level for level, _ in load.slots}):
+        slots = [slot for slot in sorted(load.slots) if slot[0] == level]
+        mine = np.zeros(len(hosts))
+        most = (1 + _UNEVEN) * sum(load.slots[slot].cpu_seconds for slot in slots) / cores.sum()
+        free: list[SlotId] = []
+        for slot in sorted(slots, key=lambda slot: (-load.slots[slot].cpu_seconds, slot)):
+            use, place = load.slots[slot], places.get(homes.get(slot, ""))
+            if place is None or (mine[place] + use.cpu_seconds) / cores[place] > most:
+                free.append(slot)
+                continue
+            found[slot] = hosts[place].id
+            mine[place] += use.cpu_seconds
+            held[place] += use.memory_bytes
+        for slot in free:
+            use = load.slots[slot]
+            lacks = np.maximum(0.0, held + use.memory_bytes - memory)
+            after = (mine + use.cpu_seconds) / cores
+            place = int(np.lexsort((total / cores, np.round(after, 9), lacks))[0])
+            found[slot] = hosts[place].id
+            mine[place] += use.cpu_seconds
+            held[place] += use.memory_bytes
+        total += mine
+    return dict(sorted(found.items()))
 
 
 def _finish(

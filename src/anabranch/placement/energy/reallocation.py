@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -45,8 +45,6 @@ class Reallocation:
     """Hosts that had slots and have none any more."""
     threshold: float
     """Paths of at least this share of the longest were regarded as critical; 1 for the longest alone."""
-    stranded: tuple[SlotId, ...] = field(default=())
-    """Slots that should have left and that no critical host admitted: they stay, and so do their hosts."""
 
 
 def choose_target(board: Board, slot: SlotId, critical: Collection[str], limits: Limits) -> tuple[str, str] | None:
@@ -107,7 +105,7 @@ def plan_reallocation(
         reach[home] = max(reach[home], cost)
     order = sorted(used, key=lambda host: (-reach[host], -round(float(shares[before.places[host]]), 9), host))
     for count in _list_counts(max(fewest, count_needed(hosts, load, limits)), len(used)):
-        board = Board(hosts, load, homes)
+        board = before.rehomed(homes)
         critical = order[:count]
         moves, stranded = reallocate(board, critical, limits)
         if stranded or not board.is_within(limits) or board.latency_seconds() > latency_seconds + _ALMOST:

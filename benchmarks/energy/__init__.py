@@ -1,0 +1,1 @@
+"""The energy bench: which hosts may sleep, and what that saves."""
