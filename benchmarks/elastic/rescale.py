@@ -36,6 +36,8 @@ DEFAULT_ROWS = 40_000
 SENSORS = 20_000
 SLOTS, SLOTS_AFTER = 2, 4
 WINDOW_MS, DELAY_MS = 1_000, 4_000
+LEAST_SECONDS = 0.1
+"""Less is not told from nothing, however even the gaps are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class RescaleRun:
     @property
     def without_results_seconds(self) -> float:
         """For how much longer than usual there was no result; less than the noise cannot be told from nothing."""
-        return max(self.longest_seconds - self.usual_seconds, self.noise_seconds)
+        return max(self.longest_seconds - self.usual_seconds, self.noise_seconds, LEAST_SECONDS)
 
 
 def evaluate_rescale(system: str, reported: Mapping[str, Any], answer: AnswerCheck) -> RescaleRun:
@@ -82,7 +84,7 @@ def compute_rescale_figures(runs: Sequence[RescaleRun]) -> dict[str, float]:
     by_system = {run.system: run.without_results_seconds for run in runs}
     figures = {"rescale_without_results_seconds": by_system[OURS]}
     for peer in by_system.keys() - {OURS}:
-        figures[f"rescale_x_{peer}"] = by_system[peer] / max(by_system[OURS], 1e-3)
+        figures[f"rescale_x_{peer}"] = by_system[peer] / by_system[OURS]
     return figures
 
 

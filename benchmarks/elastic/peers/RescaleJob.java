@@ -43,7 +43,9 @@ public final class RescaleJob {
                         new Path("file://" + job.option("output")), DisorderFiles.ResultsWriter::new)
                 .withBucketAssigner(new BasePathBucketAssigner<>())
                 .build();
-        flink.fromSource(files, watermark, "readings", DisorderTypes.READING)
+        // Behind the source: there, each file has a watermark, which goes with it if it is read within a moment.
+        flink.fromSource(files, WatermarkStrategy.noWatermarks(), "readings", DisorderTypes.READING)
+                .assignTimestampsAndWatermarks(watermark)
                 .keyBy(reading -> reading.sensor, Types.LONG)
                 .window(TumblingEventTimeWindows.of(job.millis("window-ms")))
                 .aggregate(new DisorderJob.CountAndSum(), new Emit(), DisorderTypes.TOTALS, DisorderTypes.RESULT)

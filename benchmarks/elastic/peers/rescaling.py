@@ -16,7 +16,7 @@ from benchmarks.shared.peers.options import read_options
 
 BEFORE_SECONDS = 12.0
 AFTER_SECONDS = 15.0
-PATIENCE_SECONDS = 150.0
+PATIENCE_SECONDS = 90.0
 _LOOK_SECONDS = 0.02
 
 

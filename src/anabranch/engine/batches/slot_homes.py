@@ -77,13 +77,14 @@ class SlotHomes:
     ) -> None:
         """``anchors`` says whether slots are pinned at all; None: where there are several executors.
 
-        ``limits`` say when slots move for the sake of balance, and what that must bring.
+        ``limits`` are those of a flow that grows and shrinks. They say when slots move for the sake of balance, too.
         """
         self._cluster = executors
         described = executors.describe()
         self._application = described.application
         self._pins_slots = described.pins_slots and anchors is not False
-        self._pins_to_one = anchors is True
+        # Executors that were asked for may come in the middle of a batch, and tasks without homes would run there.
+        self._pins_to_one = anchors is True or limits is not None
         self._choose = choose
         self._limits = limits or Elasticity()
         self._loads: Mapping[SlotId, SlotLoad] = {}
