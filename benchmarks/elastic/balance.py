@@ -27,8 +27,8 @@ SLOTS = 16
 EXPONENT = 1.0
 """Of zipf keys, which no planner moves: the fullest slot gets about a sixth of all rows."""
 DEFAULT_ROWS_PER_BATCH = 80_000
-STEPS = 4_000
-"""About 10 µs a row: next to that, reading and exchanging it must not count."""
+STEPS = 12_000
+"""About 30 µs a row: a batch must take slots longer than it takes Spark to run their tasks."""
 _IMBALANCES = {
     # A host's quota is a part of a core, and what executors use is told in whole ones: they hardly differ by 0.15.
     BY_LOAD: 0.01,
@@ -41,8 +41,8 @@ _IMBALANCES = {
 class Extent:
     """How much is run: all of it, unless a part is to be worked on."""
 
-    batches: int = 12
-    warm_up_batches: int = 6
+    batches: int = 10
+    warm_up_batches: int = 5
     """Homes follow loads that are averaged over batches."""
     rows_per_batch: int = DEFAULT_ROWS_PER_BATCH
     steps: int = STEPS

@@ -64,8 +64,8 @@ def test_every_strategy_answers_alike_and_more_hops_send_more(
 
 
 def test_homes_follow_what_slots_cost_where_they_may(run_part: Callable[..., PartOutcome]) -> None:
-    extent = balance.Extent(batches=5, warm_up_batches=2, quotas=False)
-    found = run_part(balance.run_balance, 300_000, extent)
+    extent = balance.Extent(batches=4, warm_up_batches=2, steps=4_000, quotas=False)
+    found = run_part(balance.run_balance, 240_000, extent)
     assert [str(answer.difference) for answer in found.answers.values() if not answer.equal] == []
     changes = {run["homes"]: run["home_changes"] for run in found.runs}
     assert changes[balance.DEALT] == 0 < changes[balance.BY_LOAD]
