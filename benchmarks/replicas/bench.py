@@ -155,7 +155,8 @@ def print_report(report: ReplicasReport, console: Console) -> None:
         console.print(
             f"Planning (measured here): {planning.hosts:,} hosts, {planning.slots:,} slots, degree {planning.degree}: "
             f"{planning.plan_seconds:.2f} s; after {planning.lost_hosts} hosts are lost "
-            f"{planning.restore_seconds:.2f} s, {planning.moved_replicas} replicas copied for {planning.lost_copies} lost copies."
+            f"{planning.restore_seconds:.2f} s, {planning.moved_replicas} replicas copied for "
+            f"{planning.lost_copies} lost copies."
         )
         if planning.wrong:
             console.print(f"[red]Wrong[/]: planning: {planning.wrong}")

@@ -51,7 +51,9 @@ def _draw_lines(panel: Axes, points: Sequence[Point], label: str, title: str) ->
         own = [point for point in points if point.placement == placement]
         across = [point.x for point in own]
         known = [point.enumerated_pct for point in own]
-        panel.plot(across, [-1.0 if value is None else value for value in known], color=colour, lw=1.2)
+        # Two of the lines lie on each other: the second one is dashed.
+        style = "--" if placement == WHOLE else "-"
+        panel.plot(across, [-1.0 if value is None else value for value in known], style, color=colour, lw=1.4)
         panel.errorbar(
             across,
             [point.simulated_pct for point in own],
@@ -68,7 +70,7 @@ def _draw_lines(panel: Axes, points: Sequence[Point], label: str, title: str) ->
 
 
 def _draw_again(panel: Axes, points: Sequence[Point]) -> None:
-    names = {0: "degree 4,\nat once", 1: "at once", 2: "4 + 4", 4: "2 + 2 + 2 + 2", 8: "one by one"}
+    names = {0: "degree 4,\nat once", 1: "at once", 2: "2 × 4", 4: "4 × 2", 8: "8 × 1"}
     panel.bar(
         range(len(points)),
         [point.simulated_pct for point in points],
