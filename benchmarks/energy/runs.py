@@ -167,10 +167,11 @@ def run_steady(topology: Topology, policies: Sequence[PlacesForEnergy] = POLICIE
 def count_localised(before: Board, after: Board) -> int:
     """Return how many slots that moved get more from within their host than they did."""
     old, new = before.homes, after.homes
+    moved = [slot for slot in before.slots if old[slot] != new[slot]]
     return sum(
-        old[slot] != new[slot]
-        and after.find_traffic(slot)[after.places[new[slot]]] > before.find_traffic(slot)[before.places[old[slot]]]
-        for slot in before.slots
+        float(after.find_traffic(slot)[after.places[new[slot]]])
+        > float(before.find_traffic(slot)[before.places[old[slot]]])
+        for slot in moved
     )
 
 

@@ -40,6 +40,8 @@ class GovernorState:
     """What is remembered from window to window."""
 
     low_windows: int = 0
+    low_most_rows: float = 0.0
+    """Of the windows since the load is low, the most that came in one: one window may be low by chance."""
     changed_at: float = -math.inf
     in_vain_at_rows: float = math.inf
     """Rows of a window for which it was tried to release a host, and none could go."""
@@ -62,7 +64,8 @@ def decide_energy(
     """Return what happens after a window.
 
     Hosts are woken as soon as half of the headroom is used up; they are released after several windows in which fewer
-    would do for the load and the whole headroom. What lies between keeps hosts from going and coming back.
+    would do for the load of the busiest of them and the whole headroom. What lies between keeps hosts from going and
+    coming back.
     """
     board, limits = reading.board, Limits.of(settings)
     rates, low = policy.tune(board, settings)
@@ -87,10 +90,12 @@ def decide_energy(
         return EnergyDecision(quiet, as_it_is, "there is nothing better", calm)
     needed = count_needed(reading.hosts, board.load, limits, growth=later.factor)
     is_low = max(settings.min_hosts, needed) < len(reading.awake) and board.rows <= _AGAIN * state.in_vain_at_rows
-    state = replace(state, low_windows=state.low_windows + 1 if is_low else 0)
+    most_rows = max(board.rows, state.low_most_rows if state.low_windows else 0.0)
+    state = replace(state, low_windows=state.low_windows + 1 if is_low else 0, low_most_rows=most_rows)
     if state.low_windows < settings.windows_down or cools or reading.is_changing:
         return EnergyDecision(quiet, as_it_is, "hosts suit the load", state)
-    plan = policy.plan(reading.hosts, later.scaled_load, homes, reading.awake, settings)
+    seen = later.scaled(most_rows / board.rows) if board.rows > 0 else later
+    plan = policy.plan(reading.hosts, seen.scaled_load, homes, reading.awake, settings)
     if len(plan.awake) >= len(reading.awake):
         in_vain = replace(state, low_windows=0, in_vain_at_rows=board.rows)
         return EnergyDecision(quiet, as_it_is, "no host can go", in_vain)
