@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from anabranch.model.cluster import Executor, Homes, SlotId, SlotLoad
-from anabranch.model.elasticity import IMBALANCE
+from anabranch.model.elasticity import Elasticity
 from anabranch.placement import ClusterReading, ElasticState, decide_size, plan_homes
 from anabranch.placement.elasticity import find_deviation
 from anabranch.placement.replicas import (
@@ -467,10 +467,9 @@ class Simulation:
         """Let elasticity decide, and homes follow: one thing at a boundary."""
         settings = self._steering.elasticity
         executors = self._list_executors()
+        deviation = find_deviation(busy, executors, seconds)
         if settings is None:
-            if self._steering.evens_out and find_deviation(busy, executors, seconds) > IMBALANCE and self._can_move():
-                return "balance" if self._move_slots() else "stay"
-            return "stay"
+            return self._even_out(deviation, Elasticity().imbalance)
         reading = ClusterReading(
             now_seconds=self.now,
             executors=tuple(executor for executor in executors if executor.id not in self._going),
@@ -489,12 +488,15 @@ class Simulation:
                 self._move_slots()
             case "keep":
                 self._leaving = tuple(name for name in self._leaving if name not in decision.leaving)
-            case "balance" if self._can_move():
-                self._move_slots()
         # Their slots are elsewhere; they go once the copies that they hold are elsewhere, too.
         self._going |= set(self._leaving) - set(decision.state.leaving)
         self._ask_for(decision.executors)
-        return decision.action
+        return decision.action if decision.action != "stay" else self._even_out(deviation, settings.imbalance)
+
+    def _even_out(self, deviation: float, imbalance: float) -> str:
+        """Give slots other homes if executors differ too much in what they are busy with; say what was done."""
+        too_much = self._steering.evens_out and deviation > imbalance and self._can_move()
+        return "balance" if too_much and self._move_slots() else "stay"
 
     def _can_move(self) -> bool:
         """Say whether all homes are reachable: who is lost is given a home first."""
