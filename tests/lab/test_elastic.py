@@ -38,11 +38,13 @@ def decided(seen: dict[str, Any], *actions: str) -> list[tuple[int, str]]:
     return [(batch, action) for batch, action, sender, _ in seen["decisions"] if action in actions]
 
 
-def test_executors_are_asked_for_in_one_step_and_given_back_in_one(seen: dict[str, Any]) -> None:
+def test_executors_are_asked_for_in_one_step_and_given_back_after_their_slots_have_left(seen: dict[str, Any]) -> None:
     asked = decided(seen, "provision", "offload", "release", "keep")
-    assert [action for _, action in asked] == ["provision", "offload", "release"]
+    actions = [action for _, action in asked]
+    # A batch that has rows of both loads may let one executor too many stay at first.
+    assert actions in (["provision", "offload", "release"], ["provision", *["offload", "release"] * 2])
     assert all(sender == "elasticity" for _, action, sender, _ in seen["decisions"] if action in dict(asked).values())
-    assert seen["after"]["reconfigurations"] == 2
+    assert seen["after"]["reconfigurations"] == 1 + actions.count("offload")
     # How much tasks cost besides their rows depends on how busy the machine is.
     before, grown, after = (len(seen[when]["executors"]) for when in ("before", "grown", "after"))
     assert (before, after) == (1, 1) and grown > 1
@@ -65,10 +67,11 @@ def test_executors_get_slots_only_when_they_are_warm(seen: dict[str, Any]) -> No
 def test_slots_follow_executors_up_and_down_and_have_left_before_an_executor_goes(seen: dict[str, Any]) -> None:
     assert seen["grown"]["slots"] == len(seen["grown"]["homes"]) == len(seen["grown"]["executors"])
     assert seen["after"]["slots"] == 1 and len(seen["after"]["homes"]) == 1
-    (resized_up, _), (resized_down, _) = decided(seen, "resize")
-    (offloaded, _), (released, _) = decided(seen, "offload", "release")
-    assert resized_up < resized_down <= released
-    assert offloaded < released
+    (resized_up, _), *resized_down = decided(seen, "resize")
+    offloaded, released = decided(seen, "offload"), decided(seen, "release")
+    assert resized_up < offloaded[0][0]
+    assert [batch for batch, _ in resized_down] == [batch for batch, _ in offloaded]
+    assert [batch for batch, _ in released] == [batch + 1 for batch, _ in offloaded]
 
 
 def test_the_flow_never_stops_and_counts_every_row_once(seen: dict[str, Any]) -> None:

@@ -110,7 +110,7 @@ def main() -> None:
 
     def has(executors: int) -> bool:
         latest = notes.latest
-        return bool(latest["homes"] == latest["executors"] == latest["elasticity"]["wanted"] == executors)
+        return {latest["homes"], latest["executors"], latest["elasticity"]["wanted"]} == {executors}
 
     # Processes start, and what batches cost is learnt.
     wait_for_batches(8)
