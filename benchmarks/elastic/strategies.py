@@ -103,7 +103,7 @@ def run_strategies(
     figures = compute_strategy_figures(runs, 3 * SLOTS) | _compute_busy_figures(busy, extent.batches_a_phase)
     pictures: list[Path] = []
     if options.out_dir is not None and all(answer.equal for answer in answers.values()):
-        pictures += draw_strategies(runs, 3 * SLOTS, options.out_dir)
+        pictures += draw_strategies(runs, 3 * SLOTS, options.out_dir) if runs else []
         pictures += draw_spreads(
             [(run.stream, run.spread_by, run.phases, run.spreads) for run in busy], options.out_dir
         )

@@ -93,7 +93,7 @@ def _mean(values: Sequence[float]) -> float:
 def _draw_bars(panel: Axes, names: Sequence[str], values: Sequence[float], title: str) -> None:
     bars = panel.barh(list(names), list(values), color="#7fb2c9", height=0.72)
     panel.bar_label(bars, labels=[f"{value:,.1f}" for value in values], padding=3, fontsize=8, color=_INK)
-    panel.set_xlim(0, max(*values, 1e-9) * 1.35)
+    panel.set_xlim(0, max([*values, 1e-9]) * 1.35)
     _style(panel, title)
 
 
