@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING
 
 from anabranch.model.energy import Energy
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from benchmarks.energy.runs import HostShares
 
 _INK = "#22303a"
+_WINDOWS_A_POINT = 10
 _COLOURS = {
     "round-robin": "#b8c4cc",
     "after TMSH-Storm": "#8a6fae",
@@ -32,9 +34,10 @@ def draw_day(days: Sequence[SimulatedDay], settings: Energy, folder: Path, name:
 
     figure = Figure(figsize=(9.0, 8.0), layout="constrained")
     panels = figure.subplots(4, 1, sharex=True)
-    hours = [window.now_seconds / 3_600 for window in days[0].windows]
     seconds = days[0].window_seconds
-    panels[0].plot(hours, [window.rows / seconds / 1_000 for window in days[0].windows], color=_INK, linewidth=0.8)
+    hours = _thin([window.now_seconds / 3_600 for window in days[0].windows], max)
+    rows = _thin([window.rows / seconds / 1_000 for window in days[0].windows], mean)
+    panels[0].plot(hours, rows, color=_INK, linewidth=0.8)
     panels[0].set_ylabel("thousand rows/s")
     for day in days:
         colour = _COLOURS.get(day.policy)
@@ -43,9 +46,12 @@ def draw_day(days: Sequence[SimulatedDay], settings: Energy, folder: Path, name:
             + DEFAULT_POWER.standby_watts * window.asleep
             for window in day.windows
         ]
-        panels[1].step(hours, [len(window.hosts) for window in day.windows], color=colour, linewidth=1.0)
-        panels[2].plot(hours, [window.latency_seconds for window in day.windows], color=colour, linewidth=0.7)
-        panels[3].plot(hours, [watt / 1_000 for watt in watts], color=colour, linewidth=0.8, label=day.policy)
+        awake = _thin([float(len(window.hosts)) for window in day.windows], max)
+        panels[1].step(hours, awake, color=colour, linewidth=1.0)
+        late = _thin([window.latency_seconds for window in day.windows], max)
+        panels[2].plot(hours, late, color=colour, linewidth=0.7)
+        kilowatts = _thin([watt / 1_000 for watt in watts], mean)
+        panels[3].plot(hours, kilowatts, color=colour, linewidth=0.8, label=day.policy)
     panels[2].axhline(settings.latency_seconds, color="#a03030", linewidth=0.8, linestyle="--")
     panels[2].set_ylim(bottom=0)
     for panel, label in zip(panels[1:], ("hosts awake", "latency, s", "kW, modelled"), strict=True):
@@ -56,6 +62,11 @@ def draw_day(days: Sequence[SimulatedDay], settings: Energy, folder: Path, name:
     handles, labels = panels[3].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return save_figure(figure, folder, name)
+
+
+def _thin(values: Sequence[float], gather: Callable[[Sequence[float]], float]) -> list[float]:
+    """Return a value for every few windows, so that pictures stay small: their mean, or the largest."""
+    return [gather(values[place : place + _WINDOWS_A_POINT]) for place in range(0, len(values), _WINDOWS_A_POINT)]
 
 
 def draw_hosts(shares: Sequence[HostShares], folder: Path, name: str = "energy-hosts") -> list[Path]:
