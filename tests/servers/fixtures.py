@@ -1,4 +1,4 @@
-"""The servers as fixtures, one of each for all tests that ask for it."""
+"""The servers as fixtures, one of each for all tests that ask for it; a broker, which is dear, for all processes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from servers.mariadb import MariadbServer
 from servers.postgres import PostgresServer
 from servers.redis import RedisServer
 from servers.s3 import S3Server
+from sharing import shared_server
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[KafkaBroker]:
-    """A Kafka broker that all tests share: give each test topics of its own, and leave it running."""
-    with KafkaBroker() as broker:
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """A Kafka broker that all tests share: give each test topics of its own, and leave it running.
+
+    So do all processes of a run: one that idles takes 2 s of processor time a minute, one that starts 4 s.
+    """
+    with shared_server(tmp_path_factory, "kafka", KafkaBroker) as broker:
         yield broker
 
 
