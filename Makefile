@@ -11,6 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 CLASS_ARCHIVE := $(VENV)/spark-classes.jsa
+COMPILED := $(VENV)/.compiled
 
 # Arguments for the commands behind the targets, e.g. make bench BENCH_ARGS="--rows 1000000".
 DEMO_ARGS ?=
@@ -110,7 +111,7 @@ test test-lab soak: export ANABRANCH_CLASS_ARCHIVE = $(CURDIR)/$(CLASS_ARCHIVE)
 java:
 	@scripts/ensure-java
 
-servers:
+servers: $(COMPILED)
 	@scripts/ensure-servers
 
 kafka: java $(INSTALLED)
@@ -127,3 +128,11 @@ $(INSTALLED): pyproject.toml requirements.lock
 # Tests start dozens of JVMs: those that find their classes in an archive start with a third less work.
 $(CLASS_ARCHIVE): $(INSTALLED) | java
 	-@PYTHONPATH=tests $(BIN)/python tests/archive_classes.py $@
+
+# Tests run in several processes, and each of them would compile the same loops and rewrite the same asserts at once:
+# one does it before, and the others find what it left.
+$(COMPILED): $(INSTALLED) $(wildcard src/anabranch/compiled/*.py)
+	@echo "Compiling loops and tests"
+	-@$(BIN)/python -m pytest -q --hypothesis-profile check -k "test_twins or test_partners" $(QUICK_TESTS) $(SPARK_TESTS) \
+		>/dev/null
+	@touch $@

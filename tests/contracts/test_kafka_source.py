@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import pickle
 import struct
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -26,13 +26,12 @@ from servers.kafka import SASL_PASSWORD, SASL_USER, KafkaBroker
 SCHEMA = {"n": pl.Int64}
 # Of late: retention takes messages that are a week old, whenever they were sent.
 NOW_MS = int(time.time()) * 1000 - 60_000
-_topic_numbers = itertools.count()
 
 
 @pytest.fixture
 def topic(kafka: KafkaBroker) -> str:
     """A topic of the test's own, with two partitions."""
-    name = f"topic-{next(_topic_numbers)}"
+    name = f"topic-{uuid.uuid4().hex[:12]}"
     kafka.create_topic(name, 2)
     return name
 
@@ -338,7 +337,7 @@ def test_messages_that_come_to_a_new_topic_while_the_flow_is_down_are_read(kafka
 
 
 def test_compacted_topics_have_gaps(kafka: KafkaBroker, reader: str) -> None:
-    name = f"topic-{next(_topic_numbers)}"
+    name = f"topic-{uuid.uuid4().hex[:12]}"
     kafka.create_topic(
         name,
         1,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import itertools
 import json
 import os
 import pickle
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,7 +22,6 @@ from anabranch.model import Source
 from servers.kafka import KafkaBroker
 
 ROWS = 400
-_topic_numbers = itertools.count()
 FRAME = pl.DataFrame(
     {
         "key": [number % 17 for number in range(ROWS)],
@@ -100,7 +99,7 @@ def _kafka(broker: KafkaBroker) -> SourceKind:
         broker.produce(topic, frame.write_ndjson().encode().splitlines())
 
     def make(folder: Path, **limits: int) -> Any:
-        topic = f"contract-{next(_topic_numbers)}"
+        topic = f"contract-{uuid.uuid4().hex[:12]}"
         broker.create_topic(topic)
         send(topic, FRAME)
         limits.pop("max_files", None)

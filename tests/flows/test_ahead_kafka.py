@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import uuid
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,12 @@ from servers.kafka import KafkaBroker
 
 SCHEMA = {"sensor": pl.Int64, "ts": pl.Datetime("ms"), "volts": pl.Float64}
 PARTITIONS = 3
-_topic_numbers = itertools.count()
 
 
 @pytest.fixture
 def topic(kafka: KafkaBroker) -> str:
     """A topic of the test's own."""
-    name = f"ahead-{next(_topic_numbers)}"
+    name = f"ahead-{uuid.uuid4().hex[:12]}"
     kafka.create_topic(name, PARTITIONS)
     return name
 

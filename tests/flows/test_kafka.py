@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import uuid
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,11 @@ from flows.kafka_readings import SCHEMA, WINDOW_SECONDS, reading, send
 from flows.running import FlowBench
 from servers.kafka import KafkaBroker
 
-_topic_numbers = itertools.count()
-
 
 @pytest.fixture
 def topic(kafka: KafkaBroker) -> str:
     """A topic of the test's own, with three partitions."""
-    name = f"readings-{next(_topic_numbers)}"
+    name = f"readings-{uuid.uuid4().hex[:12]}"
     kafka.create_topic(name, 3)
     return name
 
