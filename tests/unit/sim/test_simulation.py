@@ -221,9 +221,9 @@ def test_once_hosts_rest_so_do_homes_and_replicas(given_: tuple[Scenario, Replic
 
 def test_hosts_follow_the_load_of_a_day_and_none_takes_state_along() -> None:
     hosts = _hosts(20)
-    scenario = Scenario(hosts, _level(40), LoadTrace.day(2_000, 150_000, seconds=3_600))
-    elastic = Elasticity(min_executors=2, max_executors=20)
-    records = Simulation(scenario, Steering(Replicas(), elasticity=elastic)).run_until(3_600)
+    scenario = Scenario(hosts, _level(40), LoadTrace.day(2_000, 150_000, seconds=1_200))
+    elastic = Elasticity(min_executors=2, max_executors=20, cool_down_seconds=10, seconds_down=40)
+    records = Simulation(scenario, Steering(Replicas(), elasticity=elastic)).run_until(1_200)
     running = [len(record.snapshot.hosts) for record in records]
     assert max(running) >= 10
     assert running[-1] <= 5
