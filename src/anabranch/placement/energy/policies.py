@@ -21,8 +21,8 @@ from anabranch.placement.energy.reallocation import SlotMove, count_needed, plan
 
 CPU_SHARE = 0.61
 DRAM_SHARE = 0.18
-"""What processors and memory draw of a busy server (Barroso, Hölzle and Ranganathan, The Datacenter as a Computer,
-third edition): what policies act on that change clock rates and voltages of these parts alone."""
+"""What processors and memory are taken to draw of a server's power: assumptions, which only policies depend on that
+change clock rates or voltages."""
 CLOCK_RATES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 LOW_VOLTAGE = 1.35 / 1.5
 """DDR3L over DDR3."""
