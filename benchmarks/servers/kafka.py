@@ -17,6 +17,8 @@ CLUSTER_ID = "QW5hYnJhbmNoVGVzdHMwMQ"
 SASL_USER, SASL_PASSWORD = "reader", "a-secret-of-the-tests"
 SMALL_HEAP_MB = 256
 _PATIENCE_SECONDS = 90.0
+_formatted: dict[str, bytes] = {}
+"""What a formatted folder holds, once this process has formatted one."""
 
 _PROPERTIES = """\
 process.roles=broker,controller
@@ -80,11 +82,18 @@ class KafkaServer(ServerProcess):
 
     def prepare(self) -> None:
         """Write the settings anew, since ports may have changed; format the folder if that was not done yet."""
-        properties = self.folder / "server.properties"
+        properties, data = self.folder / "server.properties", self.folder / "data"
         properties.write_text(self.properties())
-        if not (self.folder / "data" / "meta.properties").exists():
+        if (data / "meta.properties").exists():
+            return
+        if not _formatted:
             format_it = ("format", "--cluster-id", CLUSTER_ID, "--config", str(properties))
             self.run(*self._java("kafka.tools.StorageTool", *format_it))
+            _formatted.update({path.name: path.read_bytes() for path in data.iterdir()})
+        # Every broker is node 1 of its own cluster: what was written for one serves all, without another JVM.
+        data.mkdir(exist_ok=True)
+        for name, content in _formatted.items():
+            (data / name).write_bytes(content)
 
     def properties(self) -> str:
         """Return the broker's settings; of two lines for one setting, the later counts."""

@@ -111,9 +111,9 @@ def make_tasks(number: int) -> list[TaskMeasure]:
 
 def test_measures_of_any_number_of_batches_take_the_memory_of_a_few(tmp_path: Path) -> None:
     run, book, seen = Run(open_store(tmp_path)), LoadBook(), []
-    for number in range(MANY // 2):
+    for number in range(MANY):
         run.add(batch(number, measures=book.add(make_tasks(number), EXECUTORS, 0.5)))
-        if number + 1 in (SOME, MANY // 2):
+        if number + 1 in (SOME, MANY):
             seen.append(measure(run))
     (some, some_bytes), (many, many_bytes) = seen
     assert many <= some + 200

@@ -20,7 +20,7 @@ from anabranch.state.event_files import read_history
 from anabranch.state.event_log import EventLog
 from unit.cli.builders import batch
 
-MANY = 20_000
+MANY = 10_000
 SOME = 4_000
 KEPT = 2_000
 """So many events are kept as they are; what is older is summed up."""

@@ -20,6 +20,8 @@ _LARGEST_PACKED = 2**62
 _SMALLEST_INT64, _LARGEST_INT32 = -(2**63), 2**31 - 1
 _MOST_PLACES_A_ROW = 2
 _MOST_PLACES_A_MERGED_ROW = 8
+_WORTH_OPTIMIZING_ROWS = 10_000
+"""Optimizing the plan takes 0.1 ms to 0.3 ms, of 0.5 ms to 1.5 ms that few rows take; from here on it is nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,12 @@ def group_rows(
         .group_by(_PACKED, maintain_order=True)
         .agg(aggregations)
         .select(*_unpack_digits(digits), pl.exclude(_PACKED, *by))
-        .collect(engine="in-memory")
+        .collect(engine="in-memory", optimizations=_optimizations_for(frame.height))
     )
+
+
+def _optimizations_for(rows: int) -> pl.QueryOptFlags:
+    return pl.QueryOptFlags() if rows >= _WORTH_OPTIMIZING_ROWS else pl.QueryOptFlags.none()
 
 
 def find_earliest(frame: pl.DataFrame, by: Sequence[str], order: str) -> NDArray[np.integer] | None:
