@@ -102,11 +102,13 @@ class _Migration:
         """Stop our own flow and start it again with more slots."""
         given = self._make_input(RESTART_BATCHES)
         options = {"way": "restart", "window": f"{WINDOW_MS}ms", "keys": given.keys}
-        return self._restart("anabranch-restart", "ours_migration", given, RESTART_AFTER, options)
+        return self._restart("anabranch-restart", "migration.peers.ours", given, RESTART_AFTER, options)
 
     def restart_native(self) -> RestartRun:
         """Stop a native query, repartition its state, and start it again."""
-        return self._restart("spark-rocksdb", "native_migration", self._make_input(NATIVE_BATCHES), NATIVE_AFTER, {})
+        return self._restart(
+            "spark-rocksdb", "migration.peers.native", self._make_input(NATIVE_BATCHES), NATIVE_AFTER, {}
+        )
 
     def describe(self) -> dict[str, Any]:
         """Return what was run."""

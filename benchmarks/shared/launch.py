@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,9 @@ def run_peer(
 
 def our_script(module: str) -> list[str]:
     """Return the command of a script that runs in this environment, by its name below ``benchmarks``."""
+    if find_spec(f"benchmarks.{module}") is None:
+        msg = f"there is no script benchmarks.{module}"
+        raise ModuleNotFoundError(msg)
     return [sys.executable, "-m", f"benchmarks.{module}"]
 
 

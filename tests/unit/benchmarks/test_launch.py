@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks.shared import launch
 from benchmarks.shared.launch import describe_environment
 
 
@@ -33,3 +35,15 @@ def test_a_script_without_this_library_imports_its_neighbours(tmp_path: Path, mo
         check=True,
     )
     assert done.stdout.strip() == "False"
+
+
+def test_scripts_of_peers_are_where_benches_look_for_them() -> None:
+    benches = Path(launch.__file__).parents[1]
+    named = {
+        name for path in benches.rglob("*.py") for name in re.findall(r'"(\w+\.peers\.\w+)"', path.read_text("utf-8"))
+    }
+    assert {"migration.peers.ours", "migration.peers.native", "ysb.peers.ours"} <= named
+    for name in named:
+        assert launch.our_script(name)[-1] == f"benchmarks.{name}"
+    with pytest.raises(ModuleNotFoundError, match=r"no script benchmarks\.migration\.peers\.theirs"):
+        launch.our_script("migration.peers.theirs")
