@@ -67,10 +67,10 @@ def test_executors_get_slots_only_when_they_are_warm(seen: dict[str, Any]) -> No
 def test_slots_follow_executors_up_and_down_and_have_left_before_an_executor_goes(seen: dict[str, Any]) -> None:
     assert seen["grown"]["slots"] == len(seen["grown"]["homes"]) == len(seen["grown"]["executors"])
     assert seen["after"]["slots"] == 1 and len(seen["after"]["homes"]) == 1
-    (resized_up, _), *resized_down = decided(seen, "resize")
     offloaded, released = decided(seen, "offload"), decided(seen, "release")
-    assert resized_up < offloaded[0][0]
-    assert [batch for batch, _ in resized_down] == [batch for batch, _ in offloaded]
+    # A flow that has two slots from the beginning needs no more of them for two executors.
+    resized_down = [batch for batch, _ in decided(seen, "resize") if batch >= offloaded[0][0]]
+    assert resized_down == [batch for batch, _ in offloaded]
     assert [batch for batch, _ in released] == [batch + 1 for batch, _ in offloaded]
 
 
