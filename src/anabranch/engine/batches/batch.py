@@ -127,6 +127,7 @@ class BatchRunner:
             events=events,
             exchanges=self._exchanges,
             passed_over=self._passed_over,
+            fires_at_once=self._fires_at_once,
         )
         self._loads = LoadBook()
 

@@ -24,7 +24,7 @@ from anabranch.engine.tasks.reader_buffers import deal_buffers, holding_level, l
 from anabranch.engine.tasks.spec import BatchSpec, FlowProgram
 from anabranch.engine.tasks.task_errors import TaskFailure, TaskTrace, first_failure
 from anabranch.errors import AnabranchError, EngineError, FlowError, StateDamaged
-from anabranch.eventtime.flow.in_batch_watermark import RisingTime, fires_at_once
+from anabranch.eventtime.flow.in_batch_watermark import RisingTime
 from anabranch.model import OperatorTime
 from anabranch.query.plan import Plan, name_of
 from anabranch.routing.phases import FlowRoutes
@@ -53,6 +53,7 @@ class JobAttempts:
         events: RunEvents,
         exchanges: ExchangeWatch,
         passed_over: PassedOver,
+        fires_at_once: bool,
     ) -> None:
         self._program = program
         self._plan: Plan = program.plan
@@ -66,7 +67,7 @@ class JobAttempts:
         self._events = events
         self._exchanges = exchanges
         self._passed_over = passed_over
-        self._fires_at_once = fires_at_once(program.plan)
+        self._fires_at_once = fires_at_once
 
     def run(
         self,
