@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -34,6 +35,7 @@ _TASK_ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(128 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
 }
+_ENVIRONMENT_LOCK = threading.Lock()
 
 _OURS = "spark.anabranch.local"
 """Marks a Spark that this library started."""
@@ -146,15 +148,19 @@ def _is_not_ours(record: logging.LogRecord) -> bool:
 
 @contextlib.contextmanager
 def task_environment(spark: SparkSession) -> Iterator[None]:
-    """Give the Python workers of functions that are made here one thread each: Spark's tasks are the parallelism."""
-    environment = spark.sparkContext.environment
-    before = dict(environment)
-    environment.update(_TASK_ENVIRONMENT)
-    try:
-        yield
-    finally:
-        environment.clear()
-        environment.update(before)
+    """Give the Python workers of functions that are made here one thread each: Spark's tasks are the parallelism.
+
+    Threads that warm executors up make functions while a batch does: one waits for the other. Whoever makes functions
+    elsewhere meanwhile goes through a dictionary that nobody changes.
+    """
+    context = spark.sparkContext
+    with _ENVIRONMENT_LOCK:
+        before = context.environment
+        context.environment = {**before, **_TASK_ENVIRONMENT}
+        try:
+            yield
+        finally:
+            context.environment = before
 
 
 def runs_locally(spark: SparkSession) -> bool:
