@@ -16,7 +16,7 @@ from anabranch.control.decisions import Decision
 from anabranch.control.exchanges import ExchangeWatch
 from anabranch.control.steering import SeesHomes, SizesCluster, Steering, TriesStrategies
 from anabranch.engine.ahead.level import AheadLevel
-from anabranch.engine.batches.batch_routes import count_slots, load_routes, settle_homes
+from anabranch.engine.batches.batch_routes import begin_homes, count_slots, load_routes
 from anabranch.engine.batches.first_look import FirstLook
 from anabranch.engine.batches.job_attempts import JobAttempts
 from anabranch.engine.batches.jobs import BatchInput, JobRunner
@@ -238,7 +238,7 @@ class BatchRunner:
 
     def _decide(self, batch: int, routes: FlowRoutes, before: Manifest | None) -> Decision:
         """Settle where the slots of a batch are at home, and return what changes at its end."""
-        settle_homes(self._homes, self._plan, routes, before)
+        begin_homes(self._homes, self._plan, routes, before)
         if isinstance(self._steering, SeesHomes):
             self._steering.see_homes(self._homes.executors, self._homes.settled.kept)
         return check_decision(self._plan, routes, self._steering.decide(batch, routes))

@@ -78,6 +78,6 @@ def count_slots(plan: Plan, routes: FlowRoutes) -> tuple[int, ...]:
     )
 
 
-def settle_homes(homes: SlotHomes, plan: Plan, routes: FlowRoutes, before: Manifest | None) -> None:
+def begin_homes(homes: SlotHomes, plan: Plan, routes: FlowRoutes, before: Manifest | None) -> None:
     """Settle where slots are at home, from the last manifest and the executors that are there."""
     homes.begin(count_slots(plan, routes), KeptHomes() if before is None else before.engine.homes)

@@ -12,7 +12,7 @@ from anabranch.control.decisions import Decision
 from anabranch.control.exchanges import ExchangeWatch
 from anabranch.control.steering import Steering
 from anabranch.engine.ahead.level import AheadLevel
-from anabranch.engine.batches.batch_routes import count_slots, settle_homes
+from anabranch.engine.batches.batch_routes import begin_homes, count_slots
 from anabranch.engine.batches.jobs import BatchInput, JobFailed, JobRunner
 from anabranch.engine.batches.reports import BatchReport, merge_reports
 from anabranch.engine.batches.set_aside import PassedOver
@@ -110,7 +110,7 @@ class JobAttempts:
             if attempt:
                 # Whoever was lost must not be asked for again.
                 self._homes.look()
-                settle_homes(self._homes, self._plan, routes, before)
+                begin_homes(self._homes, self._plan, routes, before)
             spec = BatchSpec(
                 batch=given.batch,
                 epoch=self._lease.epoch,
