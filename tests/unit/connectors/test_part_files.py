@@ -285,3 +285,18 @@ def test_what_a_killed_driver_left_half_written_is_swept_at_the_start(tmp_path: 
         (tmp_path / "out" / name).write_text("half")
     parquet(tmp_path / "out").claim("volts", None)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [".notes.tmp", MARKER]
+
+
+def test_results_are_synced_unless_they_go_with_their_process(
+    tmp_path: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    alone = to_memory()
+    alone.publish(0, [stage(alone)], CONTEXT)
+    assert alone.frame().equals(FRAME)
+    assert synced == []
+    lasting = to_memory(tmp_path / "out")
+    lasting.publish(0, [stage(lasting)], CONTEXT)
+    # The rows and their names, and a marker and its own.
+    assert len(synced) >= 4

@@ -5,7 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from hypothesis import given
+import polars as pl
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from anabranch.connectors.formats.csv_records import CsvDialect
@@ -32,7 +33,13 @@ def test_json_is_read_in_every_way_as_the_oracle_reads_it(wild: WildJson) -> Non
     assert_expected(outcome, wild.expected)
 
 
+LONG_DECIMAL = WildCsv(
+    {"a": pl.Decimal(38, 0)}, ["a"], [b"10000000000000000000000000001"], CsvDialect(header=False), b"\n", False
+)
+
+
 @tries(120)
+@example(LONG_DECIMAL)
 @given(wild_csv())
 def test_csv_is_read_in_every_way_as_the_oracle_reads_it(wild: WildCsv) -> None:
     outcome = assert_all_agree(read_csv_in_every_way(wild), wild.schema)

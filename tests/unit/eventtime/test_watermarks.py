@@ -264,8 +264,8 @@ def test_neither_watermark_nor_floor_goes_back_whoever_is_behind(batches: list[d
             1_000, {step: sum(us // 1_000 == step for us in rows) for step in {us // 1_000 for us in rows}}
         )
         latest = {name: max(times) for name, times in seen.items()}
-        sighting = SeenTimes(saw(**latest).latest_us, {NODE: latest}, {NODE: tally} if rows else {})
-        after = time.advanced(sighting, rules(clock), now_us=now_us)
+        observed = SeenTimes(saw(**latest).latest_us, {NODE: latest}, {NODE: tally} if rows else {})
+        after = time.advanced(observed, rules(clock), now_us=now_us)
         floor_us = after.floor_us((NODE,), clock.behind_us)
         assert floor_us >= time.floor_us((NODE,), clock.behind_us)
         assert watermark(after) >= watermark(time)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,15 @@ import pytest
 from anabranch.engine.batches.slot_homes import OneProcess
 from anabranch.errors import EngineError
 from anabranch.model.cluster import Executor, sort_ids
-from anabranch.spark.executors import SparkExecutors, find_obstacles, split_address, warn_of_unsteady_executors
+from anabranch.spark import executors as executors_module
+from anabranch.spark.executors import (
+    SparkExecutors,
+    find_obstacles,
+    find_python_memory,
+    read_size,
+    split_address,
+    warn_of_unsteady_executors,
+)
 from anabranch.spark.job_runner import find_places
 
 
@@ -29,7 +38,7 @@ class PlayedContext:
         context = SimpleNamespace(executorAllocationManager=lambda: manager, schedulerBackend=lambda: backend)
         self._jsc = SimpleNamespace(sc=lambda: context)
 
-    def getConf(self) -> dict[str, str]:
+    def getConf(self) -> Any:
         return self._settings
 
 
@@ -72,6 +81,86 @@ def test_executors_are_not_marked_to_go_that_would_stay() -> None:
         "the Spark context lacks spark.decommission.enabled=true",
         "the Spark context lacks spark.storage.decommission.enabled=true",
     ]
+
+
+def session_on(master: str, **settings: str) -> Any:
+    played = session(**settings)
+    played.sparkContext.master = master
+    return played
+
+
+@pytest.mark.parametrize(
+    ("master", "settings", "mebibytes"),
+    [
+        ("yarn", {}, 384),
+        ("yarn", {"spark_executor_memory": "8g"}, 819.2),
+        ("k8s://a", {"spark_executor_memory": "8g", "spark_kubernetes_memoryOverheadFactor": "0.4"}, 3_276.8),
+        ("k8s://a", {"spark_executor_memory": "8g", "spark_executor_memoryOverheadFactor": "0.5"}, 4_096),
+        ("k8s://a", {"spark_executor_memory": "1g", "spark_executor_minMemoryOverhead": "1g"}, 1_024),
+        ("k8s://a", {"spark_executor_memoryOverhead": "5g"}, 5_120),
+        ("k8s://a", {"spark_executor_memoryOverhead": "2048"}, 2_048),
+        ("k8s://a", {"spark_executor_memoryOverhead": "5g", "spark_executor_pyspark_memory": "3g"}, 3_072),
+        # Nobody limits Python there, whatever the heap is.
+        ("spark://a:7077", {"spark_executor_memory": "8g"}, 0),
+        ("local-cluster[2,1,768]", {}, 0),
+        ("spark://a:7077", {"spark_executor_memoryOverhead": "700m"}, 700),
+    ],
+)
+def test_the_memory_of_an_executor_is_what_python_may_take_of_it(
+    master: str, settings: dict[str, str], mebibytes: float
+) -> None:
+    assert find_python_memory(session_on(master, **settings)) == int(mebibytes * 2**20)
+
+
+@pytest.mark.parametrize(
+    ("written", "size"), [("1g", 2**30), ("1GB", 2**30), ("3 m", 3 * 2**20), ("2k", 2_048), ("7", 7 * 2**20), ("7b", 7)]
+)
+def test_sizes_are_read_as_spark_reads_them(written: str, size: int) -> None:
+    assert read_size(written) == size
+
+
+def test_a_size_that_is_none_is_refused_with_what_to_give() -> None:
+    with pytest.raises(EngineError, match="'much' is no size of memory as Spark has it; give one such as 512m or 5g"):
+        read_size("much")
+
+
+class PlayedCollection:
+    """A collection of Scala's, as far as it is asked for."""
+
+    def __init__(self, items: Any) -> None:
+        self._items = list(items)
+
+    def mkString(self, between: str) -> str:
+        return between.join(self._items)
+
+    def isEmpty(self) -> bool:
+        return not self._items
+
+
+def test_what_is_known_of_executors_that_are_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    now: list[str] = []
+    none = PlayedCollection(())
+    backend = SimpleNamespace(
+        executorsPendingDecommission=lambda: none,
+        executorsPendingToRemove=lambda: none,
+        getExecutorIds=lambda: PlayedCollection(now),
+    )
+    played = session()
+    played.sparkContext._jsc = SimpleNamespace(sc=lambda: SimpleNamespace(schedulerBackend=lambda: backend))
+    monkeypatch.setattr(
+        executors_module, "list_executors", lambda spark: tuple(Executor(id, "a", 1, port=7) for id in now)
+    )
+    executors = SparkExecutors(played)
+    monkeypatch.setattr(executors, "_warm_up", lambda executor: executors._note_warm_up(executor, True, ""))
+    for first in range(500):
+        now = [str(first), str(first + 1)]
+        executors.list()
+        until = time.monotonic() + 10
+        while not all(one.is_warm for one in executors.list()):
+            assert time.monotonic() < until
+            time.sleep(0.001)
+    assert executors._warm == set(now) == set(executors._known)
+    assert set(executors._warm_ups) <= set(now) and not executors._warming
 
 
 def test_a_flow_needs_an_executor() -> None:

@@ -94,6 +94,20 @@ def test_a_tick_comes_also_while_all_wait(tmp_path: Path) -> None:
     assert planned.step(hold(0, 1), tick_after=-1) == []
 
 
+def test_entries_of_every_kind_say_when_they_were_planned(tmp_path: Path) -> None:
+    planned = Planned(tmp_path, 1)
+    assert planned.step(now=5.0) == [0]
+    assert planned.entry.planned_at == 5.0
+    assert planned.step(now=7.5, tick_after=0) == []
+    assert planned.entry.planned_at == 7.5
+    assert planned.step(now=9.0, drain=True) == []
+    assert planned.entry.planned_at == 9.0
+    # What was planned by an earlier run was planned then.
+    planned.last = -1
+    planned.step(now=99.0)
+    assert planned.entry.planned_at == 5.0
+
+
 def test_sources_that_wait_for_each_other_do_not_stand_still(tmp_path: Path) -> None:
     planned = Planned(tmp_path, 2, 2)
     planned.steps.bound()
@@ -178,6 +192,15 @@ def test_sources_share_what_is_admitted_and_who_has_little_leaves_the_rest_to_ot
     assert shared.step(120) == {0: 120}
     assert shared.step(None) == {0: 280}
     assert shared.waiting_rows == 0
+
+
+def test_a_tick_says_that_nothing_waits_unless_nobody_was_asked(tmp_path: Path) -> None:
+    shared = Shared(tmp_path, Limited(5), Limited(0))
+    assert shared.step(None) == {0: 5}
+    shared.last = shared.steps.next_after(shared.last, StepRequest(shared.last), 0.0)
+    assert shared.waiting_rows == 0
+    shared.last = shared.steps.next_after(shared.last, StepRequest(shared.last, holds=(hold(0), hold(1))), 0.0)
+    assert shared.waiting_rows is None
 
 
 def test_a_source_that_waits_leaves_its_share_to_others(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from anabranch.engine.tasks.slot_task import SlotTask
 from anabranch.engine.tasks.spec import BatchSpec, FlowProgram
 from anabranch.errors import EngineError
 from anabranch.eventtime.flow.flow_time import advance_time
-from anabranch.eventtime.flow.in_batch_watermark import RisingTime, fires_at_once, last_level_told, settle_times
+from anabranch.eventtime.flow.in_batch_watermark import InBatchWatermark, fires_at_once, last_level_told, settle_times
 from anabranch.eventtime.watermarks import FlowTime
 from anabranch.model import END_OF_TIME, OperatorTime, RoutingTable, Split
 from anabranch.query.plan import Parallelism, Plan, make_plan
@@ -95,7 +95,7 @@ class Batch:
             routes=self.routes,
             runs={node.id: () for node in self.plan.stateful},
             now_us=now_us,
-            rising=RisingTime(before, now_us, 0),
+            in_batch=InBatchWatermark(before, now_us, 0),
         )
         reader = ReadTask(self.program, spec, packs)
         self.blocks = [block for task in range(self.readers) for block in reader.blocks(task)]

@@ -20,7 +20,7 @@ from anabranch.state.event_files import read_history
 from anabranch.state.event_log import EventLog
 from unit.cli.builders import batch
 
-MANY = 10_000
+MANY = 20_000
 SOME = 4_000
 KEPT = 2_000
 """So many events are kept as they are; what is older is summed up."""
@@ -60,10 +60,10 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return open_store(tmp_path / "c" if request.param == "local" else f"memory://{tmp_path}/c")
 
 
-def measure(run: Run) -> tuple[int, int]:
-    """Return how many objects can be reached from a run, and their bytes; code and classes are not its own."""
+def measure(*kept: object) -> tuple[int, int]:
+    """Return how many objects can be reached from what is kept, and their bytes; code and classes are nobody's own."""
     seen: dict[int, object] = {}
-    found: list[object] = [run.progress, run.events]
+    found: list[object] = [*kept]
     while found:
         one = found.pop()
         if id(one) not in seen and not isinstance(one, type | ModuleType | FunctionType | BuiltinFunctionType):
@@ -78,7 +78,7 @@ def test_neither_memory_nor_open_files_nor_the_history_grow_with_the_batches_of_
         run.add(batch(number, problems=(f"problem of batch {number:05}",), phase_seconds={"job": number / 7}))
         if number + 1 in (SOME, MANY):
             run.events.flush()
-            seen.append(measure(run))
+            seen.append(measure(run.progress, run.events))
             files.append(len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0)
             sizes.append(sum(entry.bytes for entry in store.list("history")))
     (some, some_bytes), (many, many_bytes) = seen

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import sys
-import weakref
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -24,9 +21,8 @@ from anabranch.engine.tasks.task_errors import TaskFailed
 from anabranch.model import BEGINNING_OF_TIME, HASH, ORDER, TIME, Meeting, OperatorTime, RoutingTable, RunRef
 from anabranch.routing import KeyBatch, Routes, buckets_of, hash_keys
 from anabranch.routing.phases import PhasedRoutes
-from anabranch.spark.programs import freeze_imports
 from anabranch.state import runs as run_module
-from unit.spark.programs import make_program
+from unit.engine.programs import make_program
 
 START = datetime(2026, 1, 1)
 KEYS = list(range(12))
@@ -196,20 +192,6 @@ def test_split_keys_are_sent_to_meet_by_every_slot_that_holds_a_part(program: Fl
     # Silent in this batch: its parts are sent, and nothing comes of them.
     assert sum(part.height for part in slots.shared) == held
     assert meeting.meet(slots.shared).is_empty()
-
-
-def test_garbage_is_collected_and_imports_are_not_looked_at() -> None:
-    freeze_imports(len(sys.modules))
-    assert gc.get_freeze_count() > 10_000
-
-    class Cycle:
-        def __init__(self) -> None:
-            self.own = self
-
-    dropped = weakref.ref(Cycle())
-    freeze_imports(len(sys.modules))
-    gc.collect()
-    assert dropped() is None
 
 
 def hash_of(key: int) -> int:

@@ -18,7 +18,7 @@ from anabranch.query.streams import Stream
 from anabranch.routing import BucketRoute, ModuloRoute, Routes
 from anabranch.routing.phases import Earlier, PhasedRoutes
 from anabranch.state.manifest import LevelState, Manifest
-from unit.spark.programs import make_program
+from unit.engine.programs import make_program
 
 SECOND_US = 1_000_000
 RUN = RunRef("state/0/0/run", 1, 1, "crc32:0", 0)

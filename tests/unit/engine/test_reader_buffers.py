@@ -24,7 +24,7 @@ from anabranch.model import RunRef
 from anabranch.model.exchanges import ReaderBuffer
 from anabranch.query.plan import make_plan
 from anabranch.query.streams import Stream
-from unit.spark.programs import SCHEMA, Build, make_program
+from unit.engine.programs import SCHEMA, Build, make_program
 from unit.state.builders import manifest
 
 RUN = RunRef("state/1/buffers/3/x.arrow", 5, 100, "crc32:00000001", 7)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from anabranch.engine.ahead.partition_key_audit import (
     EVERY_KEY,
     MOST_PAIRS,
+    AuditedKeys,
     Breach,
-    KeySightings,
-    PromiseMemory,
+    PartitionKeySampler,
     describe_breaches,
 )
 from anabranch.model import HASH, WINDOW, WindowSpec
@@ -29,36 +29,36 @@ def see(rows: Sequence[tuple[int, int]], window: WindowSpec | None, below: int =
     """Return what a slot says of rows of (key, seconds at which their window or pane begins)."""
     frame = pl.DataFrame({"key": [key for key, _ in rows], WINDOW: [seconds * SECOND_US for _, seconds in rows]})
     frame = frame.with_columns(hash_keys(frame, ["key"]).alias(HASH))
-    sightings = KeySightings(["key"], window, below)
-    sightings.see(frame)
-    report = sightings.report()
+    sampler = PartitionKeySampler(["key"], window, below)
+    sampler.see(frame)
+    report = sampler.report()
     assert report is not None
     return report
 
 
 def test_a_key_in_two_slots_is_found_with_its_name() -> None:
-    _, breaches = PromiseMemory().meet({0: see([(1, 0), (2, 0)], None), 1: see([(2, 0), (3, 0)], None)}, None)
+    _, breaches = AuditedKeys().meet({0: see([(1, 0), (2, 0)], None), 1: see([(2, 0), (3, 0)], None)}, None)
     assert breaches == (Breach("2", None, (0, 1)),)
 
 
 def test_a_key_may_change_slots_between_windows() -> None:
     seen = {0: see([(1, 0)], TUMBLING), 1: see([(1, 10)], TUMBLING)}
-    memory, breaches = PromiseMemory().meet(seen, TUMBLING)
+    memory, breaches = AuditedKeys().meet(seen, TUMBLING)
     assert breaches == ()
     _, breaches = memory.meet({1: see([(1, 0)], TUMBLING)}, TUMBLING)
     assert breaches == (Breach("1", 0, (0, 1)),)
 
 
 def test_overlapping_windows_keep_a_key_in_its_slot() -> None:
-    _, breaches = PromiseMemory().meet({0: see([(1, 0)], SLIDING), 1: see([(1, 5)], SLIDING)}, SLIDING)
+    _, breaches = AuditedKeys().meet({0: see([(1, 0)], SLIDING), 1: see([(1, 5)], SLIDING)}, SLIDING)
     assert breaches == (Breach("1", 5 * SECOND_US, (0, 1)),)
-    _, breaches = PromiseMemory().meet({0: see([(1, 0)], SLIDING), 1: see([(1, 10)], SLIDING)}, SLIDING)
+    _, breaches = AuditedKeys().meet({0: see([(1, 0)], SLIDING), 1: see([(1, 10)], SLIDING)}, SLIDING)
     assert breaches == ()
 
 
 def test_what_was_seen_batches_ago_counts_as_long_as_its_window_is_open() -> None:
-    memory, _ = PromiseMemory().meet({0: see([(1, 0)], TUMBLING)}, TUMBLING)
-    memory = PromiseMemory.from_json(memory.to_json())
+    memory, _ = AuditedKeys().meet({0: see([(1, 0)], TUMBLING)}, TUMBLING)
+    memory = AuditedKeys.from_json(memory.to_json())
     open_still = memory.without_closed(TUMBLING, 9 * SECOND_US)
     assert open_still.meet({1: see([(1, 0)], TUMBLING)}, TUMBLING)[1]
     closed = memory.without_closed(TUMBLING, 10 * SECOND_US)
@@ -66,13 +66,13 @@ def test_what_was_seen_batches_ago_counts_as_long_as_its_window_is_open() -> Non
 
 
 def test_keys_without_windows_are_never_forgotten() -> None:
-    memory, _ = PromiseMemory().meet({0: see([(1, 0)], None)}, None)
+    memory, _ = AuditedKeys().meet({0: see([(1, 0)], None)}, None)
     assert memory.without_closed(None, 10**15).meet({1: see([(1, 0)], None)}, None)[1]
 
 
 def test_more_keys_than_can_be_remembered_are_sampled_alike_by_all_slots() -> None:
     keys = 3 * MOST_PAIRS
-    memory, breaches = PromiseMemory().meet(
+    memory, breaches = AuditedKeys().meet(
         {0: see([(key, 0) for key in range(keys)], None), 1: see([(keys + key, 0) for key in range(keys)], None)}, None
     )
     assert breaches == ()
@@ -108,7 +108,7 @@ def test_exactly_the_keys_are_found_that_two_slots_have_at_once(
 ) -> None:
     step = 0 if kind is None else kind.slide_us // SECOND_US
     size = 1 if kind is None else kind.size_us // SECOND_US
-    memory = PromiseMemory()
+    memory = AuditedKeys()
     found: set[str] = set()
     seen: set[tuple[int, int, int]] = set()
     for batch in batches:
@@ -134,8 +134,8 @@ def test_keys_of_any_type_are_named(dtype: pl.DataType) -> None:
     frame = pl.DataFrame([column]).with_columns(hash_keys(pl.DataFrame([column]), ["key"]).alias(HASH))
     seen = []
     for _ in range(2):
-        sightings = KeySightings(["key"], None, EVERY_KEY)
-        sightings.see(frame)
-        seen.append(sightings.report())
-    _, breaches = PromiseMemory().meet(dict(enumerate(seen)), None)
+        sampler = PartitionKeySampler(["key"], None, EVERY_KEY)
+        sampler.see(frame)
+        seen.append(sampler.report())
+    _, breaches = AuditedKeys().meet(dict(enumerate(seen)), None)
     assert breaches[0].key in ("a", "61", "1970-01-02")

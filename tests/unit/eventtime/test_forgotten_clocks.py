@@ -29,7 +29,7 @@ from anabranch.model import ForgottenClocks, RunRef
 from anabranch.routing import Routes, hash_keys
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.state import EngineState, Manifest
-from unit.spark.test_event_times import NOW_US, SECOND_US, START_US, Reading, Rows, _run, windows
+from unit.eventtime.test_flow_time import NOW_US, SECOND_US, START_US, Reading, Rows, _run, windows
 
 NOBODY: Rows = []
 
