@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from anabranch.model import Aggregate, BatchProgress
     from anabranch.model.balance import Balance, BalanceTrigger, NamedStrategy
     from anabranch.model.elasticity import Elasticity
+    from anabranch.model.energy import Energy
+    from anabranch.model.replicas import Replicas
     from anabranch.operators.aggregates.functions import count, first, last, max, mean, min, stddev, sum, variance
     from anabranch.operators.aggregates.sketches import approx_distinct, median, quantile, quantiles
     from anabranch.operators.processors.declared_state import KeyState, listed, mapped, value
@@ -79,6 +81,7 @@ __all__ = [
     "CheckpointError",
     "ControlError",
     "Elasticity",
+    "Energy",
     "EngineError",
     "Fenced",
     "Flow",
@@ -92,6 +95,7 @@ __all__ = [
     "NamedStrategy",
     "Partitioner",
     "Processor",
+    "Replicas",
     "RowTime",
     "SinkError",
     "SourceError",
@@ -188,6 +192,8 @@ _NAMES_BY_MODULE = {
     "anabranch.model": ("Aggregate", "BatchProgress"),
     "anabranch.model.balance": ("Balance", "BalanceTrigger", "NamedStrategy"),
     "anabranch.model.elasticity": ("Elasticity",),
+    "anabranch.model.energy": ("Energy",),
+    "anabranch.model.replicas": ("Replicas",),
     "anabranch.operators.aggregates.functions": (
         "count",
         "first",

@@ -43,7 +43,8 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
     curves: Annotated[
         bool,
         typer.Option(
-            "--curves", help="Also measure over rows and keys (keyed-window, disorder, exchange): minutes more."
+            "--curves",
+            help="Also measure over rows and keys (keyed-window, disorder, exchange, elastic): minutes more.",
         ),
     ] = False,
     keys: Annotated[
@@ -51,7 +52,7 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
         typer.Option(
             metavar="N",
             min=2,
-            help="Keys (planners, migration, disorder, exchange, operators, apps, joins).",
+            help="Keys (planners, migration, disorder, exchange, operators, apps, joins, replicas).",
             show_default=False,
         ),
     ] = None,
@@ -71,7 +72,7 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
         str | None,
         typer.Option(
             metavar="A,B",
-            help="Parts of the bench to run, by name (operators, joins, skew, elastic, replicas, energy).",
+            help="Parts of the bench to run, by name (operators, joins, skew, ysb, elastic, replicas, energy).",
             show_default="all of them",
         ),
     ] = None,
@@ -84,7 +85,7 @@ def bench(  # noqa: PLR0913 - a command line option each, as many as BenchOption
         typer.Option(
             metavar="N",
             min=1,
-            help="How often systems take turns, or a simulated point is run (joins, replicas).",
+            help="How often systems take turns, or a simulated point is run (ysb, joins, elastic, replicas).",
             show_default=False,
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""The compiled half of ``alike_lines``: many bytes at a time. Importing this takes as long as importing Numba."""
+"""The compiled half of ``fixed_layout_json``: many bytes at a time. Importing this takes as long as importing Numba."""
 
 from __future__ import annotations
 

@@ -129,7 +129,8 @@ class MemorySink:
 
     @property
     def _outputs(self) -> LocalOutputStore:
-        return LocalOutputStore(self.directory)
+        # What goes with this process, a power failure takes anyway.
+        return LocalOutputStore(self.directory, durable=self.folder is None)
 
     def check(self, schema: Mapping[str, pl.DataType]) -> None:
         """Raise nothing: every Polars type can be kept."""

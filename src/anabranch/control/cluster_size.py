@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +17,10 @@ _SOON_SECONDS = 1.0
 class ClusterSize:
     """Follows the load of a flow from batch to batch. What it knows ends with the run: the next one begins anew."""
 
-    def __init__(self, settings: Elasticity) -> None:
-        self._settings = settings
+    def __init__(self, settings: Elasticity, *, only_grows: bool = False) -> None:
+        """``only_grows``: somebody else lets executors go, and says so (``follow``)."""
+        self._settings = replace(settings, samples_down=sys.maxsize) if only_grows else settings
+        self._only_grows = only_grows
         self._state = ElasticState()
         self._latest: ElasticDecision | None = None
         self._change: ExecutorChange | None = None
@@ -28,8 +31,10 @@ class ClusterSize:
     def see(self, reading: ClusterReading) -> None:
         """Learn what a batch says, and decide what it changes."""
         decision = decide_size(self._settings, self._state, reading)
+        was_held = self._latest is not None and self._latest.action == "hold"
         self._state, self._latest, self._now_seconds = decision.state, decision, reading.now_seconds
-        self._change = _make_change(decision, reading)
+        # That executors are held is told once.
+        self._change = None if was_held and decision.action == "hold" else _make_change(decision, reading)
         self._follow(decision, reading)
 
     def refuse(self) -> None:
@@ -37,6 +42,15 @@ class ClusterSize:
         now = self._now_seconds
         known = replace(self._state, wanted=None, leaving=(), high_samples=0, low_samples=0)
         self._state = replace(known, grown_at=now, changed_at=now)
+
+    @property
+    def wanted(self) -> int | None:
+        """How many executors are wanted; None before the first reading."""
+        return self._state.wanted
+
+    def follow(self, wanted: int) -> None:
+        """Learn how many executors somebody else wants from now on."""
+        self._state = replace(self._state, wanted=wanted, high_samples=0)
 
     def take_change(self) -> ExecutorChange | None:
         """Return what is to change about executors, once."""
@@ -56,7 +70,7 @@ class ClusterSize:
         """
         if self._change is not None or self._slots is not None or self._state.leaving:
             return _SOON_SECONDS
-        if self._state.wanted is None or self._state.wanted <= self._settings.min_executors:
+        if self._only_grows or self._state.wanted is None or self._state.wanted <= self._settings.min_executors:
             return None
         return max(_SOON_SECONDS, self._settings.seconds_down / self._settings.samples_down)
 
@@ -82,6 +96,9 @@ class ClusterSize:
         count, wanted = min(len(staying), decision.executors), decision.executors
         is_overdue = reading.now_seconds - decision.state.changed_at >= self._settings.cool_down_seconds
         is_nearer = abs(wanted - count) < abs(wanted - self._sized_for)
+        if self._only_grows and count <= self._sized_for:
+            # Slots that went together on fewer executors would have to part again.
+            return
         if is_nearer and (count == wanted or is_overdue):
             self._sized_for = count
             self._slots = min(count * max(1, decision.slots // wanted), MOST_SLOTS)
@@ -95,6 +112,8 @@ def _make_change(decision: ElasticDecision, reading: ClusterReading) -> Executor
     if decision.action == "offload":
         # Those that were asked for and have not come are not to come any more.
         return ExecutorChange(offload=leaving, reason=reason, total=None if leaving else decision.executors)
+    if decision.action == "hold":
+        return ExecutorChange(hold=leaving, reason=reason)
     if decision.action == "keep":
         return ExecutorChange(keep=leaving, reason=reason)
     return ExecutorChange(release=leaving, reason=reason) if decision.action == "release" else None

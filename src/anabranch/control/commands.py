@@ -12,7 +12,7 @@ ACTIONS: tuple[str, ...] = get_args(Action)
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One wish, for one stateful operator or, where none is named, for the only one or for all."""
+    """What somebody wants, of one stateful operator or, where none is named, for the only one or for all."""
 
     id: str
     """Random, so that the answer finds the one who asked."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from anabranch.control.decisions import Decision
+from anabranch.control.decisions import Decision, ExecutorChange
 from anabranch.control.homes import name_homes
 from anabranch.model import RoutingTable
-from anabranch.model.cluster import SettledHomes
-from anabranch.model.events import DecisionAction, DecisionEvent, RouteDelta
+from anabranch.model.cluster import Executor, SettledHomes, SlotId
+from anabranch.model.events import DecisionAction, DecisionEvent, ExecutorAction, RouteDelta
 from anabranch.model.exchanges import ExchangeFigures
 from anabranch.query.plan import Plan, name_of
 from anabranch.routing.bases.base_routes import BucketRoute
@@ -74,28 +75,59 @@ def tell_homes(plan: Plan, batch: int, settled: SettledHomes) -> Iterator[Decisi
     for (level, why), homes in settled.changes.items():
         for head in plan.levels[level - 1]:
             reason = f"{why}: {name_homes(homes)}"
-            yield DecisionEvent(batch, name_of(plan, head), "home", "placement", reason)
+            yield DecisionEvent(
+                batch,
+                name_of(plan, head),
+                "home",
+                "placement",
+                reason,
+                costs=_moving(plan, level, head, settled.moved_bytes[level, why]),
+            )
 
 
-def tell_places(plan: Plan, decision: Decision) -> Iterator[DecisionEvent]:
-    """Yield what a decision changes about homes and executors."""
-    batch, executors = decision.batch, decision.executors
+def tell_places(
+    plan: Plan, decision: Decision, moved_bytes: Mapping[SlotId, int], executors: Sequence[Executor]
+) -> Iterator[DecisionEvent]:
+    """Yield what a decision changes about homes and executors; given are the state that moves, and who is there."""
+    batch = decision.batch
     for (level, slot), change in decision.homes.items():
         for head in plan.levels[level - 1]:
             reason = f"slot {slot}: {change.reason}"
-            yield DecisionEvent(batch, name_of(plan, head), "home", change.sender, reason)
-    if executors is not None and executors.provision:
-        reason = f"{executors.provision} more: {executors.reason}"
-        yield DecisionEvent(batch, "executors", "provision", executors.sender, reason)
-    if executors is not None and executors.release:
-        reason = f"{', '.join(executors.release)}: {executors.reason}"
-        yield DecisionEvent(batch, "executors", "release", executors.sender, reason)
-    if executors is not None and executors.offload:
-        reason = f"slots leave {', '.join(executors.offload)}: {executors.reason}"
-        yield DecisionEvent(batch, "executors", "offload", executors.sender, reason)
-    if executors is not None and executors.keep:
-        reason = f"{', '.join(executors.keep)}: {executors.reason}"
-        yield DecisionEvent(batch, "executors", "keep", executors.sender, reason)
+            costs = _moving(plan, level, head, moved_bytes.get((level, slot), 0))
+            yield DecisionEvent(batch, name_of(plan, head), "home", change.sender, reason, costs=costs)
+    if decision.executors is not None:
+        yield from _tell_executors(batch, decision.executors, executors)
+
+
+def _moving(plan: Plan, level: int, head: int, moved_bytes: int) -> dict[str, Any]:
+    # A slot holds the state of all operators of its level: it is told with the first, so that sums are right.
+    return {"moved_bytes": float(moved_bytes) if head == plan.levels[level - 1][0] else 0.0}
+
+
+def _tell_executors(batch: int, change: ExecutorChange, executors: Sequence[Executor]) -> Iterator[DecisionEvent]:
+    staying = {one.id for one in executors if not one.is_leaving}
+    wanted = len((staying | set(change.keep)) - {*change.release, *change.offload}) + change.provision
+    told: dict[ExecutorAction, str] = {}
+    if change.provision:
+        told["provision"] = f"{change.provision} more"
+    if change.release:
+        told["release"] = ", ".join(change.release)
+    if change.offload:
+        told["offload"] = f"slots leave {', '.join(change.offload)}"
+    if change.hold:
+        told["hold"] = f"{', '.join(change.hold)} are not let go yet"
+    if change.keep:
+        told["keep"] = ", ".join(change.keep)
+    if change.total is not None:
+        wanted = change.total
+        if not told:
+            # Nobody comes and nobody goes, but the cluster is told another number: of those on their way, some stop.
+            told["request"] = f"{change.total} in all"
+    for action, what in told.items():
+        reason = f"{what}: {change.reason}"
+        # To wait changes nothing, so nothing comes of it that could be seen.
+        awaited = None if action == "hold" else wanted
+        yield DecisionEvent(batch, "executors", action, change.sender, reason, executors=awaited)
 
 
 def compare(old: Routes, new: Routes) -> RouteDelta:

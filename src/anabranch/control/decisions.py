@@ -23,7 +23,7 @@ class Proposal:
     moved_bytes: float
     """State that has to move, as far as can be told beforehand."""
     costs: PlanCosts | None = None
-    """What planning it took, and what it costs from then on; None of what people wish for."""
+    """What planning it took, and what it costs from then on; None of what people ask for."""
     sender: Sender = "balancer"
     imbalance_expected: float | None = None
     """The busiest slot's load over its share, as it is promised; None where nothing is."""
@@ -71,6 +71,8 @@ class ExecutorChange:
     does not name here may have slots again."""
     keep: tuple[str, ...] = ()
     """The ids of those that were to go, and stay after all."""
+    hold: tuple[str, ...] = ()
+    """The ids of those whose slots have left, and that are not let go yet; until then they get none."""
     total: int | None = None
     """So many are wanted in all, those that are leaving not counted; None: those that stay, and ``provision`` more."""
     reason: str = ""

@@ -1,4 +1,4 @@
-"""What decisions were found to do: the imbalance of the first batch that shows it."""
+"""What decisions were found to do: the imbalance, or the use of executors, of the first batch that shows it."""
 
 from __future__ import annotations
 
@@ -64,3 +64,56 @@ class EffectWatch:
                 effects.append(EffectEvent(batch, name, awaited.number, imbalance, awaited.moved_bytes))
                 del self._awaited[name]
         return effects
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorsSeen:
+    """What a batch shows of the executors of a flow."""
+
+    serving: int
+    """How many had slots."""
+    utilisation: float
+    """The share of their cores that what comes takes."""
+
+
+@dataclass(slots=True)
+class ExecutorEffects:
+    """Follows the last decision about executors until as many have slots as were wanted.
+
+    That those are released whose slots have left follows from a decision before it, and does not end that one.
+    """
+
+    _awaited: dict[str, tuple[int, DecisionEvent]] = field(default_factory=dict)
+    """By action; but for *release* there is one at a time."""
+    _before: dict[int, float] = field(default_factory=dict)
+    """By number of the decision."""
+
+    def await_effect(self, number: int, decision: DecisionEvent) -> None:
+        """Follow a decision from now on, instead of earlier ones."""
+        if decision.executors is None:
+            return
+        if decision.action == "release":
+            self._awaited["release"] = number, decision
+        else:
+            self._awaited = {decision.action: (number, decision)}
+        self._keep_awaited()
+
+    def observe(self, batch: int, seen: ExecutorsSeen) -> list[EffectEvent]:
+        """Return what a batch shows of decisions before it."""
+        effects = []
+        for action, (number, decision) in list(self._awaited.items()):
+            if batch <= decision.batch:
+                self._before[number] = seen.utilisation
+            elif seen.serving == decision.executors:
+                before = self._before.get(number)
+                told = EffectEvent(
+                    batch, decision.operator, number, utilisation_before=before, utilisation=seen.utilisation
+                )
+                effects.append(told)
+                del self._awaited[action]
+        self._keep_awaited()
+        return effects
+
+    def _keep_awaited(self) -> None:
+        numbers = {number for number, _ in self._awaited.values()}
+        self._before = {number: before for number, before in self._before.items() if number in numbers}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from anabranch.control.decisions import HomeChange
-from anabranch.control.manual_overrides import WishRefused
+from anabranch.control.manual_overrides import CommandRefused
 from anabranch.model.cluster import ChoosesHomes, Executor, Home, Homes, KeptHomes, Pin, SettledHomes, SlotId, SlotLoads
 
 _SLOTS_TOLD = 8
@@ -48,7 +48,14 @@ def settle_homes(
         if before.homes.get(slot) != home or before.application != application:
             why = _explain(slot, before, executors, application, choice.reason, slot in pins)
             changes[slot[0], why][slot] = home
-    return SettledHomes(KeptHomes(application, homes, pins), dict(changes))
+    moved_bytes = {about: _count_moved(before, moved, loads) for about, moved in changes.items()}
+    return SettledHomes(KeptHomes(application, homes, pins), dict(changes), moved_bytes)
+
+
+def count_moved_bytes(changes: Mapping[SlotId, HomeChange], kept: KeptHomes, loads: SlotLoads) -> dict[SlotId, int]:
+    """Return by slot the state that changes let go elsewhere; where only a host is wanted, that is not known yet."""
+    wanted = {slot: Home(one.executor, one.host) for slot, one in changes.items() if one.executor is not None}
+    return {slot: _count_moved(kept, {slot: home}, loads) for slot, home in wanted.items()}
 
 
 def change_homes(kept: KeptHomes, changes: Mapping[SlotId, HomeChange]) -> KeptHomes:
@@ -63,10 +70,10 @@ def change_homes(kept: KeptHomes, changes: Mapping[SlotId, HomeChange]) -> KeptH
     return replace(kept, homes=homes, pins=pins)
 
 
-def wish_for_home(place: str | None, executors: Sequence[Executor]) -> HomeChange:
+def find_home_change(place: str | None, executors: Sequence[Executor]) -> HomeChange:
     """Return what people want of a slot's home: an executor or a host, or, for None, whatever the policy chooses.
 
-    Raises ``WishRefused`` if there is no such executor or host, or slots cannot be sent there.
+    Raises ``CommandRefused`` if there is no such executor or host, or slots cannot be sent there.
     """
     if place is None:
         return HomeChange(None, "", "its home is the policy's to choose", "ctl")
@@ -78,7 +85,7 @@ def wish_for_home(place: str | None, executors: Sequence[Executor]) -> HomeChang
     if not of_host:
         known = ", ".join(f"{executor.id} on {executor.host}" for executor in executors) or "none"
         msg = f"there is no executor and no host {place!r}; the executors are {known}"
-        raise WishRefused(msg)
+        raise CommandRefused(msg)
     if not any(executor.is_usable for executor in of_host):
         _refuse_unusable(of_host[0])
     return HomeChange(None, place, f"is at home on host {place}", "ctl", True)
@@ -141,10 +148,16 @@ def _explain(
     return f"executor {old.executor} on {old.host} is leaving; {reason}" if now.is_leaving else reason
 
 
+def _count_moved(before: KeptHomes, homes: Mapping[SlotId, Home], loads: SlotLoads) -> int:
+    """Return the state of slots that had another home before: that of a new one lies nowhere yet."""
+    moved = (slot for slot, home in homes.items() if before.homes.get(slot, home) != home)
+    return sum(loads.slots[slot].state_bytes for slot in moved if slot in loads.slots)
+
+
 def _refuse_unusable(executor: Executor) -> None:
     if executor.is_leaving:
         msg = f"executor {executor.id} on {executor.host} is leaving; choose one that stays"
-        raise WishRefused(msg)
+        raise CommandRefused(msg)
     if not executor.is_warm:
         msg = f"executor {executor.id} on {executor.host} has just come and is warming up; try again in a moment"
-        raise WishRefused(msg)
+        raise CommandRefused(msg)

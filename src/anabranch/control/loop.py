@@ -13,10 +13,11 @@ from anabranch.control.apply import choose_protocol
 from anabranch.control.cluster_size import ClusterSize
 from anabranch.control.commands import Command, Reply
 from anabranch.control.decide.balancer import Balancer
-from anabranch.control.decisions import Decision, HomeChange, RouteChange
+from anabranch.control.decisions import Decision, ExecutorChange, HomeChange, RouteChange
+from anabranch.control.energy_use import EnergyUse
 from anabranch.control.facts import OperatorFacts
-from anabranch.control.homes import list_homes, wish_for_home
-from anabranch.control.manual_overrides import WishRefused, note_for_all
+from anabranch.control.homes import find_home_change, list_homes
+from anabranch.control.manual_overrides import CommandRefused, note_for_all
 from anabranch.control.observe.load_sampling import Watch
 from anabranch.control.observe.loads import BatchSeen, count_loads
 from anabranch.control.operator_status import describe_operator, label_keys
@@ -41,18 +42,21 @@ class ControlLoop:
         clock: Callable[[], float] | None = None,
         resizes: bool = False,
         elasticity: Elasticity | None = None,
+        energy: EnergyUse | None = None,
     ) -> None:
         """``clock`` says what planning takes; ``resizes``: routes over other slots than planned follow the plan.
 
-        With ``elasticity``, the number of executors follows the load, and slots follow executors.
+        With ``elasticity``, the number of executors follows the load, and slots follow executors; with ``energy``,
+        hosts that are not needed are let go, and elasticity only brings more.
         """
         self._batch = -1
         self._begun_batch = -1
         self._operators = {facts.head: ControlledOperator(facts, Balancer(facts.routing, clock)) for facts in operators}
         self._executors: Sequence[Executor] = ()
         self._homes = KeptHomes()
-        self._home_wishes: dict[SlotId, HomeChange] = {}
-        self._size = None if elasticity is None else ClusterSize(elasticity)
+        self._home_overrides: dict[SlotId, HomeChange] = {}
+        self._energy = energy
+        self._size = None if elasticity is None else ClusterSize(elasticity, only_grows=energy is not None)
         self._to_resize: dict[int, tuple[int, Sender]] = {
             head: (one.facts.slots, "resize")
             for head, one in self._operators.items()
@@ -85,15 +89,15 @@ class ControlLoop:
             # Slots measure their state now and then; in between, what they said last holds.
             operator.sizes = seen.merge_sizes(operator.facts) or operator.sizes
             loads = count_loads(operator.facts, batch, operator.sizes)
-            sighting = seen.merge_loads()
-            if sighting is None:
+            observed = seen.merge_loads()
+            if observed is None:
                 operator.loads = loads if operator.loads is None else operator.loads.following_state(loads)
                 continue
             keys = tuple(operator.facts.key_types)
-            if sighting.sample is not None:
-                operator.labels = label_keys(sighting.sample, keys)
-            operator.loads = loads.with_sighting(sighting, operator.facts, seen.routes.routes)
-            if seen.is_settled and not operator.wishes:
+            if observed.sample is not None:
+                operator.labels = label_keys(observed.sample, keys)
+            operator.loads = loads.with_observed(observed, operator.facts, seen.routes.routes)
+            if seen.is_settled and not operator.overrides:
                 operator.proposal = operator.balancer.consider(operator.loads, seen.routes.routes)
 
     def see_homes(self, executors: Sequence[Executor], kept: KeptHomes) -> None:
@@ -102,18 +106,23 @@ class ControlLoop:
 
     def see_cluster(self, reading: ClusterReading) -> None:
         """Learn what a batch says of the cluster's load."""
-        if self._size is not None:
+        if self._energy is not None:
+            self._energy.see(reading, self._homes, None if self._size is None else self._size.wanted)
+        if self._size is not None and (self._energy is None or not self._energy.is_changing):
             self._size.see(reading)
 
     def see_refusal(self) -> None:
         """Learn that executors could not be had, or be let go."""
+        if self._energy is not None:
+            self._energy.refuse()
         if self._size is not None:
             self._size.refuse()
 
     @property
     def idle_seconds(self) -> float | None:
         """After so long without rows a batch is wanted all the same, for executors may be too many; None if not."""
-        return None if self._size is None else self._size.idle_seconds
+        sizes = [None if one is None else one.idle_seconds for one in (self._size, self._energy)]
+        return min((seconds for seconds in sizes if seconds is not None), default=None)
 
     def decide(self, batch: int, routes: FlowRoutes) -> Decision:
         """Return what changes at the end of this batch."""
@@ -129,8 +138,8 @@ class ControlLoop:
                 continue
             now = routes[head].routes
             if head in self._to_resize:
-                self._wish_for_slots(operator, operator.newest_wish(now), *self._to_resize.pop(head))
-            proposal = operator.wishes.pop(0) if operator.wishes else operator.proposal
+                self._override_slots(operator, operator.newest_override(now), *self._to_resize.pop(head))
+            proposal = operator.overrides.pop(0) if operator.overrides else operator.proposal
             operator.proposal = None
             if proposal is not None and proposal.routes != now:
                 balance = operator.balancer.balance
@@ -151,8 +160,10 @@ class ControlLoop:
                     proposal.imbalance_expected,
                 )
                 operator.coming = proposal.routes
-        homes, self._home_wishes = self._home_wishes, {}
-        return Decision(batch, changes, homes, None if self._size is None else self._size.take_change())
+        homes, self._home_overrides = self._home_overrides, {}
+        if self._energy is not None:
+            homes = self._energy.take_homes() | homes
+        return Decision(batch, changes, homes, self._take_executor_change())
 
     def submit(self, command: Command) -> Reply:
         """Answer a command: what will happen, or why not."""
@@ -179,18 +190,28 @@ class ControlLoop:
             if one.balancer.scores is not None
         }
 
+    def _take_executor_change(self) -> ExecutorChange | None:
+        """Return what changes about executors: one thing at a boundary, whoever wants it."""
+        change = None if self._energy is None else self._energy.take_change()
+        if change is None:
+            return None if self._size is None else self._size.take_change()
+        if self._size is not None:
+            staying = sum(not one.is_leaving for one in self._executors)
+            self._size.follow(change.total or staying - len(change.offload) + len(change.keep))
+        return change
+
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _balanced(self) -> list[ControlledOperator]:
         return [operator for operator in self._operators.values() if operator.balancer.balance is not None]
 
-    def _wish_for_slots(self, operator: ControlledOperator, routes: Routes, slots: int, sender: Sender) -> None:
+    def _override_slots(self, operator: ControlledOperator, routes: Routes, slots: int, sender: Sender) -> None:
         if sender == "elasticity":
             # Nobody is there who could be told that buckets are too few.
             slots = min(slots, count_buckets(routes.base) or slots)
         if slots != routes.slots:
             resized = operator.balancer.resize(operator.loads, routes, slots)
-            operator.wishes.append(replace(resized, sender=sender))
+            operator.overrides.append(replace(resized, sender=sender))
 
     def _find(self, name: str | None) -> list[ControlledOperator]:
         every = list(self._operators.values())
@@ -200,7 +221,7 @@ class ControlLoop:
         if not found:
             names = ", ".join(operator.facts.name for operator in every) or "none"
             msg = f"no operator {name!r}; the flow has {names}"
-            raise WishRefused(msg)
+            raise CommandRefused(msg)
         return found
 
     def _note_home(self, chosen: Iterable[ControlledOperator], given: Mapping[str, Any]) -> str:
@@ -209,15 +230,15 @@ class ControlLoop:
                 "slots of this flow have no homes: it runs in one process, or has not run yet, or with anchors=False; "
                 "give it a cluster of several executors"
             )
-            raise WishRefused(msg)
-        slot, change = given["slot"], wish_for_home(given.get("place"), self._executors)
+            raise CommandRefused(msg)
+        slot, change = given["slot"], find_home_change(given.get("place"), self._executors)
         wanted = {(operator.facts.level, slot) for operator in chosen}
         for level, _ in sorted(wanted):
             slots = sum(of_level == level for of_level, _ in self._homes.homes)
             if not 0 <= slot < slots:
                 msg = f"there is no slot {slot}; level {level} has {slots}, from 0 to {slots - 1}"
-                raise WishRefused(msg)
-        self._home_wishes |= dict.fromkeys(wanted, change)
+                raise CommandRefused(msg)
+        self._home_overrides |= dict.fromkeys(wanted, change)
         batch = max(self._batch, self._begun_batch) + 1
         levels = ", ".join(f"level {level}" for level, _ in sorted(wanted))
         return f"slot {slot} of {levels} {change.reason}; takes effect after batch {batch}"
@@ -232,4 +253,5 @@ class ControlLoop:
             ],
             "executors": [asdict(executor) for executor in self._executors],
             "elasticity": None if self._size is None else self._size.show(),
+            "energy": None if self._energy is None else self._energy.show(),
         }

@@ -47,25 +47,25 @@ NEVER = "never"
 """An imbalance that no slots reach, for people and for JSON, which has no word for infinity."""
 
 
-class WishRefused(FlowError):
+class CommandRefused(FlowError):
     """A command cannot be carried out; the flow goes on as before."""
 
 
 def note_for_all(
     chosen: Sequence[ControlledOperator], command: Command, *, seen_batch: int, begun_batch: int
 ) -> list[str]:
-    """Note a wish for every operator, or, if one refuses it, for none; return what will happen.
+    """Note an override for every operator, or, if one refuses it, for none; return what will happen.
 
     ``seen_batch`` is the last batch that is over, ``begun_batch`` the last one of which it is decided what changes at
     its end.
     """
-    before = [(operator, operator.balancer.routing, len(operator.wishes)) for operator in chosen]
+    before = [(operator, operator.balancer.routing, len(operator.overrides)) for operator in chosen]
     try:
         return [_note(operator, command, max(seen_batch, begun_batch), seen_batch + 1) for operator in chosen]
     except AnabranchError:
-        for operator, routing, wishes in before:
+        for operator, routing, overrides in before:
             operator.balancer.routing = routing
-            del operator.wishes[wishes:]
+            del operator.overrides[overrides:]
         raise
 
 
@@ -73,20 +73,20 @@ def _note(operator: ControlledOperator, command: Command, batch: int, seed: int)
     name = operator.facts.name
     if operator.facts.is_ahead:
         msg = f"{name} has its source's partitions as its slots; keys go where the partitioner puts them"
-        raise WishRefused(msg)
+        raise CommandRefused(msg)
     if command.action == "set":
         operator.balancer.routing = change_setting(operator.balancer.routing, command.arguments)
         return f"{name}: {', '.join(f'{setting} is {value}' for setting, value in command.arguments.items())}"
     if operator.phases is None:
         msg = f"{name} has not run yet; try again after the first batch"
-        raise WishRefused(msg)
+        raise CommandRefused(msg)
     if operator.phases.earlier is not None:
         msg = f"{name} is in the midst of a change: open windows end first; try again later"
-        raise WishRefused(msg)
-    proposal = _propose(operator, command, operator.newest_wish(operator.coming or operator.phases.routes), seed)
-    operator.wishes.append(replace(proposal, sender="ctl"))
+        raise CommandRefused(msg)
+    proposal = _propose(operator, command, operator.newest_override(operator.coming or operator.phases.routes), seed)
+    operator.overrides.append(replace(proposal, sender="ctl"))
     moved = f"; about {proposal.moved_bytes:,.0f} bytes of state move" if proposal.moved_bytes else ""
-    return f"{name}: {proposal.reason}{moved}; takes effect after batch {batch + len(operator.wishes)}"
+    return f"{name}: {proposal.reason}{moved}; takes effect after batch {batch + len(operator.overrides)}"
 
 
 def _propose(operator: ControlledOperator, command: Command, routes: Routes, seed: int) -> Proposal:
@@ -98,7 +98,7 @@ def _propose(operator: ControlledOperator, command: Command, routes: Routes, see
         return _propose_strategy(operator, given, routes, seed)
     if isinstance(routes.base, DrawnRoute):
         msg = f"{facts.name} deals its rows to a {routes.base.label}, whatever their keys; there is no key to move"
-        raise WishRefused(msg)
+        raise CommandRefused(msg)
     key = _read_key(str(given.get("key", "")), facts.key_types)
     if command.action == "move":
         wanted: list[int] = [_count(given.get("slot"), least=0)]
@@ -106,7 +106,7 @@ def _propose(operator: ControlledOperator, command: Command, routes: Routes, see
         wanted = [_count(slot, least=0) for slot in given.get("slots", [])]
         if not facts.splittable:
             msg = f"{facts.name} keeps every key whole; it can be moved, not split"
-            raise WishRefused(msg)
+            raise CommandRefused(msg)
     else:
         wanted = []
     return place_key(routes, key, str(given.get("key")), wanted, operator.loads)
@@ -123,17 +123,17 @@ def _propose_strategy(operator: ControlledOperator, given: Mapping[str, Any], ro
             f"{facts.name} has no numbers drawn for its rows, by which {named.name} places them; "
             f'only a join whose flow says routing="{named.name}" or the like from its first batch on has them'
         )
-        raise WishRefused(msg)
+        raise CommandRefused(msg)
     if not facts.key_types and (strategy is None or goes_by_keys(strategy)):
         msg = f"{facts.name} joins by no key, so rows are dealt to slots; {named.name} goes by keys"
-        raise WishRefused(msg)
+        raise CommandRefused(msg)
     # Powers that the flow has already follow the slots; those that are given now must fit them.
     Routing().going_by(named).check_slots(routes.slots)
     if strategy is not None and strategy.splits_keys and not facts.spreadable:
         msg = f"{facts.name} keeps every key whole; {named.name} spreads a key over slots"
         if facts.splittable:
             msg = f"{facts.name} can split single keys; {named.name} would spread all of them over slots"
-        raise WishRefused(msg)
+        raise CommandRefused(msg)
     return operator.balancer.switch(named, operator.loads, routes, np.random.default_rng(seed))
 
 
@@ -150,14 +150,14 @@ def _place(routes: Routes, key: int, label: str, slots: Sequence[int]) -> tuple[
     strangers = [slot for slot in slots if slot >= routes.slots]
     if strangers:
         msg = f"there is no slot {strangers[0]}; there are {routes.slots}, from 0 to {routes.slots - 1}"
-        raise WishRefused(msg)
+        raise CommandRefused(msg)
     if len(set(slots)) != len(slots):
         msg = f"the slots {list(slots)} name one of them twice"
-        raise WishRefused(msg)
+        raise CommandRefused(msg)
     if not slots:
         if not len(routes.table.owners(key)):
             msg = f"key {label} is neither moved nor split"
-            raise WishRefused(msg)
+            raise CommandRefused(msg)
         return routes.table.without([key]), f"key {label} goes home, whole"
     kept = routes.table.without([key])
     home = None if routes.needs_values else int(routes.home_slots(KeyBatch(np.array([key], np.uint64)))[0])
@@ -175,7 +175,7 @@ def _count(given: Any, least: int = 1, most: int | None = None) -> int:
         number = least - 1
     if number < least or (most is not None and number > most):
         msg = f"{given!r} is not a number from {least} {'on' if most is None else f'to {most:,}'}"
-        raise WishRefused(msg)
+        raise CommandRefused(msg)
     return number
 
 
@@ -184,19 +184,19 @@ def _read_key(text: str, types: Mapping[str, pl.DataType]) -> int:
     parts = [text] if len(types) == 1 else [part.strip() for part in text.split(",")]
     if len(parts) != len(types):
         msg = f"the key {text!r} has {len(parts)} parts; the operator is keyed by {', '.join(types)}"
-        raise WishRefused(msg)
+        raise CommandRefused(msg)
     columns = []
     for part, (name, dtype) in zip(parts, types.items(), strict=True):
         value = read_text(part, dtype)
         if value[0] is None:
             msg = f"{part!r} cannot be a value of {name}, which is {dtype}"
-            raise WishRefused(msg)
+            raise CommandRefused(msg)
         columns.append(value.alias(name))
     return int(hash_keys(pl.DataFrame(columns), list(types))[0])
 
 
 def change_setting(routing: Routing, given: Mapping[str, Any]) -> Routing:
-    """Return the routing with other settings; raise ``WishRefused`` that names those that exist.
+    """Return the routing with other settings; raise ``CommandRefused`` that names those that exist.
 
     A condition of the trigger that is set to ``none`` no longer counts, and others stay as they are.
     """
@@ -207,7 +207,7 @@ def change_setting(routing: Routing, given: Mapping[str, Any]) -> Routing:
         if name == "balance":
             if str(value).lower() not in ("on", "off"):
                 msg = f"balance is {value!r}; it can be on or off"
-                raise WishRefused(msg)
+                raise CommandRefused(msg)
             if str(value).lower() == "off":
                 return replace(routing, balance=None)
         elif name in _TRIGGER_NUMBERS:
@@ -220,7 +220,7 @@ def change_setting(routing: Routing, given: Mapping[str, Any]) -> Routing:
             changed[name] = str(value)
         else:
             msg = f"there is no setting {name!r}; {name_alternatives(name, SETTINGS)}"
-            raise WishRefused(msg)
+            raise CommandRefused(msg)
     if "planner" in changed:
         check_planner(changed["planner"])
     if triggered:
@@ -252,5 +252,5 @@ def _read_number(name: str, value: Any, kind: type[int] | type[float]) -> int | 
             raise ValueError(wanted)
     except (TypeError, ValueError, OverflowError) as error:
         msg = f"{name} is {value!r}, which is no {wanted}"
-        raise WishRefused(msg) from error
+        raise CommandRefused(msg) from error
     return number

@@ -128,6 +128,6 @@ def _plain(value: Any) -> Any:
 def _pending(operator: ControlledOperator) -> str | None:
     if operator.phases is not None and operator.phases.earlier is not None:
         return "windows that were open before the last change end where they are"
-    if operator.wishes:
-        return "; ".join(wish.reason for wish in operator.wishes)
+    if operator.overrides:
+        return "; ".join(override.reason for override in operator.overrides)
     return operator.proposal.reason if operator.proposal is not None else None

@@ -22,8 +22,8 @@ class ControlledOperator:
 
     facts: OperatorFacts
     balancer: Balancer
-    wishes: list[Proposal] = field(default_factory=list)
-    """What people want, in the order in which they said so; one is carried out a batch."""
+    overrides: list[Proposal] = field(default_factory=list)
+    """What people want instead, in the order in which they said so; one is carried out a batch."""
     proposal: Proposal | None = None
     """What the balancer wants."""
     loads: OperatorLoads | None = None
@@ -49,9 +49,9 @@ class ControlledOperator:
         powers = self.balancer.routing.powers_over(len(self.loads.slot_rows))
         return score_loads(self.loads.slot_rows, powers).max_over_mean
 
-    def newest_wish(self, routes: Routes) -> Routes:
-        """Return the routes that the next wish is about: those of the last one, or else the given ones."""
-        return self.wishes[-1].routes if self.wishes else routes
+    def newest_override(self, routes: Routes) -> Routes:
+        """Return the routes that the next command is about: those of the last one, or else the given ones."""
+        return self.overrides[-1].routes if self.overrides else routes
 
     def follow_time(self, latest_us: int | None) -> None:
         """Notice how far event time has come."""

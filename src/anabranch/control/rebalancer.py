@@ -9,6 +9,7 @@ from typing import Protocol
 
 from anabranch.control.commands import Command, Reply
 from anabranch.control.decisions import Decision
+from anabranch.control.energy_use import EnergyUse
 from anabranch.control.facts import find_operators
 from anabranch.control.loop import ControlLoop
 from anabranch.control.observe.load_sampling import Watch
@@ -49,16 +50,17 @@ class Rebalancer:
         clock: Callable[[], float],
         resizes: bool = False,
         elasticity: Elasticity | None = None,
+        energy: EnergyUse | None = None,
     ) -> None:
         """``clock`` says what time it is, in seconds from any moment on, never going back.
 
         ``resizes``: the plan's slots were asked for, and a checkpoint that has others follows. With ``elasticity``,
-        executors and slots follow the load.
+        executors and slots follow the load; with ``energy``, hosts that are not needed are let go.
         """
         self._plan = program.plan
         self._clock = clock
         self._lock = threading.Lock()
-        self._loop = ControlLoop(find_operators(program.plan, program.kernels), clock, resizes, elasticity)
+        self._loop = ControlLoop(find_operators(program.plan, program.kernels), clock, resizes, elasticity, energy)
 
     def watches(self, routes: FlowRoutes) -> dict[int, Watch]:
         """Return what slots should look at in the next batch."""

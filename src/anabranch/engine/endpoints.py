@@ -65,11 +65,11 @@ def find_endpoints(
     graph: FlowGraph, store: Store, latest: Manifest | None, drop_sources: Collection[str] = ()
 ) -> FlowEndpoints:
     """Find a flow's sources and sinks in its checkpoint; raise ``CheckpointError`` if it cannot go on with them."""
-    springs = [Written(identify(spring.source), spring.name, spring.formerly) for spring in graph.springs()]
+    inputs = [Written(identify(source.source), source.name, source.formerly) for source in graph.named_sources()]
     outputs = [Written(identify(output.sink), output.name, output.formerly) for output in graph.outputs()]
     before = load_endpoints(store)
     if before is not None:
-        sources = match("source", before.sources, springs, drop_sources)
+        sources = match("source", before.sources, inputs, drop_sources)
         sinks = match("sink", before.sinks, outputs)
         _check_spark_sources(graph, before, sources)
         notes = sources.notes + sinks.notes
@@ -80,11 +80,11 @@ def find_endpoints(
         )
         raise CheckpointError(msg)
     elif latest is None and SplitLog(store).find(BEFORE_FIRST + 1) is None:
-        sources, sinks = number_first("source", springs), number_first("sink", outputs)
+        sources, sinks = number_first("source", inputs), number_first("sink", outputs)
         notes = ()
     else:
-        _check_count(latest, springs)
-        sources, sinks = fill_in("source", springs), fill_in("sink", outputs)
+        _check_count(latest, inputs)
+        sources, sinks = fill_in("source", inputs), fill_in("sink", outputs)
         notes = (_say_filled_in(sources, sinks),)
     return FlowEndpoints(
         dict(zip(sources.numbers, graph.sources, strict=True)),
@@ -117,12 +117,12 @@ def _check_spark_sources(graph: FlowGraph, before: Endpoints, sources: Matched) 
         raise CheckpointError(msg)
 
 
-def _check_count(latest: Manifest | None, springs: Sequence[Written]) -> None:
+def _check_count(latest: Manifest | None, sources: Sequence[Written]) -> None:
     count = None if latest is None else latest.flow_structure.get("sources")
-    if count is not None and count != len(springs):
+    if count is not None and count != len(sources):
         msg = (
             f"this checkpoint has read {count} sources and knows them only by their order, and the flow has "
-            f"{len(springs)}; start the flow once as it was: from then on, sources may come and go"
+            f"{len(sources)}; start the flow once as it was: from then on, sources may come and go"
         )
         raise CheckpointError(msg)
 

@@ -19,15 +19,18 @@ from anabranch.connectors.read_positions import ReadPositions
 from anabranch.connectors.sink_ownership import claim_places, close_sinks, name_sinks, refuse_shared_places
 from anabranch.control.commands import Command, Reply, Submits
 from anabranch.control.decision_events import tell_holds
+from anabranch.control.effects import ExecutorsSeen
 from anabranch.control.rebalancer import Rebalancer
 from anabranch.control.steering import SizesCluster, Steering
 from anabranch.engine.ahead.level import AheadLevel, check_ahead, heads_ahead, pack_by_partition
 from anabranch.engine.batches.batch import BatchRunner, FlowIdentity
 from anabranch.engine.batches.cluster_readings import ClusterReadings
+from anabranch.engine.batches.energy import find_limits, open_energy, tell_drawn
 from anabranch.engine.batches.jobs import BatchInput, JobRunner, Packs, TellsWaits
 from anabranch.engine.batches.latency import LatencyControl
 from anabranch.engine.batches.outer_rows import OuterRows, refuse_to_hold, refuse_to_limit
 from anabranch.engine.batches.publishing import Publisher
+from anabranch.engine.batches.replica_tier import ReplicaTier, WithoutReplicas, open_replicas
 from anabranch.engine.batches.set_aside import tell_sources
 from anabranch.engine.batches.slot_homes import SlotHomes, refuse_obstacles
 from anabranch.engine.batches.split_steps import pack
@@ -43,10 +46,12 @@ from anabranch.errors import CheckpointError
 from anabranch.eventtime.flow.alignment import Alignment, held_sources
 from anabranch.eventtime.flow.flow_time import load_time
 from anabranch.eventtime.flow.operator_times import is_due
+from anabranch.metrics.energy_book import EnergyBook
 from anabranch.model import BatchProgress, Hold, Sink
 from anabranch.model.cluster import Executors
 from anabranch.model.events import DecisionEvent
 from anabranch.model.waits import PastWait
+from anabranch.placement.elasticity import ClusterReading, find_use
 from anabranch.query.graph import FlowGraph
 from anabranch.query.nodes import Readable
 from anabranch.query.plan import DEFAULT_SLOTS, Plan, check_powers, find_growth, make_plan, told_slots
@@ -140,22 +145,30 @@ class FlowRun:
 
         ``context`` is handed to sinks; ``query_id`` names whoever asks for the batches.
         """
-        elasticity = self.settings.elasticity
-        if elasticity is not None:
+        elasticity, energy = self.settings.elasticity, self.settings.energy
+        if elasticity is not None or (energy is not None and energy.releases_hosts):
             refuse_obstacles(executors.describe())
-        self._homes = SlotHomes(executors, self.settings.anchors, elasticity)
+        self._homes = SlotHomes(executors, self.settings.anchors, find_limits(self.settings))
         self._homes.look()
         if self._known_slots is None:
             self._make_program(max(2, self._homes.cores), self.checkpoint.latest())
         self._on_progress = on_progress
         self.steering: Steering = (
-            Rebalancer(self.program, time.monotonic, self.settings.slots is not None, elasticity)
+            Rebalancer(
+                self.program, time.monotonic, self.settings.slots is not None, elasticity, open_energy(self.settings)
+            )
             if make_steering is None
             else make_steering(self.program)
         )
         ahead = AheadLevel(self.program)
+        jobs = make_jobs(self.program, ahead)
+        self._replicas: ReplicaTier | WithoutReplicas = open_replicas(
+            self.program, executors.describe(), self.lease.epoch, jobs, self.events, self.clock
+        )
+        self._homes.choose_by(self._replicas.choose_homes, self._replicas.list_fallbacks)
         self._latency = LatencyControl(self.settings.latency_seconds)
-        self._readings = None if elasticity is None else ClusterReadings()
+        self._readings = None if elasticity is None and energy is None else ClusterReadings()
+        self._energy = None if energy is None else EnergyBook(energy)
         self._looked_at = self.clock()
         self._alignment = Alignment(self.plan, ends=self.settings.trigger in (AVAILABLE_NOW, ONCE))
         self._alignment.end_batch(load_time(self.plan, self.checkpoint.latest()), int(self.clock() * 1e6))
@@ -172,7 +185,7 @@ class FlowRun:
             ),
             FlowIdentity(self._structure, query_id),
             self.steering,
-            make_jobs(self.program, ahead),
+            jobs,
             homes=self._homes,
             ahead=ahead,
             alignment=self._alignment,
@@ -232,8 +245,12 @@ class FlowRun:
         waited = tuple(str(past) for past in self.waits.take_past())
         progress = replace(progress, problems=progress.problems + waited, held_back=self._name_held())
         waiting_rows = entries[-1].waiting_rows if entries else None
-        progress = self._latency.end_batch(progress, triggered_at, waiting_rows)
-        self._read_cluster(progress, triggered_at)
+        # Sources are asked after the trigger, seconds later on a busy machine; what they have is of that moment.
+        planned_at = entries[-1].planned_at if entries else None
+        planned_at = triggered_at if planned_at is None else planned_at
+        progress = self._tell_energy(self._latency.end_batch(progress, planned_at, waiting_rows, self._homes.spread))
+        progress = self._replicas.end_batch(manifest, progress, self._homes.expected)
+        self._read_cluster(progress, planned_at)
         self.events.end_batch(progress, start, end, [*tell_holds(batch, held_before, progress.held_back)])
         self.progress.add(progress, self.clock())
         if self._on_progress is not None:
@@ -251,7 +268,9 @@ class FlowRun:
         if reply.ok and command.action == "show":
             latest = self.progress.latest
             measures = None if latest is None or latest.measures is None else latest.measures.to_json()
-            told = {"decisions": self.events.list_decisions(), "measures": measures}
+            told = {"decisions": self.events.list_decisions(), "measures": measures, **self._replicas.show()}
+            if self.settings.energy is not None:
+                told["drawn"] = tell_drawn(self.progress.totals, latest)
             return replace(reply, data={**reply.data, **told})
         return reply
 
@@ -280,6 +299,7 @@ class FlowRun:
 
     def close(self, error: BaseException | None = None) -> None:
         """Give back what the run has taken; ``error`` is what it ended with."""
+        self._replicas.stop()
         close_sinks(self.program.sinks.values())
         self._positions.close()
         if error is not None and not self.events.has_ended:
@@ -292,6 +312,7 @@ class FlowRun:
 
     def abandon(self) -> None:
         """Leave everything as it is, but for connections."""
+        self._replicas.stop()
         close_sinks(self.program.sinks.values())
         self._positions.close()
         if self._copy is not None:
@@ -346,16 +367,41 @@ class FlowRun:
             with contextlib.suppress(CheckpointError):
                 self._positions.tell(self._log.load(self.last_entry).positions)
 
+    def _tell_energy(self, progress: BatchProgress) -> BatchProgress:
+        if self._energy is None or progress.replayed:
+            return progress
+        drawn = self._energy.add(
+            progress.measures,
+            self._homes.executors,
+            now_seconds=self.clock(),
+            batch_seconds=progress.batch_seconds,
+        )
+        return replace(progress, energy=drawn)
+
     def _read_cluster(self, progress: BatchProgress, planned_at: float) -> None:
         if self._readings is None or not isinstance(self.steering, SizesCluster):
             return
         homes, now = self._homes, self.clock()
         self._looked_at = now
         reading = self._readings.read(
-            progress, homes.executors, held_bytes=homes.held_bytes, planned_at=planned_at, now_seconds=now
+            progress,
+            homes.executors,
+            measures=homes.measures,
+            held_bytes=homes.held_bytes,
+            planned_at=planned_at,
+            now_seconds=now,
+            wait=self._replicas.tell_wait(),
         )
         if reading is not None:
             self.steering.see_cluster(reading)
+            self._tell_use(progress.batch, reading)
+
+    def _tell_use(self, batch: int, reading: ClusterReading) -> None:
+        """Tell how busy executors are that have slots: decisions about them are judged by it."""
+        serving, limits = self._homes.serving, self.settings.elasticity
+        busy = find_use(reading, serving, None if limits is None else limits.cores_per_executor)
+        if busy is not None:
+            self.events.see_executors(batch, ExecutorsSeen(len(serving), busy))
 
     def _entries_between(self, after: int, to: int) -> list[LogEntry]:
         """Return entries of the split log; raise ``StateDamaged`` that names the batch to return to if one is lost."""
@@ -398,6 +444,8 @@ class FlowRun:
             sinks=self._sinks,
             checkpoint=self.store.url,
             local_merge=self.settings.local_merge,
+            replicas=self.settings.replicas,
+            keeps_hot_copies=self.settings.hot_copies,
         )
 
     @cached_property

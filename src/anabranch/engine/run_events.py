@@ -11,7 +11,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
-from anabranch.control.effects import EffectWatch, SlotsSeen
+from anabranch.control.effects import EffectWatch, ExecutorEffects, ExecutorsSeen, SlotsSeen
 from anabranch.engine.batches.reports import BatchReport
 from anabranch.model import BatchProgress
 from anabranch.model.events import (
@@ -34,7 +34,7 @@ from anabranch.state.manifest import Manifest
 
 RECENT_DECISIONS = 50
 """So many are kept in memory, to be shown."""
-_ABOUT_NO_ROUTES = ("exchange", "strategy", "home", "provision", "offload", "keep", "release")
+_ABOUT_NO_ROUTES = ("exchange", "strategy", "home", "provision", "request", "offload", "hold", "keep", "release")
 """Actions of which a commit is a part, though they have no protocol."""
 MOST_LETTERS = 2_000
 """Of a failure's reason; the log of the driver has all of it."""
@@ -53,6 +53,7 @@ class RunEvents:
         self._lock = threading.Lock()
         """On what commands ask for while a batch runs."""
         self._effects = EffectWatch()
+        self._executor_effects = ExecutorEffects()
         self._decisions: deque[HistoryRecord] = deque(maxlen=RECENT_DECISIONS)
         self._outcomes: dict[int, EffectEvent] = {}
         self.first_number: int | None = None
@@ -72,6 +73,9 @@ class RunEvents:
         with self._lock:
             for record in told:
                 self._remember(record)
+                # Those of an earlier run are judged by nobody: this one begins anew from the executors that are there.
+                assert isinstance(record.event, DecisionEvent)
+                self._executor_effects.await_effect(record.number, record.event)
 
     def fail(
         self, reason: str, batch: int | None = None, attempt: int | None = None, *, ends_run: bool = False
@@ -83,14 +87,21 @@ class RunEvents:
 
     def recover(self, action: RecoveryAction, reason: str, batch: int) -> None:
         """Tell, together with the batch that runs, what was worked around."""
-        self._company.append(RecoveryEvent(action, reason, batch))
+        self.tell_recovery(RecoveryEvent(action, reason, batch))
+
+    def tell_recovery(self, recovery: RecoveryEvent) -> None:
+        """Tell the same of what is known in more detail."""
+        self._company.append(recovery)
 
     def see_slots(self, batch: int, operators: Mapping[str, SlotsSeen]) -> None:
         """Find out, from what slots got, what came of decisions before."""
         with self._lock:
-            effects = self._effects.observe(batch, operators)
-            self._outcomes.update({effect.decision: effect for effect in effects})
-        self._company += effects
+            self._tell_effects(self._effects.observe(batch, operators))
+
+    def see_executors(self, batch: int, seen: ExecutorsSeen) -> None:
+        """Find out, from what executors had to do, what came of decisions before."""
+        with self._lock:
+            self._tell_effects(self._executor_effects.observe(batch, seen))
 
     def end_batch(
         self,
@@ -145,6 +156,10 @@ class RunEvents:
         # At once, wherever it lies: from here on, what the driver before may still write does not count.
         self._log.flush()
 
+    def _tell_effects(self, effects: Sequence[EffectEvent]) -> None:
+        self._outcomes.update({effect.decision: effect for effect in effects})
+        self._company += effects
+
     def _add(self, events: Sequence[Event]) -> list[HistoryRecord]:
         return self._log.add(events, self._clock()) if events else []
 
@@ -180,4 +195,6 @@ def _came_to_nothing(record: HistoryRecord, latest: Manifest | None) -> bool:
 
 
 def _outcome(effect: EffectEvent) -> dict[str, Any]:
+    if effect.imbalance is None:
+        return {"utilisation_before": effect.utilisation_before, "utilisation_after": effect.utilisation}
     return {"imbalance_after": effect.imbalance, "handed_bytes": effect.moved_bytes}

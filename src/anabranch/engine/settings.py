@@ -14,8 +14,10 @@ from anabranch.connectors.databases.history_table import HistoryDatabase
 from anabranch.errors import FlowError, SinkError, name_alternatives
 from anabranch.eventtime.durations import describe_duration, parse_duration
 from anabranch.model.elasticity import Elasticity
+from anabranch.model.energy import Energy
 from anabranch.model.loads import LoadError
 from anabranch.model.renamed import take_renamed
+from anabranch.model.replicas import Replicas
 from anabranch.model.routes import DEFAULT_BUCKETS, MOST_SLOTS
 from anabranch.query.plan import PARALLELISMS, Parallelism
 from anabranch.state.event_log import DEFAULT_KEPT_RECORDS, DEFAULT_KEPT_SUMMARY_BYTES
@@ -65,6 +67,17 @@ class RunSettings(BaseModel):
     elasticity: InstanceOf[Elasticity] | None = Field(
         None, description="between how many executors the flow grows and shrinks with its load: ab.Elasticity(…)"
     )
+    replicas: InstanceOf[Replicas] | None = Field(
+        None, description="copies of state in other hosts' memory, to go on from when a host is lost: ab.Replicas(…)"
+    )
+    energy: InstanceOf[Energy] | None = Field(
+        None, description="let hosts sleep that the load does not need, and tell what is drawn: ab.Energy(…)"
+    )
+    hot_copies: bool | None = Field(
+        None,
+        description="keep copies of state in hosts' memory; default: where the checkpoint lies on an object store or a "
+        "network file system",
+    )
     anchors: bool | None = Field(None, description="pin slots to executors; default: when there are several")
     control: str | None = Field(
         None, description="a Redis URL through which commands come, too; those in the checkpoint are always heard"
@@ -99,18 +112,43 @@ class RunSettings(BaseModel):
     @field_validator("elasticity", mode="before")
     @classmethod
     def _usable_elasticity(cls, elasticity: object) -> object:
-        if not isinstance(elasticity, Mapping):
-            return elasticity
-        try:
-            return Elasticity.from_names(elasticity)
-        except LoadError as error:
-            raise ValueError(str(error)) from None
+        return _read_named(Elasticity, elasticity)
+
+    @field_validator("energy", mode="before")
+    @classmethod
+    def _usable_energy(cls, energy: object) -> object:
+        return _read_named(Energy, energy)
+
+    @field_validator("replicas", mode="before")
+    @classmethod
+    def _usable_replicas(cls, replicas: object) -> object:
+        return _read_named(Replicas, replicas)
+
+    @model_validator(mode="after")
+    def _slots_that_stay(self) -> RunSettings:
+        if self.replicas is not None and self.anchors is False:
+            msg = "replicas are copied from where slots are at home, and anchors=False lets them run anywhere; "
+            msg += "leave one of them out"
+            raise ValueError(msg)
+        return self
 
     @model_validator(mode="after")
     def _slots_to_move(self) -> RunSettings:
-        if self.elasticity is not None and self.anchors is False:
-            msg = "elasticity lets slots leave an executor before it goes, and anchors=False lets them run anywhere; "
+        named = {"elasticity": self.elasticity, "energy": self.energy}
+        wanting = [name for name, given in named.items() if given is not None]
+        if wanting and self.anchors is False:
+            msg = (
+                f"{wanting[0]} lets slots leave an executor before it goes, and anchors=False lets them run anywhere; "
+            )
             msg += "leave one of them out"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _bound_to_keep(self) -> RunSettings:
+        if self.energy is not None and self.interval_seconds >= self.energy.latency_seconds:
+            msg = f"energy is to keep results within {self.energy.latency_seconds:g} s, and a row may wait for "
+            msg += f"trigger={self.trigger!r} as long; give a shorter interval, or a larger latency_seconds"
             raise ValueError(msg)
         return self
 
@@ -126,6 +164,13 @@ class RunSettings(BaseModel):
     def latency_seconds(self) -> float | None:
         """The target for what a batch takes from its trigger until it is published."""
         return None if self.latency is None else parse_duration(self.latency, "latency") / 1e6
+
+    @property
+    def interval_seconds(self) -> float:
+        """From the beginning of a batch to that of the next one, as the trigger says it; 0 if they follow at once."""
+        if self.trigger in (AVAILABLE_NOW, ONCE, CONTINUOUS):
+            return 0.0
+        return parse_duration(self.trigger, "trigger") / 1e6
 
     @field_validator("parallelism", mode="before")
     @classmethod
@@ -163,6 +208,16 @@ class RunSettings(BaseModel):
         return history_to
 
 
+def _read_named(kind: type[Elasticity] | type[Replicas] | type[Energy], given: object) -> object:
+    """Return settings that files give by name."""
+    if not isinstance(given, Mapping):
+        return given
+    try:
+        return kind.from_names(given)
+    except LoadError as error:
+        raise ValueError(str(error)) from None
+
+
 class RunKeywords(TypedDict, total=False):
     """The settings as keywords, which type checkers and editors see: those of ``RunSettings`` but the checkpoint."""
 
@@ -180,6 +235,9 @@ class RunKeywords(TypedDict, total=False):
     kept_summary_bytes: int
     takeover: bool
     elasticity: Elasticity | None
+    replicas: Replicas | None
+    energy: Energy | None
+    hot_copies: bool | None
     anchors: bool | None
     control: str | None
     drop_sources: tuple[str, ...]

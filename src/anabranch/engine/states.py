@@ -26,6 +26,7 @@ from anabranch.model import (
     ProcessSpec,
     RunRef,
 )
+from anabranch.model.columns import SECTION
 from anabranch.model.exchanges import HoldingKernel
 from anabranch.operators.processors.processor import FrameProcessor, Processor
 from anabranch.query.nodes import Node, Stateful
@@ -93,6 +94,10 @@ def empty_state(program: FlowProgram, operator: str | None = None, *, raw: bool 
             return pl.DataFrame(schema={**keys, "seen": pl.Datetime("us")})
         case ProcessSpec():
             return pl.DataFrame(schema={**keys, **_fields_of(spec)})
+        case JoinSpec():
+            kept = {name: dtype for source in spec.inputs for name, dtype in source.schema.items()}
+            # What waits says which input it is of, and has no time of results.
+            return program.kernels[node.id].values(pl.DataFrame(schema={**kept, **keys, SECTION: pl.Int8()}))
     window = getattr(spec, "window", None)
     marks = window is not None and window.marks_emissions
     return pl.DataFrame(schema={name: dtype for name, dtype in node.schema.items() if not (marks and name == EMISSION)})

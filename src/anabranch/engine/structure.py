@@ -11,14 +11,14 @@ from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.errors import CheckpointError
 from anabranch.eventtime.durations import describe_duration
 from anabranch.model import TIME, JoinSpec
-from anabranch.operators.joins.sections import COPIED
+from anabranch.operators.joins.sections import COPIED, NEAR
 from anabranch.query.nodes import Node, Stateful
 from anabranch.state.manifest import Manifest, plain_json
 
 MAY_CHANGE = (
     "Stateless steps, sources, sinks and their order, triggers, admission and delays may change; "
     "a processor may get further fields that have a default; stateful operators (their names, keys, windows, "
-    "aggregates and fields), the number of buckets and the parallelism may not."
+    "aggregates, fields and bands of near keys), the number of buckets and the parallelism may not."
 )
 
 
@@ -79,13 +79,13 @@ def _compare_operators(name: str, before: Mapping[str, Any], after: Mapping[str,
         old, new = before.get(field), after.get(field)
         if old == new or (field == "fields" and before.get("kind") == "processor"):
             continue
-        if field == COPIED and old is None:
-            # Its state is laid anew.
+        if field in (COPIED, NEAR) and old is None:
+            # Its state is laid anew, or was laid by a version that did not say how.
             continue
         if field == "aggregates" and old and new:
             differences += _compare_aggregates(old, new)
         else:
-            shown = field.removesuffix("_us").replace("_", " ")
+            shown = "band of near keys" if field == NEAR else field.removesuffix("_us").replace("_", " ")
             differences.append(f"{shown} was {_say(field, old)} and is {_say(field, new)}")
     if before.get("kind") == after.get("kind") == "processor":
         differences += _compare_fields(before["fields"], after["fields"])

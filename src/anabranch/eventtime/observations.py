@@ -1,4 +1,4 @@
-"""What tasks see of event time, for the driver and the slots to put together."""
+"""What tasks observe of event time, for the driver and the slots to put together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anabranch.eventtime.watermarks import SeenTimes
 from anabranch.model import Clock
 
 
-class TimeSightings:
+class EventTimeObserver:
     """By watermark node, the largest event time; more only where the watermark's clock asks for it."""
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class TimeSightings:
         self._partitions_us: dict[int, dict[str, int]] = defaultdict(dict)
         self._tallies: dict[int, TimeTally] = {}
 
-    def see(self, node: int, clock: Clock, times: pl.Series, partition: str) -> None:
+    def observe(self, node: int, clock: Clock, times: pl.Series, partition: str) -> None:
         """Look at the event times, none of them null, of some rows of a partition."""
         if times.is_empty():
             return
@@ -33,8 +33,8 @@ class TimeSightings:
             tally = TimeTally.of(times.dt.timestamp("us"), step_for(clock.behind_us))
             self._tallies[node] = self._tallies[node].plus(tally) if node in self._tallies else tally
 
-    def seen(self) -> SeenTimes:
-        """Return what was seen so far."""
+    def observed(self) -> SeenTimes:
+        """Return what was observed so far."""
         return SeenTimes(dict(self._latest_us), dict(self._partitions_us), dict(self._tallies))
 
 

@@ -41,7 +41,7 @@ _WITH_OWN_COPIES = ("sh", "-c", f'{_OWN_COPIES} && exec "$@"', "sh")
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class NetworkHost:
     """A host of its own to the programs that are started behind ``prefix``."""
 
     name: str
@@ -118,7 +118,7 @@ class HostNetwork:
     """What the names of all its namespaces and wires begin with."""
     gateway: str
     """The address at which hosts find programs that run outside of them."""
-    hosts: tuple[Host, ...]
+    hosts: tuple[NetworkHost, ...]
 
     @property
     def bridge(self) -> str:
@@ -133,13 +133,13 @@ class HostNetwork:
             else:
                 host.limit(WireLimit(megabits_per_second))
 
-    def name_host(self, number: int) -> Host:
+    def name_host(self, number: int) -> NetworkHost:
         """Return the host of this number, from 0 on, be it made or not."""
         if not 0 <= number < _MOST_HOSTS:
             msg = f"host {number} was asked for; a network has {_MOST_HOSTS}, from 0 on"
             raise LabError(msg)
         address = ipaddress.IPv4Address(self.gateway) + _FIRST_HOST + number
-        return Host(f"{self.stem}h{number}", str(address), f"{self.stem}h{number}")
+        return NetworkHost(f"{self.stem}h{number}", str(address), f"{self.stem}h{number}")
 
 
 def find_hindrance() -> str | None:
@@ -195,7 +195,7 @@ def make_network(network: HostNetwork) -> None:
         make_host(host, network.bridge)
 
 
-def make_host(host: Host, bridge: str) -> None:
+def make_host(host: NetworkHost, bridge: str) -> None:
     """Make a host at a bridge."""
     _call("ip", "netns", "add", host.name)
     _call("ip", "link", "add", host.link, "type", "veth", "peer", "name", "eth0", "netns", host.name)
@@ -205,7 +205,7 @@ def make_host(host: Host, bridge: str) -> None:
     _call("ip", "-n", host.name, "link", "set", "lo", "up")
 
 
-def remove_host(host: Host) -> None:
+def remove_host(host: NetworkHost) -> None:
     """End what runs on a host and take away what there is of it, also if it was half made."""
     _remove_namespace(host.name)
     _remove_link(host.link)

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from anabranch.errors import name_alternatives
 from anabranch.lab.control_groups import ControlGroup
 from anabranch.lab.errors import LabError
-from anabranch.lab.namespaces import Host, HostNetwork
+from anabranch.lab.namespaces import HostNetwork, NetworkHost
 from anabranch.lab.plan import DRIVER, LabPlan, number_of
 from anabranch.lab.standalone import Daemon, Master
 from anabranch.lab.wires import WireLimit
@@ -65,7 +65,7 @@ class LabRecord:
         """The hosts that have workers."""
         return tuple(host for host in self.hosts if host.name != DRIVER)
 
-    def place_of(self, name: str) -> Host:
+    def place_of(self, name: str) -> NetworkHost:
         """Return a host's namespace and wire."""
         return self.network.name_host(number_of(name))
 

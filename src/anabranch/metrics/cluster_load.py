@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from anabranch.metrics.rapl import PowerError, measure_between
 from anabranch.model.cluster import Executor, Homes
 from anabranch.model.measures import (
     BatchMeasures,
@@ -14,9 +16,11 @@ from anabranch.model.measures import (
     ExecutorSample,
     HostLoad,
     TaskMeasure,
+    add_reads,
     fold_pairs,
     keep_largest,
 )
+from anabranch.model.power import RaplReading
 
 MOST_REMEMBERED = 4_096
 """Executors, hosts, and pairs of hosts of which something is remembered: one that is seen no more makes room."""
@@ -29,6 +33,7 @@ class LoadBook:
         self._executors: dict[str, ExecutorSample] = {}
         self._hosts: dict[str, ExecutorSample] = {}
         self._latencies: dict[tuple[str, str], float] = {}
+        self._energy: dict[str, RaplReading] = {}
 
     def add(self, tasks: Iterable[TaskMeasure], executors: Sequence[Executor], batch_seconds: float) -> BatchMeasures:
         """Return what a batch took; ``executors`` are all that there are, with their cores."""
@@ -39,7 +44,7 @@ class LoadBook:
             key=lambda task: task.id,
         )
         grown = self._count_executors(measured)
-        network = self._count_hosts(measured)
+        network, drawn = self._count_hosts(measured), self._count_energy(measured)
         self._note_latencies(measured)
         loads = tuple(
             _sum_executor(own, known.get(own[0].executor), grown[own[0].executor], batch_seconds)
@@ -52,10 +57,14 @@ class LoadBook:
         return BatchMeasures(
             tasks=fold_pairs(measured),
             executors=loads,
-            hosts=tuple(_sum_host(host, loads, network, batch_seconds) for host in sorted({one.host for one in loads})),
+            hosts=tuple(
+                _with_energy(_sum_host(host, loads, network, batch_seconds), drawn.get(host))
+                for host in sorted({one.host for one in loads})
+            ),
             executor_bytes=keep_largest(sent),
             host_bytes=keep_largest(sum_by_host(sent, host_of)),
             latency_seconds=keep_largest(self._latencies),
+            run_reads=add_reads(task.run_reads for task in measured),
             cpu_seconds=cpu_seconds,
             utilisation=_utilisation(cpu_seconds, batch_seconds, _count_cores(loads, known.values())),
             measuring_seconds=sum(task.measuring_seconds for task in measured),
@@ -79,6 +88,24 @@ class LoadBook:
             self._hosts[host] = sample
         _forget(self._hosts)
         return grown
+
+    def _count_energy(self, tasks: Iterable[TaskMeasure]) -> dict[str, tuple[float, float]]:
+        """Return by host what its counters of energy rose by, and over how many seconds."""
+        latest: dict[str, RaplReading] = {}
+        for task in tasks:
+            reading = task.sample.rapl if task.sample is not None else None
+            if reading is not None and (task.host not in latest or reading.at_seconds > latest[task.host].at_seconds):
+                latest[task.host] = reading
+        found = {}
+        for host, reading in latest.items():
+            before = self._energy.pop(host, reading)
+            self._energy[host] = reading
+            # Too far apart, or of a host that was started anew: the next two will tell.
+            with contextlib.suppress(PowerError):
+                joules = measure_between(before, reading).joules
+                found[host] = joules, reading.at_seconds - before.at_seconds
+        _forget(self._energy)
+        return found
 
     def _note_latencies(self, tasks: Iterable[TaskMeasure]) -> None:
         found: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -161,6 +188,10 @@ def _sum_host(
     )
 
 
+def _with_energy(load: HostLoad, counted: tuple[float, float] | None) -> HostLoad:
+    return load if counted is None else replace(load, rapl_joules=counted[0], rapl_seconds=counted[1])
+
+
 def _count_cores(loads: Iterable[ExecutorLoad], known: Iterable[Executor]) -> int:
     cores = {load.executor: load.cores for load in loads} | {executor.id: executor.cores for executor in known}
     return sum(cores.values())
@@ -195,7 +226,9 @@ def _since(before: ExecutorSample, now: ExecutorSample) -> ExecutorSample:
     )
 
 
-def _forget(remembered: dict[str, ExecutorSample] | dict[tuple[str, str], float]) -> None:
+def _forget(
+    remembered: dict[str, ExecutorSample] | dict[str, RaplReading] | dict[tuple[str, str], float],
+) -> None:
     """Let go of what was not seen for longest."""
     while len(remembered) > MOST_REMEMBERED:
         del remembered[next(iter(remembered))]  # type: ignore[arg-type]

@@ -61,6 +61,13 @@ def _measure(name: str) -> Callable[[HistoryRecord], Any]:
     )
 
 
+def _energy(name: str, part: str = "energy") -> Callable[[HistoryRecord], Any]:
+    """Return what reads a figure of a batch's energy, if it was told."""
+    return lambda record: (
+        getattr(getattr(record.event.progress, part), name, None) if isinstance(record.event, BatchEvent) else None
+    )
+
+
 def _measured(name: str, kinds: Mapping[str, pl.DataType]) -> Callable[[HistoryRecord], Any]:
     read = _measure(name)
     return lambda record: [{field: getattr(one, field) for field in kinds} for one in read(record) or ()]
@@ -92,6 +99,38 @@ _HOST: dict[str, pl.DataType] = {
 }
 _PAIR: dict[str, pl.DataType] = {"sender": _TEXT, "receiver": _TEXT}
 
+_READ: dict[str, pl.DataType] = {"source": _TEXT, "runs": _WHOLE, "bytes": _WHOLE}
+_SLOT: dict[str, pl.DataType] = {
+    **{"level": _WHOLE, "slot": _WHOLE, "lost_host": _TEXT, "host": _TEXT},
+    **{f"{source}_{figure}": _WHOLE for source in ("hot", "replica", "store") for figure in ("runs", "bytes")},
+}
+_REPLICAS: dict[str, pl.DataType] = {
+    **dict.fromkeys(("wanted", "placed", "current", "hosts", "lag_batches"), _WHOLE),
+    **dict.fromkeys(("lag_bytes", "held_bytes", "copied_bytes"), _WHOLE),
+    **{"copying_seconds": _REAL, "problem": _TEXT},
+}
+
+
+def _list_reads(reads: Mapping[str, tuple[int, int]] | None) -> list[dict[str, Any]]:
+    return [{"source": source, "runs": runs, "bytes": size} for source, (runs, size) in (reads or {}).items()]
+
+
+def _read_tasks(record: HistoryRecord) -> list[dict[str, Any]]:
+    tasks = _measure("tasks")(record) or ()
+    return [
+        {field: getattr(task, field) for field in _TASK} | {"run_reads": _list_reads(task.run_reads)} for task in tasks
+    ]
+
+
+def _read_slots(record: HistoryRecord) -> list[dict[str, Any]]:
+    return [{field: getattr(one, field) for field in _SLOT} for one in getattr(record.event, "slots", ())]
+
+
+def _read_replicas(record: HistoryRecord) -> dict[str, Any] | None:
+    told = record.event.progress.replicas if isinstance(record.event, BatchEvent) else None
+    return None if told is None else told.to_json()
+
+
 _COLUMNS: dict[EventKind, dict[str, Column]] = {
     "start": _fields({"host": _TEXT, "process": _WHOLE, "release": _TEXT}),
     "stop": {},
@@ -107,11 +146,16 @@ _COLUMNS: dict[EventKind, dict[str, Column]] = {
         ),
         **{f"{name}_seconds": (_REAL, _phase(name)) for name in _SECONDS_OF},
         **{name: (_REAL, _measure(name)) for name in ("cpu_seconds", "utilisation", "measuring_share")},
-        "tasks": (pl.List(pl.Struct(_TASK)), _measured("tasks", _TASK)),
+        **{name: (_REAL, _energy(name)) for name in ("joules", "low_joules", "high_joules")},
+        "joules_per_million_rows": (_REAL, _energy("joules", "energy_per_million_rows")),
+        "energy_basis": (_TEXT, _energy("basis")),
+        "tasks": (pl.List(pl.Struct(_TASK | {"run_reads": pl.List(pl.Struct(_READ))})), _read_tasks),
         "executors": (pl.List(pl.Struct(_EXECUTOR)), _measured("executors", _EXECUTOR)),
         "hosts": (pl.List(pl.Struct(_HOST)), _measured("hosts", _HOST)),
         "host_bytes": (pl.List(pl.Struct(_PAIR | {"bytes": _WHOLE})), _pairs("host_bytes", "bytes")),
         "latency_seconds": (pl.List(pl.Struct(_PAIR | {"seconds": _REAL})), _pairs("latency_seconds", "seconds")),
+        "run_reads": (pl.List(pl.Struct(_READ)), lambda record: _list_reads(_measure("run_reads")(record))),
+        "replicas": (pl.Struct(_REPLICAS), _read_replicas),
         "start_offset": (_TEXT, lambda record: json.dumps(record.event.start_offset)),
         "end_offset": (_TEXT, lambda record: json.dumps(record.event.end_offset)),
     },
@@ -129,10 +173,19 @@ _COLUMNS: dict[EventKind, dict[str, Column]] = {
             },
             "change",
         ),
+        **_fields({"executors": _WHOLE}),
     },
-    "effect": _fields({"decision": _WHOLE, "imbalance": _REAL, "moved_bytes": _WHOLE}),
+    "effect": _fields(
+        {
+            **{"decision": _WHOLE, "imbalance": _REAL, "moved_bytes": _WHOLE},
+            **{"utilisation_before": _REAL, "utilisation": _REAL},
+        }
+    ),
     "failure": _fields({"reason": _TEXT, "attempt": _WHOLE, "ends_run": _YES}),
-    "recovery": _fields({"action": _TEXT, "reason": _TEXT}),
+    "recovery": {
+        **_fields({"action": _TEXT, "reason": _TEXT, "seconds": _REAL, "silent_seconds": _REAL, "batches": _REAL}),
+        "slots": (pl.List(pl.Struct(_SLOT)), _read_slots),
+    },
     "span": {
         **_fields({"first_batch": _WHOLE, "last_batch": _WHOLE, "batch_seconds": _REAL, "longest_seconds": _REAL}),
         "since": (_MOMENT, lambda record: int(record.event.since * 1e6)),
@@ -146,7 +199,8 @@ _COLUMNS: dict[EventKind, dict[str, Column]] = {
 def frame_events(records: Iterable[HistoryRecord], kind: EventKind | None = None) -> pl.DataFrame:
     """Return events with what all have in common and a sentence, or those of one kind with all that they say.
 
-    Decisions come with what was found of them later: ``imbalance_after``, and whether they were ``carried_out``.
+    Decisions come with what was found of them later: ``imbalance_after``, of executors
+    ``utilisation_before`` and ``utilisation_after``, and whether they were ``carried_out``.
     """
     every = list(records)
     chosen = every if kind is None else [record for record in every if record.event.kind == kind]
@@ -162,15 +216,18 @@ def _frame(records: Iterable[HistoryRecord], columns: Mapping[str, Column]) -> p
 
 
 def _with_outcomes(decisions: pl.DataFrame, records: Iterable[HistoryRecord]) -> pl.DataFrame:
-    effects: dict[int, float] = {}
+    effects: dict[int, EffectEvent] = {}
     undone: set[int] = set()
     for record in records:
         if isinstance(record.event, EffectEvent):
-            effects[record.event.decision] = record.event.imbalance
+            effects[record.event.decision] = record.event
         elif isinstance(record.event, StartEvent):
             undone.update(record.event.undone)
     numbers = decisions["number"].to_list()
+    found = [effects.get(number) for number in numbers]
     return decisions.with_columns(
-        pl.Series("imbalance_after", [effects.get(number) for number in numbers], _REAL),
+        pl.Series("imbalance_after", [one and one.imbalance for one in found], _REAL),
+        pl.Series("utilisation_before", [one and one.utilisation_before for one in found], _REAL),
+        pl.Series("utilisation_after", [one and one.utilisation for one in found], _REAL),
         pl.Series("carried_out", [number not in undone for number in numbers], _YES),
     )

@@ -32,8 +32,7 @@ def describe_event(event: Event) -> str:
         case DecisionEvent():
             return f"{event.sender}, {event.action}: {event.describe()}{_describe_outlook(event)}"
         case EffectEvent():
-            moved = f", {event.moved_bytes:,} bytes of state were handed over" if event.moved_bytes else ""
-            return f"{event.operator}: decision {event.decision} gave max/mean {event.imbalance:.3f}{moved}"
+            return _describe_effect(event)
         case FailureEvent():
             attempt = "" if event.attempt is None else f"try {event.attempt}: "
             return f"{attempt}{event.reason.splitlines()[0]}{'; the run ends' if event.ends_run else ''}"
@@ -43,7 +42,8 @@ def describe_event(event: Event) -> str:
             totals = event.totals
             batches = f"{totals.batches:,} batches, {event.first_batch} to {event.last_batch}"
             rows = f"{totals.rows_in:,} rows in, {totals.rows_out:,} out"
-            return f"{batches}: {rows}, {event.batch_seconds:,.1f} s, the longest {event.longest_seconds:.2f} s"
+            drawn = f", {totals.energy.describe()}" if totals.energy is not None else ""
+            return f"{batches}: {rows}, {event.batch_seconds:,.1f} s, the longest {event.longest_seconds:.2f} s{drawn}"
 
 
 def _describe_batch(event: BatchEvent) -> str:
@@ -56,6 +56,11 @@ def _describe_batch(event: BatchEvent) -> str:
         facts.append(f"max/mean {done.max_over_mean:.3f} of {len(done.slot_rows)} slots")
     if done.measures is not None and done.measures.cpu_seconds:
         facts.append(f"{done.measures.cpu_seconds:.2f} s of processors, {done.measures.utilisation:.0%} busy")
+    if done.replicas is not None:
+        facts.append(done.replicas.describe())
+    if done.energy is not None:
+        each = done.energy_per_million_rows
+        facts.append(done.energy.describe() + (f", {each.describe()} per million rows" if each is not None else ""))
     facts += [word for word, holds in (("replayed", done.replayed), ("drained", done.drained)) if holds]
     facts += done.problems
     return ", ".join(facts)
@@ -69,11 +74,22 @@ def _describe_outlook(event: DecisionEvent) -> str:
     return f"; {'; '.join(found)}" if found else ""
 
 
+def _describe_effect(event: EffectEvent) -> str:
+    decided = f"{event.operator}: decision {event.decision}"
+    if event.utilisation is not None:
+        before = "" if event.utilisation_before is None else f", from {event.utilisation_before:.0%}"
+        return f"{decided} made executors {event.utilisation:.0%} busy{before}"
+    moved = f", {event.moved_bytes:,} bytes of state were handed over" if event.moved_bytes else ""
+    return f"{decided} gave max/mean {event.imbalance or 1.0:.3f}{moved}"
+
+
 def describe_costs(costs: Mapping[str, Any]) -> str:
-    """Return what a plan costs, in words."""
-    facts = [f"{costs['table_rows']:,} table rows", f"{costs['moved_bytes']:,.0f} bytes to move"]
-    if costs["planning_seconds"] is not None:
+    """Return what a plan costs, in words; of other homes that is the state alone."""
+    facts = [f"{costs['moved_bytes']:,.0f} bytes to move"]
+    if "table_rows" in costs:
+        facts.insert(0, f"{costs['table_rows']:,} table rows")
+    if costs.get("planning_seconds") is not None:
         facts.insert(0, f"planned in {1000 * costs['planning_seconds']:.1f} ms")
-    if costs["split_load"]:
+    if costs.get("split_load"):
         facts.append(f"{costs['split_load']:,.0f} rows a batch of split keys")
     return ", ".join(facts)

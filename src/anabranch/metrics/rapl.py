@@ -6,12 +6,10 @@ disks, fans or power supplies. Virtual machines rarely show them: there a power 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from anabranch.errors import AnabranchError
-from anabranch.model.power import EnergyFigure
+from anabranch.model.power import EnergyCounter, EnergyFigure, RaplReading
 
 POWERCAP = Path("/sys/class/powercap")
 _MICRO = 1e-6
@@ -23,24 +21,6 @@ MOST_WATTS = 2_000.0
 
 class PowerError(AnabranchError):
     """Energy cannot be measured here: no counters, none that may be read, or two readings too far apart."""
-
-
-@dataclass(frozen=True, slots=True)
-class EnergyCounter:
-    """A counter as it stood."""
-
-    microjoules: int
-    range_microjoules: int
-    """The largest value; after it comes 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class RaplReading:
-    """All counters of a machine that tell different joules, at a moment."""
-
-    at_seconds: float
-    counters: Mapping[str, EnergyCounter]
-    """By the zone and its name: ``intel-rapl:0 package-0``."""
 
 
 def read_rapl(at_seconds: float, folder: Path = POWERCAP) -> RaplReading | None:
@@ -104,6 +84,10 @@ def measure_between(before: RaplReading, after: RaplReading) -> EnergyFigure:
         risen = counter.microjoules - before.counters[zone].microjoules
         # From the largest value to 0 is a step, too.
         joules += _MICRO * (risen if risen >= 0 else risen + counter.range_microjoules + 1)
+    return tell_measured(joules, seconds, f"RAPL, {len(after.counters)} counters of packages and memory")
+
+
+def tell_measured(joules: float, seconds: float, source: str) -> EnergyFigure:
+    """Return what counters rose by in so many seconds, with the bounds that their age allows."""
     late = joules / seconds * _UPDATE_SECONDS
-    source = f"RAPL, {len(after.counters)} counters of packages and memory"
     return EnergyFigure(joules, max(0.0, joules - late), joules + late, "measured", source)

@@ -1,4 +1,4 @@
-"""The vocabulary: frozen data that every other room speaks."""
+"""The vocabulary: frozen data that every other room speaks; for users, what is in ``PUBLIC``."""
 
 from anabranch.model.columns import (
     BATCH,
@@ -14,6 +14,7 @@ from anabranch.model.columns import (
     WINDOW_START,
 )
 from anabranch.model.joins import JoinInput, JoinKind, JoinSpec
+from anabranch.model.lookups import LookupTable
 from anabranch.model.operations import (
     Aggregate,
     AggregateSpec,
@@ -102,6 +103,7 @@ __all__ = [
     "Kernel",
     "LatePolicy",
     "LimitsRows",
+    "LookupTable",
     "Meeting",
     "MeetingInTime",
     "Met",
@@ -133,3 +135,15 @@ __all__ = [
     "splits_keys",
     "spreads_any_key",
 ]
+
+PUBLIC = (
+    "LimitsRows",
+    "LookupTable",
+    "PlannedSplits",
+    "ReadOutcome",
+    "Sink",
+    "Source",
+    "SplitPlanner",
+    "StagedFile",
+)
+"""What users may rely on to write sources, sinks and tables: all else here is the library's own, and may change."""

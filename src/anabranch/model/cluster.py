@@ -24,7 +24,7 @@ class Executor:
     host: str
     cores: int
     memory_bytes: int = 0
-    """What Spark gave it for its tasks; 0 if unknown."""
+    """What its Python workers may take, in which state and blocks lie; 0 if unknown."""
     port: int = 0
     """On which it serves blocks; 0 if unknown."""
     is_leaving: bool = False
@@ -36,6 +36,15 @@ class Executor:
     def is_usable(self) -> bool:
         """Whether slots may be sent there."""
         return self.is_warm and not self.is_leaving
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseWait:
+    """Executors that are to go, and are not to be let go yet."""
+
+    executors: frozenset[str] = frozenset()
+    reason: str = ""
+    """Why; or, if it names none, why nobody waits any longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,13 @@ class Cluster:
     """Why executors can be neither added nor released, each with what to change; none if they can."""
     costs: tuple[str, ...] = ()
     """What it costs to release executors for want of settings, each with the setting."""
+    shares_host_out: bool = False
+    """All executors are on one host, to try things out, and each stands for a host: the memory where copies of state
+    are kept is shared out among them."""
+
+    def name_memory(self, executor: Executor) -> str:
+        """Return whose memory an executor sees: that of its host, which is gone when the host is."""
+        return f"executor-{executor.id}" if self.shares_host_out else executor.host
 
 
 class Executors(Protocol):
@@ -97,6 +113,8 @@ class SlotLoad:
     state_bytes: int = 0
     memory_bytes: int = 0
     """What its executor holds for it."""
+    batches: int = 1
+    """From how many batches that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +206,8 @@ class SettledHomes:
     kept: KeptHomes = field(default_factory=KeptHomes)
     changes: Mapping[tuple[int, str], Mapping[SlotId, Home]] = field(default_factory=dict)
     """(level, why) → the slots that have another home than before, and which."""
+    moved_bytes: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    """The same → the state of those that had a home before, as far as it was measured."""
 
 
 def sort_ids(ids: Iterable[str]) -> tuple[str, ...]:

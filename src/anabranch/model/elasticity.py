@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from anabranch.errors import name_alternatives
 from anabranch.model.loads import LoadError
+from anabranch.model.named_settings import check_names, read_number
 
 SMALLEST_IMPROVEMENT = 0.01
 _SHARES = ("target", "upper", "lower", "memory")
@@ -38,9 +38,10 @@ a flow is brought to its target when it leaves what is between the other two
     """Above this share there are too few executors."""
     lower: float = 0.4
     """Below this share there are too many."""
-    imbalance: float = 0.15
+    imbalance: float = 0.05
     """Slots get other homes when the standard deviation of the executors' shares is above this, by default also those
-    of flows that neither grow nor shrink."""
+    of flows that neither grow nor shrink. At the default target, four executors of which one has 15 % more to do than
+    the mean are just there."""
     smallest_improvement: float = SMALLEST_IMPROVEMENT
     """By how much the busier of two executors must at least get less to do when a slot moves between them, as a part of
     what an executor has to do in the mean."""
@@ -51,8 +52,12 @@ a flow is brought to its target when it leaves what is between the other two
     cores_per_executor: float | None = None
     """What an executor has of the processors, as 0.5 of one: to be said where a quota gives it less than the cores for
     tasks that Spark knows of, as limits in Kubernetes may."""
+    memory_mb_per_executor: float | None = None
+    """What an executor has of memory for state and blocks, which are Python's, in MiB; None: what Spark's settings give
+    Python, that is ``spark.executor.pyspark.memory`` or the overhead. Standalone clusters limit neither: there, memory
+    counts only if it is said."""
     memory: float = 0.7
-    """The share of their memory that executors may fill; more, and there are too few of them."""
+    """The share of that memory that executors may fill; more, and there are too few of them."""
     catch_up_seconds: float = 60.0
     """Within so long, rows that wait at the sources are to be worked off, by executors busy up to ``upper``."""
     cool_down_seconds: float = 30.0
@@ -84,6 +89,10 @@ a flow is brought to its target when it leaves what is between the other two
         if self.cores_per_executor is not None and not 0 < self.cores_per_executor < math.inf:
             msg = f"cores_per_executor is {self.cores_per_executor}; give a number above 0, or None for Spark's own"
             raise LoadError(msg)
+        if self.memory_mb_per_executor is not None and not 0 < self.memory_mb_per_executor < math.inf:
+            msg = f"memory_mb_per_executor is {self.memory_mb_per_executor}; give a number above 0, "
+            msg += "or None for what Spark's settings say"
+            raise LoadError(msg)
         for name in ("samples_up", "samples_down"):
             if getattr(self, name) < 1:
                 msg = f"{name} is {getattr(self, name)}; a decision needs at least 1 batch"
@@ -99,22 +108,10 @@ a flow is brought to its target when it leaves what is between the other two
     @classmethod
     def from_names(cls, given: Mapping[str, Any]) -> Elasticity:
         """Return settings that are given by name, as flow files give them; raise ``LoadError`` if one is no setting."""
-        known = {one.name: one.type for one in fields(cls)}
-        read: dict[str, Any] = {}
-        for name, value in given.items():
-            if name not in known:
-                msg = f"there is no setting {name!r}; {name_alternatives(name, known)}"
-                raise LoadError(msg)
-            read[name] = value if value is None else _read_number(name, value, is_whole="int" in str(known[name]))
+        known = {one.name: str(one.type) for one in fields(cls)}
+        check_names(given, known)
+        read: dict[str, Any] = {
+            name: value if value is None else read_number(name, value, is_whole="int" in known[name])
+            for name, value in given.items()
+        }
         return cls(**read)
-
-
-def _read_number(name: str, value: Any, *, is_whole: bool) -> float:
-    try:
-        number = float("" if isinstance(value, bool) else value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if math.isnan(number) or (is_whole and not number.is_integer()):
-        msg = f"{name} is {value!r}; give a {'whole ' if is_whole else ''}number"
-        raise LoadError(msg)
-    return int(number) if is_whole else number

@@ -7,19 +7,22 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, get_args
 
 from anabranch.model.measures import BatchMeasures
+from anabranch.model.power import EnergyFigure
 from anabranch.model.progress import BatchProgress, RunTotals
 
 EventKind = Literal["start", "stop", "batch", "decision", "effect", "failure", "recovery", "span"]
 EVENT_KINDS: tuple[str, ...] = get_args(EventKind)
 
-Sender = Literal["balancer", "ctl", "resize", "exchange", "alignment", "first look", "placement", "elasticity"]
+Sender = Literal[
+    "balancer", "ctl", "resize", "exchange", "alignment", "first look", "placement", "elasticity", "energy"
+]
 """Who decided: a policy, or people through ``ctl``."""
 
 RouteAction = Literal["resize", "strategy", "split", "merge", "move"]
-ExecutorAction = Literal["provision", "offload", "keep", "release"]
-DecisionAction = Literal[RouteAction, ExecutorAction, "exchange", "hold", "set", "home"]
+ExecutorAction = Literal["provision", "request", "offload", "hold", "keep", "release"]
+DecisionAction = Literal[RouteAction, ExecutorAction, "exchange", "set", "home", "replicate"]
 
-RecoveryAction = Literal["restart", "attempts", "publish", "repair", "set aside", "rollback"]
+RecoveryAction = Literal["restart", "attempts", "publish", "repair", "set aside", "rollback", "replica"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +93,22 @@ class DecisionEvent:
     batch: int
     """At whose end it changes."""
     operator: str
-    """The stateful operator; of ``hold``, and ``release`` by ``alignment``, the source; of others that are about
-    executors, ``executors``."""
+    """The stateful operator; of ``hold`` and ``release`` by ``alignment``, the source; of others that are about
+    executors, ``executors``, and of replicas, ``replicas``."""
     action: DecisionAction
     sender: Sender
     reason: str
     protocol: str | None = None
     """How routes change: *state* moves at once, or open *window*s end where they are."""
     costs: Mapping[str, Any] | None = None
-    """What ``PlanCosts`` has, as plain data."""
+    """What ``PlanCosts`` has, as plain data; of homes, the ``moved_bytes`` alone."""
     imbalance_before: float | None = None
     """The busiest slot's load over its fair share, as it was seen last."""
     imbalance_expected: float | None = None
     """The same, as the plan promises it; None where nothing was planned."""
     change: RouteDelta | None = None
+    executors: int | None = None
+    """Of those about executors: how many are to have slots."""
 
     def describe(self) -> str:
         """Return it as a sentence."""
@@ -118,13 +123,19 @@ class EffectEvent:
     kind: ClassVar[EventKind] = "effect"
 
     batch: int
-    """The first that ran under its routes alone and had rows enough to tell."""
+    """The first that ran under its routes alone and had rows enough to tell; of executors, the first in which as many
+    as were wanted had slots."""
     operator: str
     decision: int
     """Its number."""
-    imbalance: float
+    imbalance: float | None = None
+    """Of routes."""
     moved_bytes: int = 0
     """State that was handed over."""
+    utilisation_before: float | None = None
+    """Of executors: the share of the cores of those that had slots that what came took, when it was decided."""
+    utilisation: float | None = None
+    """The same, of those that have slots now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +152,25 @@ class FailureEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotRecovery:
+    """A slot that lost its home: where it went on, and where its runs of state came from."""
+
+    level: int
+    slot: int
+    lost_host: str
+    """Its home of before."""
+    host: str = ""
+    """Where it ran; empty if it was not measured."""
+    hot_runs: int = 0
+    """Runs of which a copy lay there that the host's own slots had left; likewise below."""
+    hot_bytes: int = 0
+    replica_runs: int = 0
+    replica_bytes: int = 0
+    store_runs: int = 0
+    store_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveryEvent:
     """Something that went wrong is over, or was worked around."""
 
@@ -149,6 +179,14 @@ class RecoveryEvent:
     action: RecoveryAction
     reason: str
     batch: int | None = None
+    seconds: float | None = None
+    """Of *replica*: until results were there again, since the loss was found; likewise below."""
+    silent_seconds: float | None = None
+    """Between the results before the loss and those after it."""
+    batches: float | None = None
+    """How many batches more would have had results in that time, at the pace of those before."""
+    slots: tuple[SlotRecovery, ...] = ()
+    """Those that lost their homes; of very many, the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +220,10 @@ _TYPES: dict[str, type[Any]] = {kind.kind: kind for kind in get_args(Event)}
 _VERSIONS: dict[str, int] = dict.fromkeys(EVENT_KINDS, 1) | {"batch": 2}
 """The first version of batches had neither numbers nor company."""
 _TOLD_BY_DECISIONS = ("changes", "plan_costs")
-_PARTS: dict[str, type[Any]] = {"change": RouteDelta, "totals": RunTotals}
+_PARTS: dict[str, type[Any]] = {
+    **{"change": RouteDelta, "totals": RunTotals, "energy": EnergyFigure},
+    "slots": SlotRecovery,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +320,8 @@ def _read(kind: type[Any], data: Mapping[str, Any]) -> Any:
         value = data[one.name]
         if one.name == "progress":
             given[one.name] = BatchProgress.from_json(value)
+        elif one.name in _PARTS and isinstance(value, list):
+            given[one.name] = tuple(_read(_PARTS[one.name], each) for each in value)
         elif one.name in _PARTS and value is not None:
             given[one.name] = _read(_PARTS[one.name], value)
         else:

@@ -7,11 +7,27 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from anabranch.model.cluster import SlotId
+from anabranch.model.power import RaplReading
 
 OTHER_SLOTS: SlotId = (-1, -1)
 """Stands for all slots that figures which were made shorter do not name."""
 MOST_PAIRS = 64
 """So many pairs of slots, of executors and of hosts, those with the most bytes, are kept with a batch that is over."""
+
+
+RunReads = Mapping[str, tuple[int, int]]
+"""Source (*hot*: copies that the host's own slots left in its memory; *replica*: copies that others sent there;
+*store*: the checkpoint) → runs that came from there, and their bytes."""
+
+
+def add_reads(reads: Iterable[RunReads]) -> dict[str, tuple[int, int]]:
+    """Return the runs and bytes of all together, by their source."""
+    found: dict[str, tuple[int, int]] = {}
+    for one in reads:
+        for source, (runs, size) in one.items():
+            before = found.get(source, (0, 0))
+            found[source] = before[0] + runs, before[1] + size
+    return dict(sorted(found.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +41,8 @@ class ExecutorSample:
     network_sent_bytes: int = 0
     """Through the host's interfaces, whoever sent them; the host's own loopback is not in it."""
     network_received_bytes: int = 0
+    rapl: RaplReading | None = None
+    """The host's counters of energy; None where the kernel shows none that may be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +68,9 @@ class TaskMeasure:
     sent_rows: Mapping[SlotId, int] = field(default_factory=dict)
     state_bytes: int = 0
     """That the slot has after the batch, all its operators together."""
+    run_reads: RunReads = field(default_factory=dict)
+    """Runs of state that the slot read, by where they were; nothing where the checkpoint is on the host's own disk and
+    there are no replicas."""
     operator_cpu_seconds: Mapping[str, float] = field(default_factory=dict)
     """By operator, with the steps behind it, of a level that has several."""
     starting_seconds: float = 0.0
@@ -128,6 +149,11 @@ class HostLoad:
     network_sent_bytes: int = 0
     """Since the last sample of batches before, by anybody; 0 without two samples."""
     network_received_bytes: int = 0
+    rapl_joules: float = 0.0
+    """What the host's processors and memory drew since the last sample of batches before, by the hardware's counters
+    …"""
+    rapl_seconds: float = 0.0
+    """… and between which moments that was; 0 without two samples, or without such counters."""
 
 
 Figure = TypeVar("Figure", int, float)
@@ -151,6 +177,8 @@ class BatchMeasures:
     """Between hosts, likewise: what stays on a host does not go through its network."""
     latency_seconds: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """(from, to) → how long it took last to open a connection between two hosts; the longest."""
+    run_reads: RunReads = field(default_factory=dict)
+    """Runs of state that slots read, by where they were."""
     cpu_seconds: float = 0.0
     """Processor time of the batch: of all tasks, their processes' starts and the executors' own processes."""
     utilisation: float = 0.0
@@ -176,6 +204,8 @@ class BatchMeasures:
             "executors": [_write(one) for one in self.executors],
             "hosts": [_write(one) for one in self.hosts],
         }
+        if self.run_reads:
+            found["run_reads"] = {source: list(read) for source, read in self.run_reads.items()}
         if self.tasks:
             found["tasks"] = _write_tasks(self.tasks, [load.executor for load in self.executors])
         pairs = [
@@ -199,6 +229,7 @@ class BatchMeasures:
             tasks=_read_tasks(data.get("tasks", {}), data.get("pairs", ()), executors),
             executors=executors,
             hosts=tuple(_read(HostLoad, one) for one in data["hosts"]),
+            run_reads=_read_reads(data.get("run_reads", {})),
             cpu_seconds=data["cpu_seconds"],
             utilisation=data["utilisation"],
             measuring_seconds=data["measuring_seconds"],
@@ -271,6 +302,9 @@ def _write_tasks(tasks: Sequence[TaskMeasure], executors: Sequence[str]) -> dict
     operators = [{name: _short(each) for name, each in task.operator_cpu_seconds.items()} for task in tasks]
     if any(operators):
         columns["operator_cpu_seconds"] = operators
+    reads = [{source: list(read) for source, read in task.run_reads.items()} for task in tasks]
+    if any(reads):
+        columns["run_reads"] = reads
     return columns
 
 
@@ -289,6 +323,7 @@ def _read_tasks(
                 **told | {"meets": bool(told["meets"])},
                 executor=executors[executor].executor,
                 host=executors[executor].host,
+                run_reads=_read_reads(columns["run_reads"][place]) if "run_reads" in columns else {},
                 sent_bytes={target: bytes_ for target, (bytes_, _) in own.items()},
                 sent_rows={target: rows for target, (_, rows) in own.items() if rows},
                 operator_cpu_seconds=columns["operator_cpu_seconds"][place]
@@ -297,3 +332,7 @@ def _read_tasks(
             )
         )
     return tuple(found)
+
+
+def _read_reads(data: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, int]]:
+    return {source: (runs, size) for source, (runs, size) in data.items()}

@@ -5,16 +5,33 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 from anabranch.model.loads import LoadError
-from anabranch.model.measures import HostLoad
 
 Basis = Literal["measured", "modelled"]
 """*measured*: counters of the hardware. *modelled*: a power curve over measured or simulated processor time."""
 _POINTS = (0.0, 0.1, 0.5, 1.0)
 MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyCounter:
+    """A counter of the hardware as it stood."""
+
+    microjoules: int
+    range_microjoules: int
+    """The largest value; after it comes 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class RaplReading:
+    """All counters of a machine that tell different joules, at a moment."""
+
+    at_seconds: float
+    counters: Mapping[str, EnergyCounter]
+    """By the zone and its name: ``intel-rapl:0 package-0``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +136,15 @@ Carbon Footprint, made of all SPECpower results up to March 2026). What a sleepi
 
 @dataclass(frozen=True, slots=True)
 class EnergyFigure:
-    """Joules, between which bounds they are expected, and whether they were measured or modelled."""
+    """Joules, between which bounds they are expected, and whether they were measured or modelled.
+
+    Examples:
+        >>> _ = readings.key_by("sensor").agg(rows=ab.count()).write(ab.to_memory())
+        >>> energy = ab.Energy(latency_seconds=5, policy="awake")
+        >>> told = flow.run("state", trigger="available-now", energy=energy)[0].energy
+        >>> told.basis, 0 < told.low_joules < told.joules < told.high_joules
+        ('modelled', True)
+    """
 
     joules: float
     low_joules: float
@@ -149,6 +174,11 @@ class EnergyFigure:
             self.joules * factor, self.low_joules * factor, self.high_joules * factor, self.basis, self.source
         )
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> EnergyFigure:
+        """Read what the history keeps of a figure."""
+        return cls(**{one.name: data[one.name] for one in fields(cls)})
+
     def describe(self) -> str:
         """Return the figure in words: ``12.4 kJ (11.0–13.9), modelled``."""
         size, unit = (1e6, "MJ") if self.joules >= 1e6 else (1e3, "kJ") if self.joules >= 1e3 else (1.0, "J")
@@ -164,15 +194,3 @@ def integrate_power(power: HostPower, stretches: Iterable[tuple[float, float | N
             watts = power.standby_watts if utilisation is None else curve.watts(utilisation)
             totals[place] += seconds * watts
     return EnergyFigure(totals[0], totals[1], totals[2], "modelled", power.source)
-
-
-def model_energy(hosts: Iterable[HostLoad], seconds: float, powers: Mapping[str, HostPower]) -> dict[str, EnergyFigure]:
-    """Return what hosts drew while they ran a batch of so many seconds, by the processor time that was measured.
-
-    A host without a curve of its own has the default one. Its utilisation is that of its executors' cores: what else
-    runs on the host is not in it.
-    """
-    return {
-        load.host: integrate_power(powers.get(load.host, DEFAULT_POWER), [(seconds, load.utilisation)])
-        for load in hosts
-    }

@@ -8,6 +8,8 @@ from typing import Any
 
 from anabranch.model.exchanges import ExchangeFigures
 from anabranch.model.measures import BatchMeasures
+from anabranch.model.power import EnergyFigure
+from anabranch.model.replicas import ReplicaProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,11 @@ class BatchProgress:
     """Rows that sources had besides, when the batch was planned; None if one of them cannot tell."""
     measures: BatchMeasures | None = None
     """What tasks took, by slot, executor and host, and what they sent each other; None if the batch was replayed."""
+    replicas: ReplicaProgress | None = None
+    """How replicas of state stood when the batch was over, where the run has some."""
+    energy: EnergyFigure | None = None
+    """What the flow's hosts drew since the batch before, where the run has the setting ``energy``: how many joules, the
+    interval, and whether it was *measured* or *modelled*."""
     problems: tuple[str, ...] = ()
     replayed: bool = False
     drained: bool = False
@@ -96,6 +103,11 @@ class BatchProgress:
     def rows_per_second(self) -> float:
         return self.rows_in / self.batch_seconds if self.batch_seconds > 0 else 0.0
 
+    @property
+    def energy_per_million_rows(self) -> EnergyFigure | None:
+        """The energy that a million rows take at this rate; None without rows, or where energy is not told."""
+        return self.energy.per_million_rows(self.rows_in) if self.energy is not None and self.rows_in else None
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data."""
         plain = asdict(replace(self, measures=None)) | {"rows_per_second": self.rows_per_second}
@@ -107,10 +119,13 @@ class BatchProgress:
         known = {one.name for one in fields(cls)}
         read = {name: _with_tuples(value) for name, value in data.items() if name in known}
         told, admitted = data.get("measures"), data.get("admitted")
+        replicas, energy = data.get("replicas"), data.get("energy")
         parts = {
             "exchanges": tuple(map(ExchangeFigures.from_json, data.get("exchanges", ()))),
             "measures": None if told is None else BatchMeasures.from_json(told),
             "admitted": None if admitted is None else Admitted(**admitted),
+            "replicas": None if replicas is None else ReplicaProgress.from_json(replicas),
+            "energy": None if energy is None else EnergyFigure.from_json(energy),
         }
         return cls(**read | parts)
 
@@ -134,6 +149,8 @@ class RunTotals:
     """Processor time of tasks and executors."""
     measuring_seconds: float = 0.0
     """What it took to measure it."""
+    energy: EnergyFigure | None = None
+    """What hosts drew, where the run has the setting ``energy``."""
 
     def plus(self, progress: BatchProgress) -> RunTotals:
         """Return the totals with one more batch."""
@@ -151,13 +168,23 @@ class RunTotals:
             slot_rows=_add_by_slot(self.slot_rows, progress.slot_rows),
             cpu_seconds=self.cpu_seconds + (0.0 if measures is None else measures.cpu_seconds),
             measuring_seconds=self.measuring_seconds + (0.0 if measures is None else measures.measuring_seconds),
+            energy=_add_energy(self.energy, progress.energy),
         )
+
+    @property
+    def energy_per_million_rows(self) -> EnergyFigure | None:
+        """The energy that a million rows took; None without rows, or where energy was not told."""
+        return self.energy.per_million_rows(self.rows_in) if self.energy is not None and self.rows_in else None
 
 
 def _add_by_slot(totals: tuple[int, ...], rows: tuple[int, ...]) -> tuple[int, ...]:
     longest = max(len(totals), len(rows))
     padded = (values + (0,) * (longest - len(values)) for values in (totals, rows))
     return tuple(sum(values) for values in zip(*padded, strict=True))
+
+
+def _add_energy(one: EnergyFigure | None, other: EnergyFigure | None) -> EnergyFigure | None:
+    return one + other if one is not None and other is not None else one or other
 
 
 def _with_tuples(value: Any) -> Any:

@@ -25,10 +25,10 @@ from anabranch.model import (
     TopKSpec,
     WindowSpec,
 )
-from anabranch.model.joins import Interval, JoinInput, JoinSpec
+from anabranch.model.joins import Band, Interval, JoinInput, JoinSpec
 from anabranch.operators.aggregates import functions as aggregates
 from anabranch.operators.aggregates import sketches
-from anabranch.operators.joins.sections import ASOF_JOIN, EQUI_JOIN
+from anabranch.operators.joins.sections import ASOF_JOIN, EQUI_JOIN, NEAR
 from anabranch.operators.kernels import make_kernel
 from anabranch.operators.keyed.keyed_state import KeyedState
 from anabranch.operators.keyed.single_rows import drop_engine_columns
@@ -41,7 +41,7 @@ _TIMERS = {EVENT_TIMERS: "event_timers", PROCESSING_TIMERS: "processing_timers"}
 _KIND = re.compile(r"(\w+)(?:\((.*)\))?")
 _TOP_K = re.compile(r"top_(\d+)\((.*), (largest|smallest)\)")
 
-# What is aggregated is not in a checkpoint, and nothing that reads partial results asks for it.
+# What is aggregated or compared is not in a checkpoint, and nothing that reads state asks for it.
 _UNKNOWN = pl.lit(None)
 
 _MAKERS: dict[str, Callable[[str], Aggregate]] = {
@@ -122,6 +122,7 @@ def _recover_join(structure: Mapping[str, Any], keys: tuple[str, ...]) -> JoinSp
     within = structure["within"]
     # Rows in state have the names that results have; nobody who reads them asks for types.
     left, right = (JoinInput(keys, {name: name for name in columns}, {}) for columns in structure["inputs"])
+    near: list[int] | None = structure.get(NEAR)
     interval = None if within is None else Interval(*within)
     return JoinSpec(
         (left, right),
@@ -130,6 +131,8 @@ def _recover_join(structure: Mapping[str, Any], keys: tuple[str, ...]) -> JoinSp
         recover_window(structure),
         clock=_recover_clock(structure),
         draws=bool(structure.get("draws")),
+        band=None if near is None else Band(_UNKNOWN, _UNKNOWN, near[0], near[1], whole=True),
+        near=near is not None,
         newest=structure["kind"] == ASOF_JOIN,
     )
 

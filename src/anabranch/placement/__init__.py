@@ -1,6 +1,6 @@
 """Where a flow runs and how much at a time: homes of slots, numbers of executors, sizes of batches."""
 
-from anabranch.placement.admission import AdmissionState, BatchSeen, admit, begin_admission, measure_offered
+from anabranch.placement.admission import AdmissionState, BatchTiming, admit, begin_admission, measure_offered
 from anabranch.placement.elasticity import (
     ClusterReading,
     ElasticDecision,
@@ -12,7 +12,7 @@ from anabranch.placement.homes import HomeMove, HomePlan, choose_homes, follow_l
 
 __all__ = [
     "AdmissionState",
-    "BatchSeen",
+    "BatchTiming",
     "ClusterReading",
     "ElasticDecision",
     "ElasticState",

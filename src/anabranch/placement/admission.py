@@ -46,13 +46,14 @@ _MOST_DEVIATION = 0.5
 _ROOM = 0.5
 """Two batches that took less than this part of the target are enough to grow, whatever was learnt before."""
 _SAFE = 0.8
-"""They let batches grow so far that, were nothing fixed, they would take this part of the target."""
+"""They let batches grow so far that, were nothing fixed, they would take this part of the target. Where nobody
+knows what rows take, batches that take less than it in the mean grow, too."""
 _STILL = 0.04
 """A limit that would change by less stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
-class BatchSeen:
+class BatchTiming:
     """What a batch had and took."""
 
     rows: int
@@ -79,7 +80,7 @@ class CostModel:
     rows_by_seconds: float = 0.0
     deviation: float = 0.0
     """Mean difference between what batches took and what was expected, as a part of it."""
-    odd: BatchSeen | None = None
+    odd: BatchTiming | None = None
     """The last batch, if it was far off: if the next one is, too, they are no exceptions."""
 
     @property
@@ -127,7 +128,7 @@ class CostModel:
         """Return the seconds that a batch of so many rows takes in the mean."""
         return self.fixed_seconds + self.seconds_a_row * rows
 
-    def learn(self, seen: BatchSeen) -> CostModel:
+    def learn(self, seen: BatchTiming) -> CostModel:
         """Return the model with one more batch.
 
         One that is far off counts as less far off. If a second one is off to the same side, everything has changed:
@@ -146,7 +147,14 @@ class CostModel:
         counted = replace(seen, seconds=bounded)
         return replace(self._add(counted, min(widest, _MOST_DEVIATION)), odd=seen)
 
-    def _begin_anew(self, first: BatchSeen, second: BatchSeen) -> CostModel:
+    def rescale(self, share: float) -> CostModel:
+        """Return the model when a row takes this part of what it took; what is fixed takes what it took."""
+        saved_seconds = (1 - share) * self.seconds_a_row * self.rows
+        return replace(
+            self, seconds=self.seconds - saved_seconds, rows_by_seconds=share * self.rows_by_seconds, odd=None
+        )
+
+    def _begin_anew(self, first: BatchTiming, second: BatchTiming) -> CostModel:
         """Return the model of two batches; rows are taken to have got dearer, or cheaper, by as much as the rest."""
         found = CostModel(deviation=self.deviation)._add(first, self.deviation)._add(second, self.deviation)
         if found.rows_squared > self.rows_squared:
@@ -154,7 +162,7 @@ class CostModel:
         factor = found.seconds / max(self.expect(found.rows), 1e-9)
         return replace(found, rows_squared=self.rows_squared, rows_by_seconds=factor * self.rows_by_seconds)
 
-    def _add(self, seen: BatchSeen, off: float) -> CostModel:
+    def _add(self, seen: BatchTiming, off: float) -> CostModel:
         weight = _KEPT * self.weight + 1
         share = 1 / weight
         more_rows = seen.rows - self.rows
@@ -180,7 +188,7 @@ class AdmissionState:
     model: CostModel = CostModel()
     most_rows: float = 0.0
     """Of the largest batch, lately."""
-    last: BatchSeen | None = None
+    last: BatchTiming | None = None
     """The last batch that had rows."""
 
 
@@ -189,7 +197,7 @@ def begin_admission(target_seconds: float) -> AdmissionState:
     return AdmissionState(Admitted(START_ROWS, target_seconds, None, "no batch has been measured yet"))
 
 
-def admit(state: AdmissionState, seen: BatchSeen) -> AdmissionState:
+def admit(state: AdmissionState, seen: BatchTiming) -> AdmissionState:
     """Return what the next batch may have, now that one more was seen.
 
     The size for which the target would just be held is aimed at from below: by what batches differ from each other,
@@ -221,7 +229,16 @@ def admit(state: AdmissionState, seen: BatchSeen) -> AdmissionState:
     )
 
 
-def _find_room(target: float, last: BatchSeen | None, seen: BatchSeen) -> float:
+def share_out(state: AdmissionState, before: int, now: int) -> AdmissionState:
+    """Return the state when so many executors share the rows of a batch, and before it was so many.
+
+    It would be found out by and by, as rows that take a quarter of the time; meanwhile rows wait that could be worked
+    off, or batches take four times as long as they may.
+    """
+    return state if before == now else replace(state, model=state.model.rescale(before / now), last=None)
+
+
+def _find_room(target: float, last: BatchTiming | None, seen: BatchTiming) -> float:
     """Return how far batches may grow without asking what was learnt; 0 if the last two were not quick.
 
     Twice the rows take twice the time at most. What was learnt may be of another time: of a start that took long, of a
@@ -232,17 +249,20 @@ def _find_room(target: float, last: BatchSeen | None, seen: BatchSeen) -> float:
     return min(one.rows * _SAFE * target / max(one.seconds, 1e-9) for one in (last, seen))
 
 
-def _find_trial(target: float, model: CostModel, seen: BatchSeen) -> float:
+def _find_trial(target: float, model: CostModel, seen: BatchTiming) -> float:
     """Return how many rows to try where nobody can tell what rows take, else 0: without a difference it never shows.
 
-    Small batches double whatever they take, as it is not their rows that take it; others grow carefully, unless they
-    take very long, and do not shrink.
+    Small batches double whatever they take, as it is not their rows that take it; somewhat larger ones grow carefully,
+    unless they take very long, and do not shrink. All others grow only where the target leaves room: a flow that fills
+    it, and whose rows are lost in the noise, would grow for as long as that hides what they take.
     """
     if seen.rows < SMALL_ROWS:
         return 0.0 if model.tells_rows(_TOLD_APART_IN_SMALL) else GROWTH * seen.rows
     if model.tells_rows(_TOLD_APART):
         return 0.0
-    return _CAREFUL_GROWTH * seen.rows if seen.seconds <= 2 * target else float(seen.rows)
+    if seen.rows < 2 * SMALL_ROWS:
+        return _CAREFUL_GROWTH * seen.rows if seen.seconds <= 2 * target else float(seen.rows)
+    return _CAREFUL_GROWTH * seen.rows if model.seconds <= _SAFE * target else 0.0
 
 
 def _go_towards(sought: float, before: int) -> int:
@@ -262,7 +282,7 @@ def measure_offered(rows: int, waiting: int | None, waiting_before: int | None, 
     return max(0.0, (rows + waiting - waiting_before) / seconds)
 
 
-def _tell(model: CostModel, seen: BatchSeen, rows: int, *, target: float, is_floor: bool, is_ceiling: bool) -> str:
+def _tell(model: CostModel, seen: BatchTiming, rows: int, *, target: float, is_floor: bool, is_ceiling: bool) -> str:
     found = f"a batch takes {model.fixed_seconds:.2f} s and {1e6 * model.seconds_a_row:.3g} µs a row"
     if is_floor:
         return f"{found}: hardly any rows fit into {target:g} s, so as few as are worth a batch"

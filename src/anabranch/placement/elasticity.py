@@ -8,21 +8,23 @@ a load four times as high would need four steps. And growing is quicker than shr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from anabranch.model.cluster import Executor
+from anabranch.model.cluster import Executor, ReleaseWait
 from anabranch.model.elasticity import Elasticity
 from anabranch.model.measures import TaskMeasure
 from anabranch.model.routes import MOST_SLOTS
 
-Action = Literal["stay", "grow", "offload", "release", "keep"]
+Action = Literal["stay", "grow", "offload", "hold", "release", "keep"]
 """What happens at a boundary.
 
 *grow*: more executors are asked for. *offload*: some are to get no slots any more; their slots get other homes.
-*release*: those are given back, a boundary later. *keep*: those stay after all.
+*release*: those are given back, a boundary later. *hold*: not yet, for somebody waits for what they hold. *keep*: those
+stay after all.
 """
+_NO_WAIT = ReleaseWait()
 _NEW_WEIGHT = 0.3
 _ROOM_TO_SHRINK = 0.85
 """Memory must fit this well into fewer executors, or the next byte would make them grow again."""
@@ -47,6 +49,10 @@ class ClusterReading:
     """At the sources, beyond the batch."""
     held_bytes: int = 0
     """What slots hold in memory, on all executors together."""
+    measures: tuple[TaskMeasure, ...] = ()
+    """Of the batch's tasks."""
+    wait: ReleaseWait = _NO_WAIT
+    """Executors that are not to be given back yet."""
 
 
 def read_cluster(
@@ -61,6 +67,7 @@ def read_cluster(
     held_bytes: int,
 ) -> ClusterReading:
     """Return the reading of a batch; where sources cannot tell what comes, what was read stands for it."""
+    measures = tuple(measures)
     cpu_seconds: dict[str, float] = {}
     for measure in sorted(measures, key=lambda one: (one.executor, one.level, one.slot, one.cpu_seconds)):
         cpu_seconds[measure.executor] = cpu_seconds.get(measure.executor, 0.0) + measure.cpu_seconds
@@ -75,6 +82,7 @@ def read_cluster(
         else offered_rows_per_second,
         waiting_rows=waiting_rows or 0,
         held_bytes=held_bytes,
+        measures=measures,
     )
 
 
@@ -89,14 +97,20 @@ class ElasticState:
     high_samples: int = 0
     low_samples: int = 0
     low_since: float = 0.0
-    low_most: int = 0
-    """The most executors that any batch would have needed since load is low."""
+    low_needs: tuple[tuple[float, int, int], ...] = ()
+    """When, after how many low samples, and how many executors would have done: of the last low samples, those after
+    which none needed as many."""
     grown_at: float = -math.inf
     changed_at: float = -math.inf
     leaving: tuple[str, ...] = ()
     """Executors whose slots got other homes at the last boundary."""
     reconfigurations: int = 0
     """How often the number of executors was changed."""
+
+    @property
+    def low_most(self) -> int:
+        """The most executors that any of the last batches would have needed, while load is low."""
+        return max((needed for _, _, needed in self.low_needs), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +125,8 @@ class ElasticDecision:
     read_tasks: int
     """The same of tasks that read."""
     leaving: tuple[str, ...]
-    """Executors that are to get no slots (*offload*), are given back (*release*), or stay after all (*keep*)."""
+    """Executors that are to get no slots (*offload*, *hold*), are given back (*release*), or stay after all
+    (*keep*)."""
     utilisation: float
     """The share of the cores that what comes takes; 1.7 if there is nearly twice too much."""
     deviation: float
@@ -182,12 +197,12 @@ def decide_size(settings: Elasticity, state: ElasticState, reading: ClusterReadi
         utilisation=need.utilisation,
         deviation=deviation,
         reason=choice.reason,
-        state=replace(choice.state, leaving=choice.leaving if choice.action == "offload" else ()),
+        state=replace(choice.state, leaving=choice.leaving if choice.action in ("offload", "hold") else ()),
     )
 
 
 def _finish_leaving(settings: Elasticity, state: ElasticState, reading: ClusterReading, need: _Need) -> _Choice | None:
-    """Give back those whose slots left at the last boundary, or keep them if they are needed after all."""
+    """Give back those whose slots left at a boundary before, or keep them if they are needed after all."""
     present = tuple(one.id for one in reading.executors if one.id in state.leaving)
     wanted = state.wanted or 1
     if not present:
@@ -195,7 +210,10 @@ def _finish_leaving(settings: Elasticity, state: ElasticState, reading: ClusterR
     if need.executors > wanted:
         back = _change(state, min(wanted + len(present), settings.max_executors), reading)
         return _Choice("keep", f"{need.tell(reading)}: executors that were to go are needed", back, present)
-    return _Choice("release", "their slots are at home elsewhere", state, present)
+    if reading.wait.executors.intersection(present):
+        return _Choice("hold", reading.wait.reason, state, present)
+    reason = "; ".join(filter(None, ("their slots are at home elsewhere", reading.wait.reason)))
+    return _Choice("release", reason, state, present)
 
 
 def _choose_growth(settings: Elasticity, state: ElasticState, reading: ClusterReading, need: _Need) -> _Choice | None:
@@ -287,14 +305,29 @@ def _follow_samples(
 ) -> ElasticState:
     is_high = need.executors > wanted
     is_low = need.to_shrink_to < wanted and (need.catching_up < settings.lower or wanted > settings.max_executors)
-    was_low = state.low_samples > 0
+    low_samples = state.low_samples + 1 if is_low else 0
     return replace(
         state,
         high_samples=state.high_samples + 1 if is_high else 0,
-        low_samples=state.low_samples + 1 if is_low else 0,
-        low_since=state.low_since if was_low else reading.now_seconds,
-        low_most=max(need.to_shrink_to, state.low_most if was_low else 0),
+        low_samples=low_samples,
+        low_since=state.low_since if state.low_samples else reading.now_seconds,
+        low_needs=_follow_needs(settings, state, reading.now_seconds, low_samples, need.to_shrink_to) if is_low else (),
     )
+
+
+def _follow_needs(
+    settings: Elasticity, state: ElasticState, now_seconds: float, sample: int, needed: int
+) -> tuple[tuple[float, int, int], ...]:
+    """Return what the last low samples needed, as many and of as long as must be seen before executors go.
+
+    Earlier ones do not count: the first is half of the load before, and would make the way down two steps.
+    """
+    kept = [
+        one
+        for one in (state.low_needs if state.low_samples else ())
+        if one[2] > needed and (one[0] > now_seconds - settings.seconds_down or one[1] > sample - settings.samples_down)
+    ]
+    return (*kept, (now_seconds, sample, needed))
 
 
 def _change(state: ElasticState, executors: int, reading: ClusterReading, *, grows: bool = False) -> ElasticState:
@@ -307,6 +340,14 @@ def _change(state: ElasticState, executors: int, reading: ClusterReading, *, gro
         changed_at=reading.now_seconds,
         reconfigurations=state.reconfigurations + 1,
     )
+
+
+def find_use(reading: ClusterReading, serving: Container[str], cores_per_executor: float | None = None) -> float | None:
+    """Return the share of some executors' cores that what comes takes; None if no rows say what it costs."""
+    cores = sum(cores_per_executor or max(1, one.cores) for one in reading.executors if one.id in serving)
+    if reading.rows <= 0 or not cores:
+        return None
+    return reading.offered_rows_per_second * _follow_cost(0.0, reading) / cores
 
 
 def find_deviation(

@@ -12,16 +12,20 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from anabranch.model.cluster import Executor, HomeChoice, Homes, SlotId, SlotLoad, SlotLoads
-from anabranch.model.elasticity import SMALLEST_IMPROVEMENT
+from anabranch.model.elasticity import SMALLEST_IMPROVEMENT, Elasticity
 from anabranch.model.measures import TaskMeasure
+from anabranch.placement.elasticity import find_deviation
+from anabranch.placement.energy.loads import BLOCK_COPIES
 from anabranch.placement.spread import Spread
 
 TOLERANCE = 0.15
 """How far above its share of processor time an executor may be before slots move."""
 _LEAST_SECONDS = 1e-9
 _NEW_WEIGHT = 0.3
-_BLOCK_COPIES = 2
-"""A slot's task holds what it receives about twice while it works on it."""
+_LEAST_SAVED_SECONDS = 0.02
+"""Below that, a batch gains nothing that could be told from chance."""
+UNEVEN_BATCHES = 3
+"""For how many batches in a row executors must differ: processes that start, and chance, make single ones uneven."""
 _NO_HOMES: Homes = MappingProxyType({})
 
 
@@ -67,23 +71,39 @@ def measure_slots(measures: Iterable[TaskMeasure], state_bytes: Mapping[SlotId, 
             cpu_seconds[measure.level, measure.slot] += measure.cpu_seconds
             received_bytes[measure.level, measure.slot] += measure.received_bytes
     return {
-        slot: SlotLoad(seconds, state, state + _BLOCK_COPIES * received_bytes[slot])
+        slot: SlotLoad(seconds, state, state + BLOCK_COPIES * received_bytes[slot])
         for slot, seconds in cpu_seconds.items()
         for state in (state_bytes.get(slot, 0),)
     }
 
 
 def follow_loads(known: Mapping[SlotId, SlotLoad], seen: Mapping[SlotId, SlotLoad]) -> dict[SlotId, SlotLoad]:
-    """Return loads that follow those of the last batch slowly: one batch is no reason to move state."""
-    return {
-        slot: replace(
-            load,
-            cpu_seconds=load.cpu_seconds
-            if slot not in known
-            else known[slot].cpu_seconds + _NEW_WEIGHT * (load.cpu_seconds - known[slot].cpu_seconds),
-        )
-        for slot, load in seen.items()
-    }
+    """Return loads that follow those of the last batch slowly: one batch is no reason to move state.
+
+    What a slot took in its first batch is forgotten with the second one: processes start in it, and code is loaded.
+    """
+    return {slot: _follow(known[slot], load) if slot in known else load for slot, load in seen.items()}
+
+
+def _follow(known: SlotLoad, seen: SlotLoad) -> SlotLoad:
+    weight = max(_NEW_WEIGHT, 1 / known.batches)
+    cpu_seconds = known.cpu_seconds + weight * (seen.cpu_seconds - known.cpu_seconds)
+    return replace(seen, cpu_seconds=cpu_seconds, batches=known.batches + 1)
+
+
+def tell_uneven(
+    cpu_seconds: Mapping[str, float], executors: Sequence[Executor], batch_seconds: float, limits: Elasticity
+) -> str:
+    """Return by how much executors differ in what slots take there, in words, if it is too much; else nothing."""
+    deviation = find_deviation(cpu_seconds, executors, batch_seconds, limits.cores_per_executor)
+    saved = max((cpu_seconds.get(one.id, 0.0) for one in executors), default=0.0) - _find_mean(cpu_seconds, executors)
+    if deviation <= limits.imbalance or saved < _LEAST_SAVED_SECONDS:
+        return ""
+    return f"executors differ by {deviation:.2f} in what slots take there, more than {limits.imbalance:g}"
+
+
+def _find_mean(cpu_seconds: Mapping[str, float], executors: Sequence[Executor]) -> float:
+    return sum(cpu_seconds.get(one.id, 0.0) for one in executors) / max(1, len(executors))
 
 
 def plan_homes(

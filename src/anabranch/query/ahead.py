@@ -12,10 +12,10 @@ from anabranch.model.exchanges import ExchangeDecision
 from anabranch.query.nodes import (
     Expression,
     Filter,
+    FlowSource,
     LateRows,
     Node,
     Select,
-    Spring,
     Stateful,
     Union,
     Watermark,
@@ -63,8 +63,8 @@ def _can_be_ahead(nodes: Mapping[int, Node], node: Node, decision: ExchangeDecis
 
 
 def _partitioners_above(nodes: Mapping[int, Node], node: Node) -> list[Any]:
-    springs = [above.operation for above in _above(nodes, node) if isinstance(above.operation, Spring)]
-    return [getattr(spring.source, "partitioned_by", None) for spring in springs]
+    sources = [above.operation for above in _above(nodes, node) if isinstance(above.operation, FlowSource)]
+    return [getattr(source.source, "partitioned_by", None) for source in sources]
 
 
 def _stateful_above(nodes: Mapping[int, Node], node: Node) -> bool:
@@ -86,7 +86,7 @@ def _above(nodes: Mapping[int, Node], node: Node) -> list[Node]:
 def _keeps(node: Node, keys: tuple[str, ...]) -> bool:
     """Say whether a node surely leaves the keys of every row as they are."""
     match node.operation:
-        case Spring() | Filter() | Union() | Watermark() | LateRows():
+        case FlowSource() | Filter() | Union() | Watermark() | LateRows():
             return True
         case Select(columns, named):
             kept = [column for column in columns if isinstance(column, str)]

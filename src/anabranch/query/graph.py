@@ -9,11 +9,11 @@ import polars as pl
 
 from anabranch.errors import FlowError
 from anabranch.model import Sink
-from anabranch.model.renamed import renamed_keywords
+from anabranch.model.renamed import renamed_keywords, tell_renamed
 from anabranch.query.column_checks import check_kinds
 from anabranch.query.endpoint_checks import check_endpoint_name, check_sink, check_source
 from anabranch.query.lookups import Lookup
-from anabranch.query.nodes import EventTime, Node, Operation, Output, Readable, Spring
+from anabranch.query.nodes import EventTime, FlowSource, Node, Operation, Output, Readable
 from anabranch.query.plan import DEFAULT_SLOTS, Parallelism, make_plan
 from anabranch.query.streams import Stream
 
@@ -37,7 +37,7 @@ class FlowGraph:
     def __repr__(self) -> str:
         reads = ", ".join(source.label for source in self.sources) or "nothing"
         writes = ", ".join(sink.label for sink in self.sinks) or "nothing"
-        steps = [node for node in self.nodes.values() if not isinstance(node.operation, Spring | Output)]
+        steps = [node for node in self.nodes.values() if not isinstance(node.operation, FlowSource | Output)]
         return f"<Flow {self.name!r}: reads {reads}; {len(steps)} steps; writes {writes}>"
 
     def read(self, source: Readable, *, name: str | None = None, formerly: str | None = None) -> Stream:
@@ -52,15 +52,20 @@ class FlowGraph:
             {'sensor': Int64, 'volts': Float64}
         """
         check_source(source)
-        check_endpoint_name("read", name, [spring.name for spring in self.springs()])
+        check_endpoint_name("read", name, [source.name for source in self.named_sources()])
         index = len(self.sources)
         schema = dict(source.schema)
         self.sources.append(source)
-        return Stream(self, self.add(Spring(source, index, name, formerly), (), schema, source.label, None))
+        return Stream(self, self.add(FlowSource(source, index, name, formerly), (), schema, source.label, None))
 
-    def springs(self) -> list[Spring]:
+    def named_sources(self) -> list[FlowSource]:
         """Return the sources in the order in which they were given, with their names."""
-        return [node.operation for node in self.nodes.values() if isinstance(node.operation, Spring)]
+        return [node.operation for node in self.nodes.values() if isinstance(node.operation, FlowSource)]
+
+    def springs(self) -> list[FlowSource]:
+        """Return what ``named_sources`` does: this is its old name."""
+        tell_renamed("Flow.springs", "Flow.named_sources")
+        return self.named_sources()
 
     def outputs(self) -> list[Output]:
         """Return the sinks in the order in which they were given, with their names."""

@@ -302,8 +302,9 @@ def why_not_held(spec: OperatorSpec) -> str | None:
 
 _WHY_NOT_BY_CLOCK: Mapping[str, str] = {
     "key": (
-        "a key's own time is told by its rows, wherever they are read: one that waits with a reader would let rows of "
-        'the same key that others read be in time, or windows end late; watermarks per="group" can be had'
+        "a key's own time is told by its rows, wherever they are read: a reader that holds some would have to hear in "
+        "the next batch which of its keys' windows have ended by rows that others read, and nothing tells readers of "
+        'single keys; watermarks per="group" can be had'
     ),
     "slot": "the time of a slot is told by the rows that it has got, so that one that waits would make it another",
 }

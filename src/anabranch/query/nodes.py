@@ -1,4 +1,4 @@
-"""The nodes of a flow: springs, processors and outputs, and what the stateless ones do to a frame."""
+"""The nodes of a flow: sources, processors and outputs, and what the stateless ones do to a frame."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Readable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Spring:
-    """A source, by its place among the flow's sources, or its number in a checkpoint."""
+class FlowSource:
+    """A source of a flow, by its place among the flow's sources, or its number in a checkpoint."""
 
     source: Readable
     index: int
@@ -163,7 +163,7 @@ class Output:
 
 
 Stateless = Filter | Select | WithColumns | MapBatches | FlatMap | Union | Watermark | LateRows
-Operation = Spring | Stateless | Lookup | Stateful | Output
+Operation = FlowSource | Stateless | Lookup | Stateful | Output
 
 
 @dataclass(frozen=True, slots=True)

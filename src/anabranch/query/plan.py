@@ -12,7 +12,7 @@ from anabranch.model.exchanges import ExchangeDecision
 from anabranch.model.loads import LoadError
 from anabranch.query.ahead import choose_ahead
 from anabranch.query.merging import decide_exchanges
-from anabranch.query.nodes import LateRows, Node, Output, Spring, Stateful, Union, Watermark
+from anabranch.query.nodes import FlowSource, LateRows, Node, Output, Stateful, Union, Watermark
 
 if TYPE_CHECKING:
     from anabranch.query.graph import FlowGraph
@@ -28,7 +28,7 @@ DEFAULT_SLOTS = 8
 class Subquery:
     """What one task runs: its first nodes (*heads*) and everything stateless behind them.
 
-    The subquery of level 0 has the springs as its heads, a later one has a single head. A node that a union feeds is
+    The subquery of level 0 has the sources as its heads, a later one has a single head. A node that a union feeds is
     a member of every subquery that it gets rows from: each runs it on rows of its own.
     """
 
@@ -48,7 +48,7 @@ class Edge(NamedTuple):
 class Plan:
     """How a flow runs: which nodes start a subquery, on which level, on how many slots.
 
-    Level 0 reads the springs. Each later level is one exchange: its subqueries' first nodes (*heads*) get their rows
+    Level 0 reads the sources. Each later level is one exchange: its subqueries' first nodes (*heads*) get their rows
     through it, and everything stateless behind a head runs in the same task. Reading is level 0 even where a stateful
     operator comes first, so hops are never one fewer than the stateful operators in a row.
     """
@@ -81,8 +81,8 @@ class Plan:
         return sum(self.slots)
 
     @property
-    def springs(self) -> tuple[Node, ...]:
-        return tuple(node for node in self.nodes.values() if isinstance(node.operation, Spring))
+    def sources(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes.values() if isinstance(node.operation, FlowSource))
 
     @property
     def stateful(self) -> tuple[Node, ...]:
@@ -100,7 +100,7 @@ class Plan:
 
     @property
     def operators(self) -> tuple[Node, ...]:
-        """The processors that compute or move something: all but springs, outputs, unions and watermarks."""
+        """The processors that compute or move something: all but sources, outputs, unions and watermarks."""
         return tuple(node for node in self.nodes.values() if is_operator(node))
 
     @property
@@ -109,9 +109,9 @@ class Plan:
 
     @property
     def subqueries(self) -> tuple[Subquery, ...]:
-        """The subqueries, by level; the first reads the springs."""
-        springs = tuple(node.id for node in self.springs)
-        found = [Subquery(0, springs, self._members(springs))]
+        """The subqueries, by level; the first reads the sources."""
+        sources = tuple(node.id for node in self.sources)
+        found = [Subquery(0, sources, self._members(sources))]
         for level, heads in enumerate(self.levels, start=1):
             found += [Subquery(level, (head,), self._members((head,))) for head in heads]
         return tuple(found)
@@ -121,7 +121,7 @@ class Plan:
         """Node → the sources whose rows may get there, by number."""
         found: dict[int, frozenset[int]] = {}
         for node in self.nodes.values():  # ids rise along the edges
-            own = frozenset({node.operation.index}) if isinstance(node.operation, Spring) else frozenset[int]()
+            own = frozenset({node.operation.index}) if isinstance(node.operation, FlowSource) else frozenset[int]()
             found[node.id] = own.union(*(found[before] for before in node.inputs))
         return found
 
@@ -141,7 +141,7 @@ class Plan:
         nodes = {}
         for id, node in self.nodes.items():
             operation = node.operation
-            if isinstance(operation, Spring):
+            if isinstance(operation, FlowSource):
                 operation = replace(operation, index=sources[operation.index])
             elif isinstance(operation, Output):
                 operation = replace(operation, index=sinks[operation.index])
@@ -219,7 +219,7 @@ def is_operator(node: Node) -> bool:
 
     Springs and outputs are where rows enter and leave; unions and watermarks move nothing and compute nothing.
     """
-    return not isinstance(node.operation, Spring | Output | Union | Watermark | LateRows)
+    return not isinstance(node.operation, FlowSource | Output | Union | Watermark | LateRows)
 
 
 def _plan(flow: str, nodes: Mapping[int, Node], slots: int, parallelism: Parallelism) -> Plan:
@@ -273,7 +273,7 @@ def _levels(nodes: Mapping[int, Node], heads: set[int]) -> tuple[tuple[int, ...]
 def _heads(nodes: Mapping[int, Node], exchanges: Mapping[int, ExchangeDecision], parallelism: Parallelism) -> set[int]:
     """Return the nodes that get their rows through an exchange: the stateful ones, or every operator behind another.
 
-    A leading stateless operator runs where its spring is read: reading is no operator, so nothing lies between them.
+    A leading stateless operator runs where its source is read: reading is no operator, so nothing lies between them.
     """
     heads: set[int] = set()
     behind_operator: set[int] = set()

@@ -11,10 +11,10 @@ from anabranch.query.lookups import Lookup
 from anabranch.query.nodes import (
     Expression,
     Filter,
+    FlowSource,
     LateRows,
     Node,
     Select,
-    Spring,
     Stateful,
     Union,
     Watermark,
@@ -48,7 +48,7 @@ def required_columns(nodes: Mapping[int, Node]) -> dict[int, tuple[str, ...]]:
 
 def _after(node: Node, before: _Origins) -> _Origins:
     match node.operation:
-        case Spring(index=index):
+        case FlowSource(index=index):
             return {column: frozenset({(index, column)}) for column in node.schema}
         case Filter() | Union() | Watermark() | LateRows() | Lookup():
             return before

@@ -110,12 +110,13 @@ class Snapshot:
 
     def __post_init__(self) -> None:
         names = [host.name for host in self.hosts]
-        if len(set(names)) < len(names):
+        known = set(names)
+        if len(known) < len(names):
             twice = sorted({name for name in names if names.count(name) > 1})
             msg = f"hosts {', '.join(twice)} are there more than once; give each a name of its own"
             raise SimulationError(msg)
         for slot in self.flow.slots:
-            if (home := self.homes.get(slot.id)) is not None and home not in names:
+            if (home := self.homes.get(slot.id)) is not None and home not in known:
                 msg = (
                     f"slot {slot.id} is at home on {home!r}, which is not there; {name_alternatives(home, names[:20])}"
                 )

@@ -28,6 +28,7 @@ from anabranch.placement.energy import (
 )
 from anabranch.placement.energy import Host as EnergyHost
 from anabranch.sim.cluster import Host, SimulatedFlow
+from anabranch.sim.energy_hosts import make_hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,19 +182,6 @@ def make_load(flow: SimulatedFlow, shape: BatchShape, window_seconds: float) -> 
         },
         sent_bytes={pair: sent * window_seconds for pair, sent in flow.sent_bytes_a_row.items()},
         level_seconds=shape.level_seconds,
-    )
-
-
-def make_hosts(hosts: Sequence[Host]) -> tuple[EnergyHost, ...]:
-    """Return simulated hosts as policies for energy know them: half of a wire's bytes go either way."""
-    return tuple(
-        EnergyHost(
-            host.name,
-            host.cores,
-            int(host.memory_bytes) if math.isfinite(host.memory_bytes) else 0,
-            host.bandwidth_bytes_per_second / 2 if math.isfinite(host.bandwidth_bytes_per_second) else 0.0,
-        )
-        for host in hosts
     )
 
 

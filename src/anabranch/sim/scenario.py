@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from anabranch.model.elasticity import Elasticity
+from anabranch.model.energy import Energy
 from anabranch.placement.replicas import Replicas
 from anabranch.sim.cluster import Host, Links, SimulatedFlow, SimulationError
 from anabranch.sim.failures import HostEvent
@@ -20,13 +21,20 @@ class Steering:
     restores: bool = True
     """Replicas that are lost are placed again; without it, those that stood at first are all there ever are."""
     elasticity: Elasticity | None = None
-    """None: all hosts run all the time."""
+    """None: all hosts run all the time, unless energy lets some sleep."""
+    energy: Energy | None = None
+    """Which hosts sleep while load is low; not together with elasticity, which would decide about the same hosts."""
     evens_out: bool = True
     """Slots get other homes where hosts differ too much in what they do."""
     has_store: bool = True
     """State is in a checkpoint store, too; without it, state of which no current copy is left is lost."""
     look_again_batches: int = 10
     """So often replicas are looked at although no host and no home changed: sizes and traffic may have."""
+
+    def __post_init__(self) -> None:
+        if self.elasticity is not None and self.energy is not None and self.energy.releases_hosts:
+            msg = "elasticity and energy would both decide which simulated hosts there are; give one of them"
+            raise SimulationError(msg)
 
 
 @dataclass(frozen=True, slots=True)

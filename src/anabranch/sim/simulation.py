@@ -2,89 +2,33 @@
 
 A batch takes what its busiest hosts take, level by level, and what its wires carry. Between two batches, hosts come and
 go, slots whose host is lost get a home where a current replica is, replicas are placed again, and the number of hosts
-follows the load. No clock and no chance but what is passed in: equal arguments give equal histories.
+follows the load, or what may sleep. No clock and no chance but what is passed in: equal arguments give equal histories.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
 
 import numpy as np
 
-from anabranch.model.cluster import Executor, Homes, SlotId, SlotLoad
-from anabranch.model.elasticity import Elasticity
-from anabranch.placement import ClusterReading, ElasticState, decide_size, plan_homes
+from anabranch.model.cluster import Homes, SlotId, SlotLoad
+from anabranch.placement import plan_homes
 from anabranch.placement.elasticity import find_deviation
-from anabranch.placement.replicas import (
-    Network,
-    ReplicaHost,
-    ReplicaProblem,
-    Replicas,
-    ReplicaSlot,
-    Shortage,
-    StandingReplicas,
-    choose_heirs,
-    restore_replicas,
-)
+from anabranch.placement.replicas import Shortage, StandingReplicas, choose_heirs
 from anabranch.sim.cluster import SimulationError, Snapshot
 from anabranch.sim.copies import Copies
+from anabranch.sim.owners import Owners
+from anabranch.sim.records import BatchRecord, Boundary
+from anabranch.sim.replication import NO_REPLICAS, Replication
+from anabranch.sim.roster import Roster
 from anabranch.sim.scenario import Scenario, Steering
+from anabranch.sim.sizing import STAY, Seen, SizeChange, open_sizing
 
-Source = Literal["replica", "store", "lost"]
-"""Where the state of a slot came from whose home was lost; *lost* if it is nowhere."""
-_NONE: Mapping[SlotId, tuple[str, ...]] = MappingProxyType({})
 _FEWEST_ROWS = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class BatchRecord:
-    """What happened in one batch, and at the boundary before it."""
-
-    began_seconds: float
-    seconds: float
-    is_committed: bool
-    """Not if a host with slots failed meanwhile: then its rows come again."""
-    version: int
-    """The last committed batch afterwards."""
-    rows: float
-    waiting_rows: float
-    snapshot: Snapshot
-    """Hosts that were reachable, homes, and the rows a second that the batch stands for."""
-    busy_seconds: Mapping[str, float]
-    """Processor time by host."""
-    sent_bytes: float
-    """Between hosts, by slots."""
-    replicated_bytes: float
-    recovered: Mapping[SlotId, Source]
-    """Slots whose home was lost before the batch, and where their state came from."""
-    stored_bytes: float
-    """Read from the checkpoint store for them, and for slots that moved."""
-    moved_slots: int
-    """That had a home, and got another one."""
-    placed_replicas: int
-    """That began to be copied."""
-    missing: tuple[Shortage, ...]
-    """Slots that lack replicas, and why."""
-    lag_batches: int
-    """Of the replica that is furthest behind."""
-    action: str
-    """What elasticity did; *stay* without it."""
-
-
-@dataclass(slots=True)
-class _Boundary:
-    """What is done between two batches."""
-
-    recovered: dict[SlotId, Source] = field(default_factory=dict)
-    stored_bytes: float = 0.0
-    moved_slots: int = 0
-    placed_replicas: int = 0
-    can_run: bool = True
-    """Whether there are hosts, and all slots have their state."""
+_MOMENT = 1e-9
+"""Sums of seconds are not exact."""
 
 
 class Simulation:
@@ -96,56 +40,62 @@ class Simulation:
         steering: Steering,
         *,
         homes: Homes = MappingProxyType({}),
-        replicas: StandingReplicas = _NONE,
+        replicas: StandingReplicas = NO_REPLICAS,
         rng: np.random.Generator | None = None,
     ) -> None:
         """Begin with these homes and replicas; what they leave open, policies choose. ``rng`` is for random placement.
 
-        With elasticity, the flow begins on as many of the hosts as it may have at least, in their order.
+        With elasticity, the flow begins on as many of the hosts as it may have at least, in their order; with energy,
+        on all of them.
         """
         hosts, flow = scenario.hosts, scenario.flow
         self.now = 0.0
         self.waiting_rows = 0.0
-        self.copies = Copies(by_slot={slot.id: {} for slot in flow.slots})
         self.lost_slots: frozenset[SlotId] = frozenset()
         """Slots whose state is nowhere: the flow has stopped."""
-        self._all = {host.name: host for host in hosts}
         self._flow = flow
         self._slots = {slot.id: slot for slot in flow.slots}
         self._load = scenario.load
         self._steering = steering
         self._links = scenario.links
-        self._latency = scenario.links.make_matrix(hosts)
-        self._places = {host.name: place for place, host in enumerate(hosts)}
         self._costs = scenario.costs
-        self._rng = rng
-        self._events = sorted(scenario.events)
-        least = steering.elasticity.min_executors if steering.elasticity else len(hosts)
-        self._running = [host.name for host in hosts[:least]]
-        self._away: set[str] = set()
-        self._coming: list[tuple[float, str]] = []
-        self._leaving: tuple[str, ...] = ()
-        self._going: set[str] = set()
-        self._elastic = ElasticState()
+        self._sizing = open_sizing(steering, hosts, flow, scenario.costs)
+        begins_with = self._sizing.begins_with
+        self._roster = Roster(hosts, len(hosts) if begins_with is None else begins_with, scenario.events)
+        self._replication = Replication(scenario, steering, replicas, rng)
+        self._owners = Owners()
+        self._attempt = 0
         self.homes: dict[SlotId, str] = dict(homes)
-        self.planned: StandingReplicas = dict(replicas)
-        """Slot → the hosts that are to hold its replicas."""
-        self.missing: tuple[Shortage, ...] = ()
-        self._looked_at: tuple[object, ...] | None = None
-        self._batches_since_look = 0
         self._last_seconds = self._costs.batch_seconds
+        self._moved: list[SlotId] = []
+        """Slots that were given other homes behind the last batch: they load their state as the next one begins."""
         self._begin(homes, replicas)
 
     # -- what can be seen from outside -------------------------------------------------------------------------------
 
     @property
+    def copies(self) -> Copies:
+        """Who holds what."""
+        return self._replication.copies
+
+    @property
+    def planned(self) -> StandingReplicas:
+        """Slot → the hosts that are to hold its replicas."""
+        return self._replication.planned
+
+    @property
+    def missing(self) -> tuple[Shortage, ...]:
+        """Slots that lack replicas, and why."""
+        return self._replication.missing
+
+    @property
     def reachable(self) -> tuple[str, ...]:
         """The hosts that run and can be reached."""
-        return tuple(name for name in self._running if name not in self._away)
+        return self._roster.reachable
 
     def snapshot(self) -> Snapshot:
         """Return the cluster as it is now."""
-        hosts = tuple(self._all[name] for name in self.reachable)
+        hosts = tuple(self._roster.all[name] for name in self.reachable)
         names = {host.name for host in hosts}
         homes = {slot: home for slot, home in self.homes.items() if home in names}
         return Snapshot(hosts, self._flow, homes, self._load.at(self.now), self._links)
@@ -164,18 +114,25 @@ class Simulation:
         if self.lost_slots:
             msg = f"the flow has stopped: no copy of slots {sorted(self.lost_slots)[:5]} is left; look at its records"
             raise SimulationError(msg)
-        boundary = self._settle()
+        self._apply_events(self.now)
+        unknown = self._find_unknown_loss()
+        boundary = Boundary(can_run=False) if unknown is not None else self._settle()
+        self._attempt += 1
+        self._owners.tell(self._attempt, self.homes, self.reachable)
         began, shot = self.now, self.snapshot()
         rows = self._take_rows(shot) if boundary.can_run else 0.0
         busy, levels = self._add_up({slot.id: slot.cpu_seconds_a_row * rows for slot in self._flow.slots})
         wires, sent = self._find_wires(rows)
         seconds = self._costs.fixed_seconds + levels + wires
         seconds += boundary.stored_bytes / self._costs.store_bytes_per_second
-        failing = self._find_next_loss(began + seconds)
+        failing = unknown or self._roster.find_next_loss(began + seconds, set(self.homes.values()))
         is_committed = boundary.can_run and failing is None
-        replicated = 0.0
+        replicated, refused = 0.0, 0
+        writers: Mapping[SlotId, tuple[str, ...]] = {}
         if is_committed:
             replicated = self._transfer(began, seconds)
+            self._apply_events(began + seconds)
+            writers, refused = self._owners.collect(self._attempt, self.reachable)
             self.copies.commit(self.homes, {slot.id: slot.changed_bytes_a_row * rows for slot in self._flow.slots})
             self._last_seconds = max(seconds, self._costs.batch_seconds)
             replicated += self._transfer(began + seconds, self._last_seconds - seconds)
@@ -184,7 +141,7 @@ class Simulation:
             self._last_seconds = seconds = self._lose_batch(began, failing)
         self.now = began + self._last_seconds
         self._apply_events(self.now)
-        action = self._decide(busy, rows, seconds, shot) if is_committed else "stay"
+        action = self._decide(busy, rows, seconds, shot) if is_committed else STAY
         return BatchRecord(
             began_seconds=began,
             seconds=seconds,
@@ -203,7 +160,19 @@ class Simulation:
             missing=self.missing,
             lag_batches=self.copies.find_lag(self.planned, self.reachable),
             action=action,
+            writers=writers,
+            refused_reports=refused,
+            lasted_seconds=self._last_seconds,
+            starting_hosts=len(self._roster.coming),
+            idle_hosts=len(self._roster.spare),
         )
+
+    def _find_unknown_loss(self) -> float | None:
+        """Return when a host with slots was lost, if nobody knows it yet: a batch that begins will wait for it."""
+        lost_at = self._roster.find_last_loss(set(self.homes.values()))
+        if lost_at is None or lost_at + self._costs.detection_seconds <= self.now + _MOMENT:
+            return None
+        return lost_at
 
     def _lose_batch(self, began: float, failing: float | None) -> float:
         """Return how long a batch takes that nobody commits: until its loss is known, or a host is there again."""
@@ -213,11 +182,11 @@ class Simulation:
             self._transfer(began, failing - began)
             self._apply_events(failing)
             return failing - began + self._costs.detection_seconds
-        moments = [event.at_seconds for event in self._events] + [moment for moment, _ in self._coming]
-        if not moments:
+        news = self._roster.find_next_news()
+        if news is None:
             self.lost_slots = frozenset(self._slots)
             return 0.0
-        return max(0.0, min(moments) - began)
+        return max(0.0, news - began)
 
     def _take_rows(self, shot: Snapshot) -> float:
         arrived = shot.rows_per_second * self._last_seconds
@@ -239,7 +208,8 @@ class Simulation:
                 level = by_level.setdefault(slot[0], {})
                 level[home] = level.get(home, 0.0) + cpu
         seconds = sum(
-            max(cpu / max(1, self._all[home].cores) for home, cpu in level.items()) for level in by_level.values()
+            max(cpu / max(1, self._roster.all[home].cores) for home, cpu in level.items())
+            for level in by_level.values()
         )
         return busy, seconds
 
@@ -252,59 +222,21 @@ class Simulation:
             if source is None or target is None or source == target:
                 continue
             sent += a_row * rows
-            delay = max(delay, float(self._latency[self._places[source], self._places[target]]))
+            delay = max(delay, self._replication.latency(source, target))
             for host in (source, target):
                 through[host] = through.get(host, 0.0) + a_row * rows
         slowest = max(
-            (sum_ / self._all[host].bandwidth_bytes_per_second for host, sum_ in through.items()), default=0.0
+            (sum_ / self._roster.all[host].bandwidth_bytes_per_second for host, sum_ in through.items()), default=0.0
         )
         return slowest + delay, sent
 
     def _transfer(self, began: float, seconds: float) -> float:
-        """Let replicas be sent what they lack, for so long; who fails meanwhile sends and gets until then."""
-        if seconds <= 0 or self._steering.replicas is None:
-            return 0.0
-        until = dict.fromkeys(self.reachable, began + seconds)
-        for event in self._events:
-            if event.at_seconds < began + seconds and event.change != "return" and event.host in until:
-                until[event.host] = min(until[event.host], event.at_seconds)
-        # No time is no room, however wide the wire is.
-        room = {
-            name: self._all[name].bandwidth_bytes_per_second * (end - began)
-            for name, end in until.items()
-            if end > began
-        }
-        return self.copies.transfer(self.homes, room)
-
-    # -- what happens to hosts ---------------------------------------------------------------------------------------
-
-    def _find_next_loss(self, until: float) -> float | None:
-        """Return when the first host with slots fails or is cut off before a moment."""
-        serving = set(self.homes.values())
-        return next(
-            (
-                event.at_seconds
-                for event in self._events
-                if event.at_seconds <= until
-                and event.change != "return"
-                and event.host in serving
-                and event.host not in self._away
-            ),
-            None,
-        )
+        return self._replication.transfer(self._roster, self.homes, began, seconds)
 
     def _apply_events(self, until: float) -> None:
-        while self._events and self._events[0].at_seconds <= until:
-            event = self._events.pop(0)
-            if event.change == "return":
-                self._away.discard(event.host)
-            else:
-                self._away.add(event.host)
-                if event.change == "fail":
-                    self.copies.forget(event.host)
-        for moment, name in [one for one in self._coming if one[0] <= until]:
-            self._coming.remove((moment, name))
-            self._running.append(name)
+        for host in self._roster.apply_events(until):
+            self.copies.forget(host)
+            self._owners.forget(host)
 
     # -- what policies do at a boundary ------------------------------------------------------------------------------
 
@@ -313,34 +245,37 @@ class Simulation:
         if missing := [slot for slot in self._slots if slot not in self.homes]:
             self._plan_homes({slot: self.homes[slot] for slot in self._slots if slot not in missing}, evens_out=False)
         for slot in self._slots:
-            if self.homes.get(slot) not in self._running:
-                msg = (
-                    f"slot {slot} is at home on {homes.get(slot)!r}, which does not run; there are {self._running[:20]}"
-                )
+            if self.homes.get(slot) not in self._roster.running:
+                running = self._roster.running[:20]
+                msg = f"slot {slot} is at home on {homes.get(slot)!r}, which does not run; there are {running}"
                 raise SimulationError(msg)
             for host in (self.homes[slot], *replicas.get(slot, ())):
                 self.copies.seed(slot, host)
 
-    def _settle(self) -> _Boundary:
-        done = _Boundary()
-        self._apply_events(self.now)
-        reachable = set(self.reachable)
-        if reachable and reachable <= {*self._leaving, *self._going}:
+    def _settle(self) -> Boundary:
+        done = Boundary()
+        if self.reachable and not self._roster.staying:
             # Who was to go is all that is left.
-            self._leaving, self._going = (), set()
+            self._roster.keep(self.reachable)
+        if not self.reachable and not self._roster.coming:
+            # Whoever gives out hosts puts others in the place of those that are lost.
+            self._ask_for(self._roster.spare[: self._sizing.fewest], self._costs.starting_seconds)
+        self._load_moved(done)
+        reachable = set(self.reachable)
         lost = [slot for slot in self._slots if self.homes[slot] not in reachable]
         if lost:
             self._recover(lost, done)
         if done.can_run:
             self._release()
-            self._restore_replicas(done)
+            done.placed_replicas = self._replication.restore(self._roster, self.homes, self.snapshot())
         return done
 
-    def _recover(self, lost: Sequence[SlotId], done: _Boundary) -> None:
+    def _recover(self, lost: Sequence[SlotId], done: Boundary) -> None:
         """Give slots whose home is lost another: where a current replica is, else anywhere, and they read the store."""
         loads = self._find_loads()
         standing = {slot: home for slot, home in self.homes.items() if slot not in lost}
-        staying = {name: self._all[name].cores for name in self.reachable if name not in self._leaving}
+        self._keep_last_copies(lost)
+        staying = self._roster.cores_of(self._roster.staying)
         busy: dict[str, float] = {}
         for slot, home in standing.items():
             busy[home] = busy.get(home, 0.0) + loads[slot].cpu_seconds
@@ -364,6 +299,13 @@ class Simulation:
             done.recovered[slot] = "store"
             done.stored_bytes += self._load_from_store(slot)
 
+    def _keep_last_copies(self, lost: Sequence[SlotId]) -> None:
+        """Let hosts stay that were to go, where nobody else holds the state of a slot that is lost."""
+        for slot in lost:
+            current = self.copies.list_current(slot, set(self.reachable))
+            if current and not set(current) & set(self._roster.staying):
+                self._roster.keep(current[:1])
+
     def _load_from_store(self, slot: SlotId) -> float:
         """Let a slot's home read what it lacks; an old replica lacks only the runs since."""
         home = self.homes[slot]
@@ -374,13 +316,20 @@ class Simulation:
         self.copies.seed(slot, home)
         return stored
 
+    def _load_moved(self, done: Boundary) -> None:
+        """Let slots that moved behind the last batch load their state, as on Spark: from the store, or a replica."""
+        for slot in self._moved:
+            done.moved_slots += 1
+            if self.homes[slot] in self.reachable:
+                stored = self._load_from_store(slot)
+                # Without a store, they have it from where they were.
+                done.stored_bytes += stored if self._steering.has_store else 0.0
+        self._moved = []
+
     def _plan_homes(self, homes: Homes, *, evens_out: bool) -> None:
         loads: dict[SlotId, SlotLoad | None] = dict(self._find_loads())
-        plan = plan_homes(self._list_executors(), loads, homes, evens_out=evens_out)
+        plan = plan_homes(self._roster.list_executors(), loads, homes, evens_out=evens_out)
         self.homes = dict(plan.homes)
-
-    def _list_executors(self) -> list[Executor]:
-        return [self._all[name].as_executor(is_leaving=name in self._leaving) for name in self.reachable]
 
     def _find_loads(self) -> dict[SlotId, SlotLoad]:
         rows = max(self._load.at(self.now) * self._costs.batch_seconds, _FEWEST_ROWS)
@@ -389,150 +338,71 @@ class Simulation:
             for slot in self._flow.slots
         }
 
-    def _move_slots(self) -> int:
-        """Even homes out; who moves leaves a copy behind, and reads one from its old home."""
-        before = dict(self.homes)
-        self._plan_homes(before, evens_out=True)
-        moved = [slot for slot, home in self.homes.items() if before[slot] != home]
-        for slot in moved:
-            self.copies.seed(slot, self.homes[slot])
-        return len(moved)
-
-    def _restore_replicas(self, done: _Boundary) -> None:
-        settings = self._steering.replicas
-        if settings is None or not self._steering.restores:
-            return
-        self._drop_what_stands_elsewhere()
-        looked_at = (self.reachable, self._leaving, tuple(self.homes.items()))
-        self._batches_since_look += 1
-        due = self._batches_since_look >= self._steering.look_again_batches
-        if looked_at == self._looked_at and not self.missing and not due:
-            return
-        self._looked_at, self._batches_since_look = looked_at, 0
-        reachable = set(self.reachable)
-        before = {
-            slot: (
-                *(host for host in self.planned.get(slot, ()) if host in held),
-                *(host for host in held if host not in self.planned.get(slot, ()) and host in reachable),
-            )
-            for slot, held in self.copies.by_slot.items()
-        }
-        plan = restore_replicas(
-            self._pose_problem(settings), before, settings.placement, spare=settings.spare, rng=self._rng
-        )
-        self.planned, self.missing = plan.replicas, plan.missing
-        done.placed_replicas = len(plan.moves)
-        for move in plan.moves:
-            self.copies.begin(move.slot, move.target, move.state_bytes)
-
-    def _drop_what_stands_elsewhere(self) -> None:
-        """Forget copies that no plan wants once those that it wants are there: new ones first, then none of the old."""
-        reachable = set(self.reachable)
-        short = {shortage.slot for shortage in self.missing}
-        for slot, held in self.copies.by_slot.items():
-            if slot in short:
-                # A host that comes back may bring just the copy that is missing.
-                continue
-            wanted = {self.homes[slot], *self.planned.get(slot, ())}
-            if len(held) > len(wanted) and all(
-                host in held and held[host].version == self.copies.committed for host in wanted
-            ):
-                for host in [host for host in held if host not in wanted and host in reachable]:
-                    self.copies.drop(slot, host)
-
-    def _pose_problem(self, settings: Replicas) -> ReplicaProblem:
-        names = self.reachable
-        places = np.array([self._places[name] for name in names])
-        leaving = {*self._leaving, *self._going}
-        hosts = tuple(
-            ReplicaHost(name, self._all[name].bandwidth_bytes_per_second, self._all[name].memory_bytes, name in leaving)
-            for name in names
-        )
-        rate = self._load.at(self.now)
-        slots = tuple(
-            ReplicaSlot(
-                slot.id, self.homes[slot.id], settings.degree, slot.state_bytes, slot.changed_bytes_a_row * rate
-            )
-            for slot in self._flow.slots
-        )
-        sent = np.zeros((len(names), len(names)))
-        at = {name: place for place, name in enumerate(names)}
-        for (source, target), traffic in self.snapshot().find_host_traffic().items():
-            sent[at[source], at[target]] = traffic
-        return ReplicaProblem(hosts, slots, Network(self._latency[np.ix_(places, places)], sent))
+    def _release(self) -> None:
+        """Let hosts go that hold nothing which is not elsewhere."""
+        for name in sorted(self._roster.going):
+            is_empty = name in self._roster.running and name not in self.homes.values()
+            if is_empty and not self._replication.is_needed(name, self._roster):
+                self._roster.release(name)
+                self.copies.forget(name)
+                self._owners.forget(name)
 
     # -- how many hosts ----------------------------------------------------------------------------------------------
 
     def _decide(self, busy: Mapping[str, float], rows: float, seconds: float, shot: Snapshot) -> str:
-        """Let elasticity decide, and homes follow: one thing at a boundary."""
-        settings = self._steering.elasticity
-        executors = self._list_executors()
+        """Let elasticity or energy decide, and homes follow: one thing at a boundary."""
+        roster = self._roster
+        executors = roster.list_executors()
         deviation = find_deviation(busy, executors, seconds)
-        if settings is None:
-            return self._even_out(deviation, Elasticity().imbalance)
-        reading = ClusterReading(
-            now_seconds=self.now,
-            executors=tuple(executor for executor in executors if executor.id not in self._going),
-            rows=int(rows),
-            batch_seconds=seconds,
-            cpu_seconds=busy,
-            offered_rows_per_second=shot.rows_per_second,
-            waiting_rows=int(self.waiting_rows),
-            held_bytes=sum(slot.state_bytes for slot in self._flow.slots),
+        change = self._sizing.decide(
+            Seen(
+                now_seconds=self.now,
+                rows=rows,
+                seconds=seconds,
+                offered_rows_per_second=shot.rows_per_second,
+                waiting_rows=self.waiting_rows,
+                busy_seconds=busy,
+                homes=self.homes,
+                executors=[executor for executor in executors if executor.id not in roster.going],
+                staying=roster.staying,
+                spare=roster.spare,
+                coming=roster.coming,
+                leaving=roster.leaving,
+                can_move=self._can_move(),
+            )
         )
-        decision = decide_size(settings, self._elastic, reading)
-        self._elastic = decision.state
-        match decision.action:
-            case "offload" if self._can_move():
-                self._leaving = (*self._leaving, *decision.leaving)
-                self._move_slots()
-            case "keep":
-                self._leaving = tuple(name for name in self._leaving if name not in decision.leaving)
-        # Their slots are elsewhere; they go once the copies that they hold are elsewhere, too.
-        self._going |= set(self._leaving) - set(decision.state.leaving)
-        self._ask_for(decision.executors)
-        return decision.action if decision.action != "stay" else self._even_out(deviation, settings.imbalance)
+        self._apply(change)
+        if change.action != STAY:
+            return change.action
+        too_much = self._steering.evens_out and deviation > self._sizing.imbalance and self._can_move()
+        return "balance" if too_much and self._move_slots() else STAY
 
-    def _even_out(self, deviation: float, imbalance: float) -> str:
-        """Give slots other homes if executors differ too much in what they are busy with; say what was done."""
-        too_much = self._steering.evens_out and deviation > imbalance and self._can_move()
-        return "balance" if too_much and self._move_slots() else "stay"
+    def _apply(self, change: SizeChange) -> None:
+        roster = self._roster
+        roster.leaving = (*roster.leaving, *change.leaving)
+        roster.keep(change.kept)
+        if change.homes is not None:
+            self._move_slots({**self.homes, **change.homes})
+        elif change.leaving:
+            self._move_slots()
+        roster.going |= set(change.going)
+        self._ask_for(change.asked, change.ready_seconds)
 
     def _can_move(self) -> bool:
         """Say whether all homes are reachable: who is lost is given a home first."""
         reachable = set(self.reachable)
         return all(home in reachable for home in self.homes.values())
 
-    def _ask_for(self, wanted: int) -> None:
-        staying = [name for name in self.reachable if name not in self._leaving and name not in self._going]
-        missing = wanted - len(staying) - len(self._coming)
-        spare = [
-            name
-            for name in self._all
-            if name not in self._running and name not in self._away and name not in {one for _, one in self._coming}
-        ]
-        for name in spare[: max(0, missing)]:
-            self._coming.append((self.now + self._costs.starting_seconds, name))
+    def _move_slots(self, homes: Homes | None = None) -> int:
+        """Give slots these homes, or even them out; who moves leaves a copy behind. Return how many moved."""
+        before = dict(self.homes)
+        if homes is None:
+            self._plan_homes(before, evens_out=True)
+        else:
+            self.homes = dict(homes)
+        moved = [slot for slot, home in self.homes.items() if before[slot] != home]
+        self._moved += moved
+        return len(moved)
 
-    def _release(self) -> None:
-        """Let hosts go that hold nothing which is not elsewhere."""
-        for name in sorted(self._going):
-            if name in self.homes.values():
-                continue
-            needed = [
-                slot
-                for slot, held in self.copies.by_slot.items()
-                if name in held and self._count_current_elsewhere(slot, name) < self._count_wanted(slot)
-            ]
-            if not needed:
-                self._going.discard(name)
-                self._leaving = tuple(one for one in self._leaving if one != name)
-                self._running.remove(name)
-                self.copies.forget(name)
-
-    def _count_current_elsewhere(self, slot: SlotId, host: str) -> int:
-        return sum(other != host for other in self.copies.list_current(slot, self.reachable))
-
-    def _count_wanted(self, slot: SlotId) -> int:
-        """Return the copies that a slot is to have, as far as hosts can hold them."""
-        return 1 + len(self.planned.get(slot, ()))
+    def _ask_for(self, names: Sequence[str], seconds: float) -> None:
+        self._roster.ask_for(names, self.now + seconds)

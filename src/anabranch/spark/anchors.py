@@ -35,8 +35,13 @@ def warn_of_missing_settings(spark: SparkSession) -> None:
         )
 
 
-def anchor_frame(spark: SparkSession, locations: Sequence[str | None]) -> DataFrame:
+def anchor_frame(
+    spark: SparkSession, locations: Sequence[str | None], fallbacks: Sequence[Sequence[str]] = ()
+) -> DataFrame:
     """Return a DataFrame of one row a slot, partitioned by slot; each prefers its location, or none.
+
+    ``fallbacks`` are by slot the hosts that it prefers next, where its executor is gone or has no core free for longer
+    than ``spark.locality.wait``: Spark prefers an executor to a host.
 
     Its plan says that it is partitioned as ``repartitionById(slots, "slot")`` would: a cogroup with blocks that were
     really exchanged so adds no exchange, and Spark asks this side where the task should run.
@@ -51,6 +56,8 @@ def anchor_frame(spark: SparkSession, locations: Sequence[str | None]) -> DataFr
         preferred = jvm.java.util.ArrayList()
         if location is not None:
             preferred.append(location)
+            for host in fallbacks[slot] if fallbacks else ():
+                preferred.append(host)
         cells = gateway.new_array(jvm.java.lang.Object, 1)
         cells[0] = slot
         row = jvm.org.apache.spark.sql.catalyst.expressions.GenericInternalRow(cells)

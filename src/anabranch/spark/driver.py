@@ -291,7 +291,7 @@ class Driver:
             warn_of_unsteady_executors(self.spark)
 
     def _make_jobs(self, program: FlowProgram, ahead: AheadLevel) -> SparkJobs:
-        pickled = PickledProgram.of(program)
+        pickled = PickledProgram.of(program, shares_host_out=self.executors.describe().shares_host_out)
         if isinstance(self.executors, SparkExecutors):
             self.executors.warm_with(pickled)
         return SparkJobs(self.spark, program, pickled, ahead, self.waits.in_tasks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ from anabranch.errors import EngineError
 from anabranch.model.cluster import Cluster, Executor, Executors, sort_ids
 from anabranch.spark.anchors import anchor_frame, name_location
 from anabranch.spark.session import runs_locally, task_environment
-from anabranch.spark.worker_process import DRIVER, find_place
+from anabranch.spark.worker_process import DRIVER, find_owner
 
 MOST_WARM_UPS = 3
 """So often it is tried to warm an executor up; then it gets slots as it is."""
@@ -32,6 +33,12 @@ _RELEASE_COSTS = {
     "released, and the tasks that made them are run again",
 }
 """Settings that must be true, and what it costs if they are not."""
+
+_PYTHON_MEMORY, _OVERHEAD = "spark.executor.pyspark.memory", "spark.executor.memoryOverhead"
+_CONTAINERS = ("yarn", "k8s://")
+"""Masters that give an executor a container of heap and overhead, and end it if it takes more."""
+_OVERHEAD_FACTOR = 0.1
+"""Spark's own; the overhead's part of the heap."""
 
 logger = logging.getLogger("anabranch")
 
@@ -47,11 +54,43 @@ def list_executors(spark: SparkSession) -> tuple[Executor, ...]:
     """Return all executors of a cluster, those that are leaving included, as Spark's status has them."""
     found = _each(spark.sparkContext._jsc.sc().statusStore().executorList(True))
     there = {str(executor.id()): executor for executor in found}
+    memory_bytes = find_python_memory(spark)
     executors = []
     for id in sort_ids(there.keys() - {DRIVER}):
         host, port = split_address(str(there[id].hostPort()))
-        executors.append(Executor(id, host, int(there[id].totalCores()), int(there[id].maxMemory()), port))
+        executors.append(Executor(id, host, int(there[id].totalCores()), memory_bytes, port))
     return tuple(executors)
+
+
+def find_python_memory(spark: SparkSession) -> int:
+    """Return what the Python workers of an executor may take, as the session's settings say; 0 if nobody limits them.
+
+    State and blocks are Python's, beside the JVM's heap: in ``spark.executor.pyspark.memory`` if that is set, else in
+    the overhead, which YARN and Kubernetes also give if nobody says how much.
+    """
+    settings = spark.sparkContext.getConf()
+    for name in (_PYTHON_MEMORY, _OVERHEAD):
+        said = settings.get(name, None)
+        if said is not None:
+            return read_size(said)
+    if not str(spark.sparkContext.master).startswith(_CONTAINERS):
+        return 0
+    factor = settings.get(f"{_OVERHEAD}Factor", None) or settings.get("spark.kubernetes.memoryOverheadFactor", None)
+    heap_bytes = read_size(settings.get("spark.executor.memory", "1g") or "1g")
+    least_bytes = read_size(settings.get("spark.executor.minMemoryOverhead", "384m") or "384m")
+    return max(least_bytes, int(heap_bytes * float(factor or _OVERHEAD_FACTOR)))
+
+
+def read_size(written: str) -> int:
+    """Return the bytes of a size as Spark's settings have it, such as ``512m``: without a unit they are mebibytes."""
+    match = re.fullmatch(r"(\d+)\s*(?:([kmgtp]?)b?)", written.strip().lower())
+    if match is None:
+        msg = f"{written!r} is no size of memory as Spark has it; give one such as 512m or 5g"
+        raise EngineError(msg)
+    number, unit = int(match[1]), match[2]
+    if not unit:
+        unit = "" if written.strip().lower().endswith("b") else "m"
+    return number << 10 * " kmgtp".index(unit or " ")
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -100,6 +139,7 @@ class SparkExecutors:
             application=str(self._spark.sparkContext.applicationId),
             obstacles=tuple(obstacles),
             costs=tuple(_find_costs(self._spark)),
+            shares_host_out=manager == "local-cluster",
         )
 
     def list(self) -> tuple[Executor, ...]:
@@ -115,7 +155,11 @@ class SparkExecutors:
         # What Spark asked to leave by itself, as for a host that is drained, is there as well.
         leaving = {id for going in self._leaving if not going.isEmpty() for id in _split(going.keySet())}
         with self._lock:
-            if not self._warm & set(ids):
+            # Ids are never given twice, and a flow may outlive any number of executors.
+            self._warm.intersection_update(ids)
+            for gone in self._warm_ups.keys() - set(ids):
+                del self._warm_ups[gone]
+            if not self._warm:
                 self._warm.update(executor.id for executor in there)
             cold = [executor for executor in there if executor.id not in self._warm | self._warming | leaving]
             self._warming.update(executor.id for executor in cold)
@@ -192,6 +236,9 @@ class SparkExecutors:
             is_done, why = seen <= {DRIVER, executor.id}, f"Spark ran what warms it up on {', '.join(sort_ids(seen))}"
         except Exception as error:
             is_done, why = False, find_reason(str(error))
+        self._note_warm_up(executor, is_done, why)
+
+    def _note_warm_up(self, executor: Executor, is_done: bool, why: str) -> None:
         with self._lock:
             self._warming.discard(executor.id)
             self._warm_ups[executor.id] += 1
@@ -218,7 +265,7 @@ class _Warming:
             pass
         if self.program is not None:
             _ = self.program.load().kernels
-        yield pa.RecordBatch.from_pydict({"executor": [find_place(os.getpid()).executor]})
+        yield pa.RecordBatch.from_pydict({"executor": [find_owner(os.getpid()).executor]})
 
 
 def find_obstacles(spark: SparkSession) -> Iterator[str]:

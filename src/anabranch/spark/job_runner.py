@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -23,12 +23,13 @@ from anabranch.engine.tasks.slot_task import SlotTask
 from anabranch.engine.tasks.spec import BatchSpec, FlowProgram
 from anabranch.engine.tasks.task_errors import find_reason, find_task_failure
 from anabranch.engine.tasks.task_meter import TaskMeter
-from anabranch.model.cluster import Executor, Home, SlotId
+from anabranch.model.cluster import Executor
 from anabranch.model.measures import TaskMeasure
 from anabranch.spark.anchors import anchor_frame, name_location
 from anabranch.spark.arrow_blocks import EXCHANGE_SCHEMA, from_arrow, from_rows, to_arrow, to_table
 from anabranch.spark.dataframes import SparkRows, unpack_rows
 from anabranch.spark.programs import PickledProgram
+from anabranch.spark.replica_carrier import ReplicaCarrier
 from anabranch.spark.session import task_environment
 from anabranch.spark.task_figures import TaskCosts, TaskMeasures, TaskWaits
 from anabranch.spark.worker_process import NOBODY, Peers
@@ -36,6 +37,10 @@ from anabranch.spark.worker_process import NOBODY, Peers
 PROBE_SECONDS = 60.0
 """So often it is found out how long it takes to reach other hosts."""
 SILENT_ROW = ("cast(id as int) as source", "'' as kind", "cast('' as binary) as payload")
+
+
+Anchored = tuple[tuple[str | None, ...], tuple[tuple[str, ...], ...]]
+"""By slot: where it is at home, and on which hosts it may run without that."""
 
 
 class SparkJobs:
@@ -47,7 +52,7 @@ class SparkJobs:
         self._spark = spark
         self._plan = program.plan
         self._ahead = ahead
-        self._anchors: dict[int, tuple[tuple[str | None, ...], DataFrame]] = {}
+        self._anchors: dict[int, tuple[Anchored, DataFrame]] = {}
         """By level, those of the last batch: they are made anew when a slot has another home."""
         self._silent: dict[range, DataFrame] = {}
         self._pinned: dict[range, tuple[tuple[str, ...], DataFrame]] = {}
@@ -55,6 +60,8 @@ class SparkJobs:
         self._program = pickled
         self._reading_levels = program.reading_levels
         self._waits = waits
+        self.carrier = ReplicaCarrier(spark, pickled, program.plan.flow)
+        """Of replicas, beside the batches."""
         self._costs = TaskCosts.heard_by(spark.sparkContext)
         self._measures = TaskMeasures.heard_by(spark.sparkContext)
         self._probed_at: float | None = None
@@ -66,8 +73,8 @@ class SparkJobs:
         self.name(spec.batch, f"{describe_levels(self._plan)}{again}")
         self._measures.take()
         try:
-            told = replace(spec, costs=self._costs, homes={}, executors=())
-            rows = self._make(given, told, spec.homes, spec.executors).collect()
+            told = replace(spec, costs=self._costs, homes={}, fallbacks={}, executors=())
+            rows = self._make(given, told, spec).collect()
         except PySparkException as error:
             failure = find_task_failure(str(error))
             raise JobFailed(find_reason(str(error)) if failure is None else failure.message, failure) from error
@@ -83,22 +90,22 @@ class SparkJobs:
         """Say in Spark's UI what the jobs are that follow on this thread."""
         self._spark.sparkContext.setJobDescription(f"{self._plan.flow}, batch {batch}: {doing}")
 
-    def _make(
-        self, given: BatchInput, spec: BatchSpec, homes: Mapping[SlotId, Home], executors: Sequence[Executor]
-    ) -> DataFrame:
+    def _make(self, given: BatchInput, spec: BatchSpec, where: BatchSpec) -> DataFrame:
+        """Return what the job comes to; ``where`` says besides where its tasks are to run, which is nothing to them."""
+        homes, executors = where.homes, where.executors
         # One partition a task: what it reads is in its task, found by the partition's number. Each has a row,
         # which says nothing, because Spark does not run tasks for a range that is empty.
         numbers = number_packs(self._reading_levels, given.packs)
         tasks = spec.slots[0] if self._ahead.active else max(1, len(numbers.get(0, ())))
-        where = find_places(executors) if homes else ()
-        rows = self._silent_rows(range(tasks), where)
+        places = find_places(executors) if homes else ()
+        rows = self._silent_rows(range(tasks), places)
         if isinstance(given.outer, SparkRows):
             rows = rows.union(given.outer.frame)
         measures = self._measures.asking(self._choose_peers(executors))
         with task_environment(self._spark):
             if self._ahead.active:
                 # A partition is read where its slot is at home, and that is where its rows stay.
-                rows = self._anchor_frame(1, tasks, homes) if homes else rows
+                rows = self._anchor_frame(1, tasks, where) if homes else rows
                 reading: Reads = self._ahead.task(self._program, spec, given.packs)
             else:
                 reading = ReadTask(self._program, spec, given.packs, self._reading_levels)
@@ -110,7 +117,7 @@ class SparkJobs:
                 task = SlotTask(self._program, spec, level, receivers)
                 exchanged = blocks.repartitionById(slots, "slot")
                 if homes:
-                    anchors = self._anchor_frame(level, slots, homes)
+                    anchors = self._anchor_frame(level, slots, where)
                     blocks = (
                         anchors.groupBy("slot")
                         .cogroup(exchanged.groupBy("slot"))
@@ -125,7 +132,7 @@ class SparkJobs:
                     blocks = blocks.repartitionById(slots, "slot").mapInArrow(met, EXCHANGE_SCHEMA)
                 if level in numbers:
                     later = self._waits.telling(_ReadingLater(reading, measures))
-                    blocks = blocks.union(self._silent_rows(numbers[level], where).mapInArrow(later, EXCHANGE_SCHEMA))
+                    blocks = blocks.union(self._silent_rows(numbers[level], places).mapInArrow(later, EXCHANGE_SCHEMA))
         return blocks
 
     def take_costs(self) -> Costs:
@@ -158,11 +165,12 @@ class SparkJobs:
             self._silent[numbers] = rows.selectExpr(*SILENT_ROW)
         return self._silent[numbers]
 
-    def _anchor_frame(self, level: int, slots: int, homes: Mapping[SlotId, Home]) -> DataFrame:
-        found = [homes.get((level, slot)) for slot in range(slots)]
-        wanted = tuple(None if home is None else name_location(home.executor, home.host) for home in found)
-        if level not in self._anchors or self._anchors[level][0] != wanted:
-            self._anchors[level] = (wanted, anchor_frame(self._spark, wanted))
+    def _anchor_frame(self, level: int, slots: int, where: BatchSpec) -> DataFrame:
+        found = [where.homes.get((level, slot)) for slot in range(slots)]
+        locations = tuple(None if home is None else name_location(home.executor, home.host) for home in found)
+        fallbacks = tuple(where.fallbacks.get((level, slot), ()) for slot in range(slots))
+        if level not in self._anchors or self._anchors[level][0] != (locations, fallbacks):
+            self._anchors[level] = ((locations, fallbacks), anchor_frame(self._spark, locations, fallbacks))
         return self._anchors[level][1]
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from pyspark import cloudpickle
 
 from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.errors import FlowError
+from anabranch.spark.worker_process import find_owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +22,23 @@ class PickledProgram:
 
     digest: str
     pickled: bytes
+    shares_host_out: bool = False
+    """Each executor stands for a host, with a part of the memory that copies of state are kept in."""
 
     @classmethod
-    def of(cls, program: FlowProgram) -> PickledProgram:
+    def of(cls, program: FlowProgram, *, shares_host_out: bool = False) -> PickledProgram:
         """Return a program in the form that is sent."""
         pickled: bytes = cloudpickle.dumps(program)  # type: ignore[no-untyped-call]
-        return cls(hashlib.blake2b(pickled, digest_size=16).hexdigest(), pickled)
+        return cls(hashlib.blake2b(pickled, digest_size=16).hexdigest(), pickled, shares_host_out)
 
     def load(self) -> FlowProgram:
         """Return the program; raise ``FlowError`` if this worker lacks a module that it needs."""
         if self.digest not in _programs:
             _programs.clear()
             try:
-                _programs[self.digest] = cloudpickle.loads(self.pickled)
+                program = cloudpickle.loads(self.pickled)
+                memory = f"executor-{find_owner(os.getpid()).executor}" if self.shares_host_out else ""
+                _programs[self.digest] = replace(program, memory=memory)
             except ModuleNotFoundError as error:
                 msg = (
                     f"workers cannot import {error.name!r}, which the flow uses: install it there, send it along by "

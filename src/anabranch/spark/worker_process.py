@@ -51,8 +51,8 @@ NOBODY = Peers()
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a worker runs."""
+class WorkerOwner:
+    """Whose worker a process is."""
 
     executor: str
     host: str
@@ -61,7 +61,7 @@ class Place:
     """The executor's; 0 if it is not known."""
 
 
-def find_place(process: int, proc: Path = Path("/proc")) -> Place:
+def find_owner(process: int, proc: Path = Path("/proc")) -> WorkerOwner:
     """Return whose worker a process is.
 
     Spark tells its Python workers nothing of it. Executors of every cluster manager are started with their id and host
@@ -76,16 +76,16 @@ def find_place(process: int, proc: Path = Path("/proc")) -> Place:
             parents.append((process, arguments))
             if "--executor-id" in arguments:
                 host = arguments[arguments.index("--hostname") + 1] if "--hostname" in arguments else ""
-                return Place(arguments[arguments.index("--executor-id") + 1], host, process)
+                return WorkerOwner(arguments[arguments.index("--executor-id") + 1], host, process)
     java = next((number for number, arguments in parents if os.path.basename(arguments[0]) == "java"), 0)
-    return Place(DRIVER, "", java)
+    return WorkerOwner(DRIVER, "", java)
 
 
 class Worker:
     """This process, as its tasks measure it."""
 
     def __init__(self) -> None:
-        self._place: Place | None = None
+        self._owner: WorkerOwner | None = None
         self._process = 0
         self._ended_cpu = 0.0
         self._sampled_cpu: float | None = None
@@ -105,14 +105,14 @@ class Worker:
         with contextlib.suppress(Exception):
             # Also what was spent before the task's own time began.
             measuring_since = time.thread_time() - spent
-            assert self._place is not None
-            self._probe.begin(peers, self._place.host)
+            assert self._owner is not None
+            self._probe.begin(peers, self._owner.host)
             measure = meter.measure(
-                self._place.executor,
-                self._place.host,
+                self._owner.executor,
+                self._owner.host,
                 peak_memory_since_bytes(),
                 starting_seconds=starting_seconds,
-                sample=self._sample(self._place.process),
+                sample=self._sample(self._owner.process),
                 latency_seconds=self._probe.take(),
                 measuring_since=measuring_since,
             )
@@ -122,9 +122,9 @@ class Worker:
 
     def _begin(self) -> None:
         """Find out where this is; a daemon forks its workers, so what was known before a fork is another's."""
-        if self._place is None or self._process != os.getpid():
+        if self._owner is None or self._process != os.getpid():
             self._process = os.getpid()
-            self._place = find_place(self._process)
+            self._owner = find_owner(self._process)
             self._ended_cpu, self._sampled_cpu = 0.0, None
             self._probe = LatencyProbe()
 

@@ -29,7 +29,7 @@ class EngineState:
     wake_us: int | None = None
     """When, by the wall clock, a batch must run even if no data comes."""
     partition_keys: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By operator whose slots are partitions, what is known of their keys, as ``PromiseMemory`` writes it."""
+    """By operator whose slots are partitions, what is known of their keys, as ``AuditedKeys`` writes it."""
     exchanges: Mapping[str, ExchangeWay] = field(default_factory=dict)
     """By operator whose exchange is weighed, how its rows leave in the next batch."""
     followed: tuple[FollowedTimes, ...] = ()

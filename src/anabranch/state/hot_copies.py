@@ -34,7 +34,7 @@ class HotCopies:
 
     def find(self, file: str) -> Path | None:
         """Return where the copy of a store's file lies, or None. Its content is for the caller to check."""
-        path = self.folder / _flat(file)
+        path = self.folder / name_copy(file)
         try:
             os.utime(path)
         except OSError:
@@ -47,7 +47,7 @@ class HotCopies:
             return
         # No room after all, or the folder was swept: a later batch goes without.
         with contextlib.suppress(OSError):
-            write_whole(self.folder / _flat(file), content, durable=False)
+            write_whole(self.folder / name_copy(file), content, durable=False)
 
     def _make_room(self, wanted_bytes: int) -> bool:
         copies = []
@@ -80,19 +80,27 @@ def open_hot_copies(
     Sweeps what earlier epochs of the flow left, and what other flows left a day ago. The folder is private to the
     user; one of that name that belongs to somebody else is not touched.
     """
+    folder = open_copy_folder(flow, epoch, now_seconds, cap_bytes, parents)
+    return None if folder is None else HotCopies(folder, cap_bytes)
+
+
+def open_copy_folder(
+    owner: str, epoch: int, now_seconds: float, free_bytes: int, parents: Sequence[Path] = (SHARED_MEMORY,)
+) -> Path | None:
+    """Open a private folder in memory, for copies of one owner and epoch; None where so many bytes are not free."""
     for parent in parents:
         try:
-            if shutil.disk_usage(parent).free < cap_bytes:
+            if shutil.disk_usage(parent).free < free_bytes:
                 continue
             home = parent / f"anabranch-{os.geteuid()}"
-            mine = home / _flat(flow)
+            mine = home / name_copy(owner)
             folder = mine / f"{epoch:08d}"
             for level in (home, mine, folder):
                 _make_private(level)
             _sweep(home, mine, epoch, now_seconds)
         except OSError:
             continue
-        return HotCopies(folder, cap_bytes)
+        return folder
     return None
 
 
@@ -123,6 +131,7 @@ def _last_touched(folder: Path) -> float:
         return math.inf
 
 
-def _flat(name: str) -> str:
+def name_copy(name: str) -> str:
+    """Return the file name under which a copy lies."""
     # The checksum tells apart names that differ only in the characters a file name cannot have.
     return f"{re.sub(r'[^A-Za-z0-9_-]', '_', name)[-150:]}-{zlib.crc32(name.encode()):08x}"

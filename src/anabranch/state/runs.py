@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -17,8 +17,12 @@ from anabranch.model import HASH, WINDOW, RunRef
 from anabranch.model.column_kinds import holds
 from anabranch.state.checksums import checksum_of
 from anabranch.state.hot_copies import HotCopies
+from anabranch.state.replica_copies import ReplicaCopies
 from anabranch.state.store import Store
 
+RunSource = Literal["hot", "replica", "store"]
+"""Where the bytes of a run were: in memory of this host that its own slots filled, in memory that slots elsewhere
+filled, or in the checkpoint."""
 VERIFIED_FILES_REMEMBERED = 100_000
 
 _verified: dict[tuple[str, str], str] = {}
@@ -133,17 +137,17 @@ class RunFiles:
     """Where new runs go, such as ``state/0/3``; runs are read wherever their name says."""
     name: WriteName
     hot: HotCopies | None = None
-    """Copies on this host, for stores that are far away; a local store needs none."""
+    """Copies on this host, for stores that are far away, a directory on another host's disk included; without them,
+    files that lie where this host can map them are read as they lie."""
+    replicas: ReplicaCopies | None = None
+    """Copies on this host that other hosts sent: they are there before a slot is."""
+    reads: dict[str, tuple[int, int]] = field(default_factory=dict, init=False)
+    """Source → how many runs came from there, and their bytes; empty where there is nothing but a store."""
     _serial: int = field(default=0, init=False)
 
     def read(self, ref: RunRef) -> pl.DataFrame:
         """Return the live rows of a run; raise ``RunDamaged`` if the bytes are not those that were written."""
-        content = self._hot_content(ref)
-        if content is None:
-            content = open_content(self.store, ref)
-            _check_once(self.store.url, ref, content)
-            if self.hot is not None and self.store.local_path(ref.file) is None:
-                self.hot.put(ref.file, _octets(content))
+        content = self.fetch(ref)
         try:
             rows = decode_run(content)
         except (pa.ArrowException, OSError):
@@ -152,10 +156,26 @@ class RunFiles:
             raise
         return without_gone(rows.slice(ref.first_live), ref.gone)
 
+    def fetch(self, ref: RunRef) -> pa.Buffer:
+        """Return the bytes of a run, checked, from the nearest place that has them."""
+        content = self._copied_content(ref, "hot", self.hot)
+        if content is None:
+            content = self._copied_content(ref, "replica", self.replicas)
+        if content is not None:
+            return content
+        # What other hosts serve is never mapped: a file that one of them deletes would be gone under the map.
+        content = open_content(self.store, ref, is_mapped=self.hot is None)
+        _check_once(self.store.url, ref, content)
+        if self.hot is not None:
+            self.hot.put(ref.file, _octets(content))
+        self._count("store", ref)
+        return content
+
     def open_table(self, ref: RunRef) -> pa.Table:
         """Return all rows of a run's file as Arrow has them, unchecked: to measure it, not to go by what it holds."""
-        path = self.hot.find(ref.file) if self.hot is not None else None
-        content = open_content(self.store, ref) if path is None else _map_file(path)
+        copies = (tier.find(ref.file) for tier in (self.hot, self.replicas) if tier is not None)
+        path = next((path for path in copies if path is not None), None)
+        content = open_content(self.store, ref, is_mapped=self.hot is None) if path is None else _map_file(path)
         try:
             return pa.ipc.open_file(content).read_all()
         except pa.ArrowNotImplementedError:
@@ -165,7 +185,7 @@ class RunFiles:
         """Write a sorted frame as a new run; an unsorted one is a kernel's mistake and raises ``ValueError``."""
         check_sorted(frame)
         # A run that can be mapped is read in place, so it is kept as it lies in memory; one that travels is packed.
-        mappable = self.store.local_path(self.folder) is not None
+        mappable = self.hot is None and self.store.local_path(self.folder) is not None
         pieces = encode_run(frame, compressed=not mappable)
         checksum = checksum_of(*pieces)
         # Two attempts at one task share the name of the writer. With the checksum in it, the file that an attempt
@@ -173,7 +193,7 @@ class RunFiles:
         file = self.name.file(self.folder, self._serial, f"-{checksum.removeprefix('crc32:')}.arrow")
         self._serial += 1
         self.store.write(file, *pieces)
-        if self.hot is not None and not mappable:
+        if self.hot is not None:
             self.hot.put(file, b"".join(pieces))
         windows: dict[str, Any] = {}
         if WINDOW in frame.columns and frame.height > 0:
@@ -189,22 +209,33 @@ class RunFiles:
             **windows,
         )
 
-    def _hot_content(self, ref: RunRef) -> pa.Buffer | None:
-        path = self.hot.find(ref.file) if self.hot is not None else None
+    def _copied_content(
+        self, ref: RunRef, source: RunSource, copies: HotCopies | ReplicaCopies | None
+    ) -> pa.Buffer | None:
+        path = copies.find(ref.file) if copies is not None else None
         if path is None:
             return None
         try:
             content = _map_file(path)
             _check_once(str(path.parent), ref, content)
         except (FileNotFoundError, RunDamaged):
-            # A hot copy only saves time: whatever is wrong with it, the cold one decides.
+            # A copy only saves time: whatever is wrong with it, the store decides.
             return None
+        self._count(source, ref)
         return content
 
+    def _count(self, source: RunSource, ref: RunRef) -> None:
+        if self.hot is not None or self.replicas is not None:
+            runs, size = self.reads.get(source, (0, 0))
+            self.reads[source] = runs + 1, size + ref.bytes
 
-def open_content(store: Store, ref: RunRef) -> pa.Buffer:
-    """Return a run's bytes, unchecked, mapped if the store is local; raise ``RunDamaged`` if the file is missing."""
-    path = store.local_path(ref.file)
+
+def open_content(store: Store, ref: RunRef, is_mapped: bool = True) -> pa.Buffer:
+    """Return a run's bytes, unchecked, mapped if they may be and lie on this host; raise ``RunDamaged`` if they do not.
+
+    ``RunDamaged`` says that the file is missing.
+    """
+    path = store.local_path(ref.file) if is_mapped else None
     try:
         return pa.py_buffer(store.read(ref.file)) if path is None else _map_file(path)
     except FileNotFoundError as error:

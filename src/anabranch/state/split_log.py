@@ -34,6 +34,8 @@ class LogEntry:
     drain: bool = False
     waiting_rows: int | None = None
     """Rows that sources had besides, as far as they can tell."""
+    planned_at: float | None = None
+    """When sources were asked, by the wall clock in seconds; None in entries of earlier versions."""
 
     def encode(self) -> bytes:
         """Return the text of the log file."""
@@ -45,6 +47,7 @@ class LogEntry:
                 "problems": list(self.problems),
                 "drain": self.drain,
                 "waiting_rows": self.waiting_rows,
+                "planned_at": self.planned_at,
             }
         )
 
@@ -60,6 +63,7 @@ class LogEntry:
                 problems=tuple(data["problems"]),
                 drain=data["drain"],
                 waiting_rows=data.get("waiting_rows"),
+                planned_at=data.get("planned_at"),
             )
         except (ValueError, KeyError, TypeError) as error:
             msg = f"{file} cannot be read ({type(error).__name__}: {error}): it is damaged"

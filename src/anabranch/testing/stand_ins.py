@@ -22,7 +22,7 @@ from anabranch.model import PlannedSplits, ProcessSpec, ReadOutcome, Sink, Split
 from anabranch.model.identities import Identity, identify
 from anabranch.query.graph import FlowGraph
 from anabranch.query.lookups import Lookup
-from anabranch.query.nodes import Node, Operation, Output, Readable, Spring, Stateful
+from anabranch.query.nodes import FlowSource, Node, Operation, Output, Readable, Stateful
 from anabranch.testing.given_rows import Rows, read_rows
 
 Chosen = bool | Collection[str | int]
@@ -154,8 +154,8 @@ def stand_in(flow: FlowGraph, folder: str, real_sources: Chosen, real_sinks: Cho
 
     Processors are copied, as Spark does when it sends them to tasks: what one keeps in itself ends with its driver.
     """
-    springs, outputs = flow.springs(), flow.outputs()
-    kept_sources = _choose("source", real_sources, [spring.name for spring in springs])
+    sources, outputs = flow.named_sources(), flow.outputs()
+    kept_sources = _choose("source", real_sources, [source.name for source in sources])
     kept_sinks = _choose("sink", real_sinks, [output.name for output in outputs])
     lookups = _find_tables(flow, tables)
     graph = FlowGraph(flow.name)
@@ -170,8 +170,8 @@ def stand_in(flow: FlowGraph, folder: str, real_sources: Chosen, real_sinks: Cho
 
     def replaced(node: Node) -> Operation:
         match node.operation:
-            case Spring(index=index) as spring:
-                return replace(spring, source=graph.sources[index])
+            case FlowSource(index=index) as source:
+                return replace(source, source=graph.sources[index])
             case Output(index=index) as output:
                 return replace(output, sink=graph.sinks[index])
             case Lookup() as lookup if node.id in lookups:

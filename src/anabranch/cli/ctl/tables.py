@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -14,6 +15,7 @@ from anabranch.cli.ctl.measures import draw_measures
 from anabranch.cli.formats import draw_bar, format_bytes, format_count, format_seconds
 from anabranch.cli.run.lines import describe_exchange
 from anabranch.cli.tables import fits
+from anabranch.model.replicas import ReplicaProgress
 
 MOST_SLOTS_SHOWN = 32
 MOST_KEYS_SHOWN = 12
@@ -40,6 +42,8 @@ def draw_balance(shown: Mapping[str, Any]) -> Iterator[RenderableType]:
         for part in parts:
             yield Padding(part, (0, 0, 0, 2), expand=False)
     yield from _draw_elasticity(shown.get("elasticity"))
+    yield from _draw_replicas(shown.get("replicas"))
+    yield from _draw_energy(shown.get("energy"), shown.get("drawn"))
     yield from draw_measures(shown.get("measures"))
 
 
@@ -55,6 +59,35 @@ def _draw_elasticity(told: Mapping[str, Any] | None) -> Iterator[RenderableType]
     yield Text.assemble(("executors", "bold"), f" · {' · '.join(facts)}")
     if "reason" in told:
         yield Padding(Text(told["reason"], style="dim"), (0, 0, 0, 2), expand=False)
+
+
+def _draw_replicas(told: Mapping[str, Any] | None) -> Iterator[RenderableType]:
+    if told is None:
+        return
+    stand = ReplicaProgress.from_json(told)
+    yield Text()
+    yield Text.assemble(("replicas", "bold"), f" · {replace(stand, problem='').describe()}")
+    if stand.problem:
+        yield Padding(Text(stand.problem, style="yellow"), (0, 0, 0, 2), expand=False)
+
+
+def _draw_energy(told: Mapping[str, Any] | None, drawn: Mapping[str, str] | None) -> Iterator[RenderableType]:
+    if told is None and drawn is None:
+        return
+    facts = ["no host sleeps"]
+    if told is not None:
+        facts = [f"by {told['policy']}", f"{told['hosts']} hosts awake, {told['asleep']} asleep"]
+        if "latency_seconds" in told:
+            latency = told["latency_seconds"]
+            found = "more and more comes than is done" if latency is None else f"latency {latency:.2g} s"
+            facts.append(f"{found}, at most {told['bound_seconds']:g} s wanted")
+        facts.append(f"{told['changes']} changes")
+    yield Text()
+    yield Text.assemble(("energy", "bold"), f" · {' · '.join(facts)}")
+    if told is not None and "reason" in told:
+        yield Padding(Text(told["reason"], style="dim"), (0, 0, 0, 2), expand=False)
+    for name, figure in (drawn or {}).items():
+        yield Padding(Text(f"{name}: {figure}"), (0, 0, 0, 2), expand=False)
 
 
 def _draw_title(described: Mapping[str, Any]) -> Text:
@@ -170,12 +203,11 @@ def _draw_scores(scores: Mapping[str, Mapping[str, float]], current: str) -> Ite
 def _describe_costs(costs: Mapping[str, Any] | None) -> str:
     if costs is None:
         return ""
-    facts = [
-        f"{format_count(costs['table_rows'])} rows of the routing table",
-        f"{format_bytes(costs['moved_bytes'])} of state",
-        f"{format_count(costs['split_load'])} rows a batch of split keys",
-    ]
-    if costs["planning_seconds"] is not None:
+    facts = [f"{format_bytes(costs['moved_bytes'])} of state"]
+    if "table_rows" in costs:
+        facts.insert(0, f"{format_count(costs['table_rows'])} rows of the routing table")
+        facts.append(f"{format_count(costs['split_load'])} rows a batch of split keys")
+    if costs.get("planning_seconds") is not None:
         facts.insert(0, f"planned in {1000 * costs['planning_seconds']:.1f} ms")
     return ", ".join(facts)
 

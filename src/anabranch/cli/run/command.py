@@ -111,6 +111,29 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
             rich_help_panel=_SETTINGS,
         ),
     ] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Keep so many copies of state in the memory of hosts, a slot's own included.",
+            rich_help_panel=_SETTINGS,
+        ),
+    ] = None,
+    energy: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Let hosts sleep that are not needed to keep results within this latency.",
+            rich_help_panel=_SETTINGS,
+        ),
+    ] = None,
+    hot_copies: Annotated[
+        bool | None,
+        typer.Option(
+            "--hot-copies/--no-hot-copies", help="Keep copies of state in hosts' memory.", rich_help_panel=_SETTINGS
+        ),
+    ] = None,
     anchors: Annotated[
         bool | None,
         typer.Option("--anchors/--no-anchors", help="Pin slots to executors.", rich_help_panel=_SETTINGS),
@@ -168,6 +191,7 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
         "kept_summary_bytes": kept_summary_bytes,
         "takeover": takeover,
         "drop_sources": drop_source or None,
+        "hot_copies": hot_copies,
         "anchors": anchors,
         "control": control,
         "history_to": history_to,
@@ -182,6 +206,10 @@ def run(  # noqa: PLR0913 - a command line option each, as many as RunSettings h
         settings = {**loaded.run, **{name: value for name, value in given.items() if value is not None}}
         if executors is not None:
             settings["elasticity"] = {**settings.get("elasticity", {}), **read_executors(executors)}
+        if replicas is not None:
+            settings["replicas"] = {**settings.get("replicas", {}), "degree": replicas}
+        if energy is not None:
+            settings["energy"] = {**settings.get("energy", {}), "latency_seconds": energy}
         if "checkpoint" not in settings:
             settings["checkpoint"] = name_checkpoint(loaded.graph.name)
             print_note(f"checkpoint: {settings['checkpoint']}, as nobody named one; --checkpoint names another")

@@ -43,6 +43,9 @@ def describe_batch(progress: BatchProgress, now_seconds: float) -> str:
         pairs["waiting"] = progress.waiting_rows
     if progress.held_back:
         pairs["held_back"] = ",".join(f"{source}:{seconds:.1f}" for source, seconds in progress.held_back.items())
+    if progress.energy is not None:
+        pairs["joules"] = f"{progress.energy.joules:.1f}"
+        pairs["energy"] = progress.energy.basis
     if progress.moved_bytes:
         pairs["moved_bytes"] = progress.moved_bytes
     if progress.changes:
@@ -96,5 +99,8 @@ def describe_run(history: RunHistory, ended_seconds: float) -> str:
         parts.append(describe_late(history))
     if history.totals.dead_rows:
         parts.append(f"{format_count(history.totals.dead_rows)} dead")
+    if history.totals.energy is not None:
+        each = history.totals.energy_per_million_rows
+        parts.append(history.totals.energy.describe() + (f", {each.describe()} per million rows" if each else ""))
     parts.append(f"committed up to batch {latest.batch}")
     return ", ".join(parts)

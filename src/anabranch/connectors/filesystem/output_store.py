@@ -55,8 +55,10 @@ def open_output_store(place: str) -> OutputStore:
 class LocalOutputStore:
     """Files in a directory, which is made when the first one is written."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, *, durable: bool = True) -> None:
+        """Files survive a power failure, unless nobody could find them afterwards."""
         self._directory = directory
+        self._durable = durable
 
     def names(self) -> list[str]:
         """Return all names in order."""
@@ -79,7 +81,7 @@ class LocalOutputStore:
         target = os.path.join(self._directory, name)
         try:
             os.makedirs(self._directory, exist_ok=True)
-            move_synced(staged, target)
+            (move_synced if self._durable else os.replace)(staged, target)
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise cannot_write(target, error) from error
@@ -90,7 +92,8 @@ class LocalOutputStore:
         target = Path(self._directory, name)
         try:
             os.makedirs(self._directory, exist_ok=True)
-            fill_whole(target, fill, hidden=target.with_name(f".{name}.{secrets.token_hex(4)}.tmp"))
+            hidden = target.with_name(f".{name}.{secrets.token_hex(4)}.tmp")
+            fill_whole(target, fill, hidden=hidden, durable=self._durable)
         except OSError as error:
             raise cannot_write(str(target), error) from error
 
@@ -101,7 +104,7 @@ class LocalOutputStore:
 
     def settle(self) -> None:
         """Sync the directory, so that its names survive a power cut."""
-        if os.path.isdir(self._directory):
+        if self._durable and os.path.isdir(self._directory):
             sync_folder(Path(self._directory))
 
 

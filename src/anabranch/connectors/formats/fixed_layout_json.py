@@ -25,7 +25,7 @@ from anabranch.connectors.formats.text_values import WORDS, is_utf8
 _LARGEST_TEXT_BYTES = 2**31 - 1
 """Places in a column of texts have 32 bits."""
 _SKIPPED_TEXT, _TEXT, _QUOTED_INTEGER, _INTEGER, _FLOAT, _WRITTEN_NUMBER = range(6)
-"""As in ``alike_reader``, which is imported only when there is much to read."""
+"""As in ``fixed_layout_json_loops``, which is imported only when there is much to read."""
 
 _NUMBER = rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?"
 _FIELD = re.compile(
@@ -44,7 +44,7 @@ class _Field:
     kind: int
 
 
-def parse_alike_lines(text: bytes, schema: Mapping[str, pl.DataType]) -> pl.DataFrame | None:
+def parse_fixed_layout_lines(text: bytes, schema: Mapping[str, pl.DataType]) -> pl.DataFrame | None:
     """Return the frame that the parser would, or None if some line is malformed or not of the first line's layout.
 
     Every line is a row: where a row is wanted of each of several texts, none of them had a line end in it.
@@ -77,7 +77,7 @@ class PlacedLines:
 def parse_placed_lines(
     pieces: Sequence[PlacedLines], join: Callable[[], bytes], schema: Mapping[str, pl.DataType]
 ) -> pl.DataFrame | None:
-    """Return the frame of lines that lie in several places, as ``parse_alike_lines`` does, a row each.
+    """Return the frame of lines that lie in several places, as ``parse_fixed_layout_lines`` does, a row each.
 
     No piece is empty. ``join`` gives the text of all lines, which is asked for only where they are not plain ASCII.
     """

@@ -9,7 +9,7 @@ import polars as pl
 
 from anabranch.connectors.formats.declared_json import WalkedLines, walk_text
 from anabranch.connectors.formats.exact_json import read_exactly
-from anabranch.connectors.formats.fixed_layout_json import parse_alike_lines
+from anabranch.connectors.formats.fixed_layout_json import parse_fixed_layout_lines
 from anabranch.connectors.formats.number_lines import WORTH_COMPILED_CODE_BYTES
 from anabranch.connectors.formats.rejects import set_faulty_lines_apart, shorten_raw, sieve_lines
 from anabranch.connectors.formats.schemas import whole_type
@@ -42,7 +42,7 @@ def parse_json_lines(text: bytes, schema: Mapping[str, pl.DataType]) -> ReadOutc
     text); ``1.0`` is no integer. Times are ISO 8601 text or whole numbers since 1970 in the column's own unit.
     """
     if len(text) >= WORTH_COMPILED_CODE_BYTES:
-        frame = parse_alike_lines(text, schema)
+        frame = parse_fixed_layout_lines(text, schema)
         walked = walk_text(text, schema) if frame is None else None
         if walked is not None:
             frame, faults = read_doubts(walked, schema)

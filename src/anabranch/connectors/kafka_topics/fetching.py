@@ -26,7 +26,7 @@ from anabranch.connectors.kafka_topics.connection import REQUEST_SECONDS, KafkaC
 from anabranch.connectors.kafka_topics.consuming import OffsetRange, RangeReader
 from anabranch.connectors.kafka_topics.securing import BrokerConnection, Security, encode_request
 
-FETCH_BYTES = 4 * 1024 * 1024
+FETCH_BYTES = 8 * 1024 * 1024
 FEWEST_RECORDS_A_BATCH = 100
 """Smaller batches on average cost more here than the client takes for their messages."""
 _WAIT_MS = 200

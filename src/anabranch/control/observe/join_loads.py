@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from anabranch.control.observe.load_sampling import Sighting
+from anabranch.control.observe.load_sampling import ObservedLoads
 from anabranch.model.joins import LEFT, RIGHT, JoinSpec
 from anabranch.model.loads import StateSizes
 from anabranch.routing import buckets_of
@@ -49,20 +49,20 @@ def find_copied_input(spec: JoinSpec, routes: Routes, key: int) -> int:
     return 1 - spec.copied if spec.swaps_sides and key in routes.swapped else spec.copied
 
 
-def count_rows_once(sighting: Sighting, routes: Routes, spec: JoinSpec) -> tuple[Sighting, JoinLoads]:
+def count_rows_once(observed: ObservedLoads, routes: Routes, spec: JoinSpec) -> tuple[ObservedLoads, JoinLoads]:
     """Return what slots saw, and what each input had part in it, with every row counted once."""
     rows: dict[int, tuple[float, float]] = {}
-    bucket_rows = sighting.bucket_rows.copy()
-    for key, seen in sighting.hot_rows.items():
-        left = sighting.hot_left_rows.get(key, 0.0)
+    bucket_rows = observed.bucket_rows.copy()
+    for key, seen in observed.hot_rows.items():
+        left = observed.hot_left_rows.get(key, 0.0)
         by_input = _divide(key, (left, max(seen - left, 0.0)), routes, spec)
         rows[key] = by_input
         bucket = buckets_of(np.array([key], np.uint64), len(bucket_rows))[0]
         bucket_rows[bucket] = max(bucket_rows[bucket] - round(seen - sum(by_input)), 0)
     hot_rows = {key: sum(by_input) for key, by_input in rows.items()}
-    once = replace(sighting, bucket_rows=bucket_rows, hot_rows=hot_rows)
+    once = replace(observed, bucket_rows=bucket_rows, hot_rows=hot_rows)
     left, right = _find_copies(routes)
-    sides = sighting.left_rows / left, (int(sighting.bucket_rows.sum()) - sighting.left_rows) / right
+    sides = observed.left_rows / left, (int(observed.bucket_rows.sum()) - observed.left_rows) / right
     return once, JoinLoads(spec.copied, spec.swaps_sides, rows, sides=sides)
 
 

@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.model import HASH
-from anabranch.model.balance import SAMPLED_ROWS_AT_LEAST, SAMPLED_SHARE, SampleRate
+from anabranch.model.balance import AUTO, SAMPLED_ROWS_AT_LEAST, SAMPLED_SHARE, SampleRate
 from anabranch.model.frame_texts import frame_from_text, frame_to_text, numbers_from_text, numbers_to_text
 from anabranch.routing import buckets_of
 from anabranch.routing.hashing import GOLDEN_RATIO_64
@@ -28,7 +28,7 @@ From fewer, keys seem hot by chance, and a plan picks just these: slots came out
 """
 _MOST_NAMED_KEYS = 768
 _EVEN_ROWS = 5_000
-"""Where no key is hot, so many rows are enough of a sample."""
+"""Where no key is hot, so many rows are enough of a sample, unless a rate was asked for."""
 _FIRM_KEYS, _TAIL_ROWS = 1_000, 2_000
 """Keys of a sample that stand for themselves, and rows whose keys stand for all others, when strategies are judged."""
 ROWS = "__rows"
@@ -119,7 +119,7 @@ class LoadReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class ObservedLoads:
     """What all slots of an operator saw in a batch."""
 
     bucket_rows: NDArray[np.int64]
@@ -213,7 +213,8 @@ def watch_rows(
     if not may_have_hot_keys:
         if not watch.samples:
             return seen
-        look = _Look(blocks, min(1.0, _EVEN_ROWS / look.all_rows, look.rows / look.all_rows))
+        if watch.sample_rate == AUTO:
+            look = _Look(blocks, min(look.rows, _EVEN_ROWS) / look.all_rows)
     counted = look.count()
     sees_hot_keys = may_have_hot_keys and bool(counted.estimates[0] >= hot)
     if not sees_hot_keys and not watch.samples:
@@ -234,7 +235,7 @@ def watch_rows(
     return replace(seen, keys=loads)
 
 
-def merge_loads(seen: Iterable[LoadReport | None], buckets: int) -> Sighting | None:
+def merge_loads(seen: Iterable[LoadReport | None], buckets: int) -> ObservedLoads | None:
     """Return what all slots saw together; None if no slot had rows."""
     bucket_rows = np.zeros(buckets, np.int64)
     hot_rows: dict[int, float] = {}
@@ -258,7 +259,7 @@ def merge_loads(seen: Iterable[LoadReport | None], buckets: int) -> Sighting | N
         samples.append(loads.sample)
     if not filled:
         return None
-    return Sighting(
+    return ObservedLoads(
         bucket_rows,
         sampled_rows,
         hot_rows,

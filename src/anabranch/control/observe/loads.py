@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from anabranch.balancing import LevelLoads
 from anabranch.control.facts import OperatorFacts
 from anabranch.control.observe.join_loads import JoinLoads, count_bytes_once, count_rows_once, scale_sample
-from anabranch.control.observe.load_sampling import ROWS, LoadReport, Sighting, merge_loads
+from anabranch.control.observe.load_sampling import ROWS, LoadReport, ObservedLoads, merge_loads
 from anabranch.control.observe.state_sizes import SizesReport, merge_sizes
 from anabranch.control.reported import BatchReport
 from anabranch.eventtime.flow.flow_time import load_time
@@ -62,7 +62,7 @@ class OperatorSeen:
         """Whether the next batch runs under the same routes, and under no earlier ones beside them."""
         return self.next_routes == self.routes and self.next_routes.earlier is None
 
-    def merge_loads(self) -> Sighting | None:
+    def merge_loads(self) -> ObservedLoads | None:
         """Return what all slots saw together; None if none looked, or none had rows."""
         return merge_loads(self.loads, self.buckets)
 
@@ -136,14 +136,14 @@ class OperatorLoads:
     join: JoinLoads | None = None
     """What both inputs of a join bring; all rows count once, except that ``slot_rows`` are those that slots get."""
 
-    def with_sighting(self, sighting: Sighting, facts: OperatorFacts, routes: Routes) -> OperatorLoads:
+    def with_observed(self, observed: ObservedLoads, facts: OperatorFacts, routes: Routes) -> OperatorLoads:
         """Return the loads with what slots saw of their keys under some routes."""
-        sample = _gather_sample(sighting.sample, tuple(facts.key_types)) if sighting.complete else None
+        sample = _gather_sample(observed.sample, tuple(facts.key_types)) if observed.complete else None
         join = None
         if facts.join is not None:
-            seen = sighting.hot_rows
-            sighting, join = count_rows_once(sighting, routes, facts.join)
-            sample = None if sample is None else scale_sample(sample, seen, sighting.hot_rows)
+            seen = observed.hot_rows
+            observed, join = count_rows_once(observed, routes, facts.join)
+            sample = None if sample is None else scale_sample(sample, seen, observed.hot_rows)
             if self.sizes is not None:
                 left_bytes = self.sizes.key_left_bytes
                 join = replace(
@@ -155,9 +155,9 @@ class OperatorLoads:
                 )
         return replace(
             self,
-            bucket_rows=sighting.bucket_rows.astype(np.float64),
-            hot_rows=sighting.hot_rows,
-            sampled_rows=sighting.sampled_rows,
+            bucket_rows=observed.bucket_rows.astype(np.float64),
+            hot_rows=observed.hot_rows,
+            sampled_rows=observed.sampled_rows,
             sample=sample,
             join=join,
         )

@@ -12,9 +12,9 @@ import polars as pl
 from anabranch.connectors.partitioner import Partitioner
 from anabranch.engine.ahead.partition_key_audit import (
     EVERY_KEY,
-    KeySightings,
+    AuditedKeys,
     KeysReport,
-    PromiseMemory,
+    PartitionKeySampler,
     describe_breaches,
 )
 from anabranch.engine.batches.jobs import Packs
@@ -137,24 +137,26 @@ class StayingPipeline(Pipeline):
         self._slot = slot
         self.stayed: dict[int, Stayed] = {}
         self._partitioner = find_partitioner(program.sources.values())
-        self._sightings = {
-            head: KeySightings(_keys(program.plan, head), _window(program.plan, head), below.get(head, EVERY_KEY))
+        self._samplers = {
+            head: PartitionKeySampler(
+                _keys(program.plan, head), _window(program.plan, head), below.get(head, EVERY_KEY)
+            )
             for head in heads_ahead(program.plan)
         }
 
     def _send(self, head: int, frame: pl.DataFrame, combined: bool, held: bool = False, number: int = 0) -> None:
-        if head not in self._sightings:
+        if head not in self._samplers:
             super()._send(head, frame, combined, held, number)
             return
         self._meter.count(head, sent_rows=frame.height)
         if self._partitioner is not None and self._partitioner.finds(_keys(self._plan, head)):
             self._check_places(self._partitioner, head, frame)
-        self._sightings[head].see(frame)
+        self._samplers[head].see(frame)
         known = self.stayed.get(head)
         self.stayed[head] = Stayed((*(known.frames if known else ()), frame), combined)
 
     def _partition_keys(self) -> dict[int, KeysReport]:
-        told = {head: sightings.report() for head, sightings in self._sightings.items()}
+        told = {head: sampler.report() for head, sampler in self._samplers.items()}
         return {head: report for head, report in told.items() if report is not None}
 
     def _check_places(self, partitioner: Partitioner, head: int, frame: pl.DataFrame) -> None:
@@ -213,7 +215,7 @@ class AheadLevel:
         self._program = program
         self._plan = program.plan
         self.heads = heads_ahead(program.plan)
-        self._memories: dict[int, PromiseMemory] = {}
+        self._audited: dict[int, AuditedKeys] = {}
 
     @property
     def active(self) -> bool:
@@ -221,7 +223,7 @@ class AheadLevel:
 
     def begin(self, routes: FlowRoutes, before: Manifest | None, packs: Packs) -> dict[int, PhasedRoutes]:
         """Return the routes of a batch behind another: a partition that is new is an empty slot more."""
-        self._memories = {head: self._load_memory(before, head) for head in self.heads}
+        self._audited = {head: self._load_audited(before, head) for head in self.heads}
         followed = dict(routes)
         for head in self.heads:
             base = routes[head].routes.base
@@ -231,7 +233,7 @@ class AheadLevel:
 
     def task(self, program: LoadsProgram, spec: BatchSpec, packs: Packs) -> AheadTask:
         """Return the task that is both a reader and a slot."""
-        below = {head: memory.below for head, memory in self._memories.items()}
+        below = {head: known.below for head, known in self._audited.items()}
         return AheadTask(program, spec, packs, below, spec.receivers_behind(1, self._plan.levels[0]))
 
     def check(self, report: BatchReport, times: Mapping[int, OperatorTime]) -> dict[str, dict[str, Any]]:
@@ -239,19 +241,19 @@ class AheadLevel:
         remembered = {}
         for head in self.heads:
             window = _window(self._plan, head)
-            memory, breaches = self._memories[head].meet(report.partition_keys.get(head, {}), window)
+            known, breaches = self._audited[head].meet(report.partition_keys.get(head, {}), window)
             if breaches:
                 labels = ", ".join(source.label for source in self._program.sources.values())
                 raise SourceError(describe_breaches(breaches, _keys(self._plan, head), f"the partitions of {labels}"))
             time = times[head]
             passed_us = max(time.fired_us, time.closed_us, time.fire_us)
-            remembered[name_of(self._plan, head)] = memory.without_closed(window, passed_us).to_json()
+            remembered[name_of(self._plan, head)] = known.without_closed(window, passed_us).to_json()
         return remembered
 
-    def _load_memory(self, before: Manifest | None, head: int) -> PromiseMemory:
+    def _load_audited(self, before: Manifest | None, head: int) -> AuditedKeys:
         known = {} if before is None else before.engine.partition_keys
         found = known.get(name_of(self._plan, head))
-        return PromiseMemory() if found is None else PromiseMemory.from_json(found)
+        return AuditedKeys() if found is None else AuditedKeys.from_json(found)
 
 
 def _at_slot(spec: BatchSpec, heads: Iterable[int], slot: int) -> BatchSpec:

@@ -53,7 +53,7 @@ class KeysReport:
         return cls(int(data["below"], 16), frame_from_text(data["pairs"]))
 
 
-class KeySightings:
+class PartitionKeySampler:
     """What the task of one partition sees of an operator's keys."""
 
     def __init__(self, keys: Sequence[str], window: WindowSpec | None, below: int) -> None:
@@ -86,20 +86,20 @@ class KeySightings:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PromiseMemory:
+class AuditedKeys:
     """The pairs of keys and windows that are known, each with its slot, of all keys whose mark is at most ``below``."""
 
     below: int = EVERY_KEY
     pairs: pl.DataFrame | None = None
 
     def meet(
-        self, sightings: Mapping[int, KeysReport], window: WindowSpec | None
-    ) -> tuple[PromiseMemory, tuple[Breach, ...]]:
+        self, reports: Mapping[int, KeysReport], window: WindowSpec | None
+    ) -> tuple[AuditedKeys, tuple[Breach, ...]]:
         """Return what is known with what the slots of a batch saw, and the keys that are in two slots."""
-        if not sightings:
+        if not reports:
             return self, ()
-        frames = [_of_slot(slot, seen.pairs) for slot, seen in sorted(sightings.items())]
-        below = min([self.below, *(seen.below for seen in sightings.values())])
+        frames = [_of_slot(slot, seen.pairs) for slot, seen in sorted(reports.items())]
+        below = min([self.below, *(seen.below for seen in reports.values())])
         known = [] if self.pairs is None else [self.pairs.with_columns(pl.lit(None, pl.String).alias("key"))]
         pairs = (
             pl.concat([*frames, *known])
@@ -109,20 +109,20 @@ class PromiseMemory:
         )
         breaches = _find_breaches(pairs, 1 if window is None else window.size_us, window is not None)
         pairs, below = _thin_out(pairs.drop("key"), below)
-        return PromiseMemory(below, pairs), breaches
+        return AuditedKeys(below, pairs), breaches
 
-    def without_closed(self, window: WindowSpec | None, passed_us: int) -> PromiseMemory:
+    def without_closed(self, window: WindowSpec | None, passed_us: int) -> AuditedKeys:
         """Return what is known of windows that are still open."""
         if window is None or self.pairs is None:
             return self
-        return PromiseMemory(self.below, self.pairs.filter(pl.col(_PLACE) > passed_us - window.size_us))
+        return AuditedKeys(self.below, self.pairs.filter(pl.col(_PLACE) > passed_us - window.size_us))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON data."""
         return {"below": f"{self.below:016x}", "pairs": None if self.pairs is None else frame_to_text(self.pairs)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> PromiseMemory:
+    def from_json(cls, data: Mapping[str, Any]) -> AuditedKeys:
         """Read what ``to_json`` wrote."""
         return cls(int(data["below"], 16), None if data["pairs"] is None else frame_from_text(data["pairs"]))
 

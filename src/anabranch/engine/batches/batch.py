@@ -24,7 +24,7 @@ from anabranch.engine.batches.publishing import Publisher
 from anabranch.engine.batches.reports import BatchReport
 from anabranch.engine.batches.set_aside import PassedOver
 from anabranch.engine.batches.slot_homes import SlotHomes
-from anabranch.engine.batches.state_repartition import rehome_state
+from anabranch.engine.batches.state_repartition import repartition_state
 from anabranch.engine.faults import reach
 from anabranch.engine.progress import describe_batch
 from anabranch.engine.run_events import RunEvents, find_slots_seen
@@ -41,7 +41,7 @@ from anabranch.eventtime.flow.flow_time import (
     next_silence_us,
     store_time,
 )
-from anabranch.eventtime.flow.in_batch_watermark import RisingTime, fires_at_once, settle_times
+from anabranch.eventtime.flow.in_batch_watermark import InBatchWatermark, fires_at_once, settle_times
 from anabranch.eventtime.flow.operator_times import (
     FlowClocks,
     advance_clocks,
@@ -143,21 +143,21 @@ class BatchRunner:
         before = self._checkpoint.latest()
         if before is not None:
             writer = WriteName(self._lease.epoch, given.batch, 0, uuid.uuid4().hex[:12])
-            before = rehome_state(self._program, before, self._settings.buckets, writer)
+            before = repartition_state(self._program, before, self._settings.buckets, writer)
         now_us, since_us = int(self._clock() * 1e6), self._listening_since_us
         known = self._ahead.begin(load_routes(self._plan, before, self._settings.buckets), before, given.packs)
         routes = self._look.route(given, before, known, lambda told: self._look_spec(given, before, told, now_us))
-        rising, times = self._begin_time(given, before, routes, now_us)
+        in_batch, times = self._begin_time(given, before, routes, now_us)
         decision = self._decide(given.batch, routes, before)
         changes = list(tell_changes(self._plan, routes, decision))
         reach("before-job", given.batch)
-        given, report = self._attempts.run(given, before, times, routes, decision, rising)
+        given, report = self._attempts.run(given, before, times, routes, decision, in_batch)
         job_seconds = time.perf_counter() - began
         reach("after-job", given.batch)
         partition_keys = self._ahead.check(report, times)
         time_after = advance_time(
             self._plan,
-            rising.before,
+            in_batch.before,
             report,
             now_us=now_us,
             since_us=since_us,
@@ -183,7 +183,7 @@ class BatchRunner:
             *tell_looks(self._plan, given.batch, known, routes),
             *tell_homes(self._plan, given.batch, self._homes.settled),
             *changes,
-            *tell_places(self._plan, decision),
+            *tell_places(self._plan, decision, self._homes.count_moved(decision.homes), self._homes.executors),
             *tell_switches(given.batch, report.figures),
         ]
         self._events.decide(decided)
@@ -223,7 +223,7 @@ class BatchRunner:
 
     def _begin_time(
         self, given: BatchInput, before: Manifest | None, routes: FlowRoutes, now_us: int
-    ) -> tuple[RisingTime, dict[int, OperatorTime]]:
+    ) -> tuple[InBatchWatermark, dict[int, OperatorTime]]:
         """Return the time that a batch begins with; nobody counts as silent whose source was held back."""
         since_us = self._listening_since_us
         flow_time = self._alignment.begin_batch(load_time(self._plan, before), now_us)
@@ -234,7 +234,7 @@ class BatchRunner:
             head: replace(time, since_us=self._alignment.listened_since_us(self._plan.watermarks[head], time.since_us))
             for head, time in times.items()
         }
-        return RisingTime(flow_time, now_us, since_us), listening
+        return InBatchWatermark(flow_time, now_us, since_us), listening
 
     def _decide(self, batch: int, routes: FlowRoutes, before: Manifest | None) -> Decision:
         """Settle where the slots of a batch are at home, and return what changes at its end."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from anabranch.model import BatchProgress
-from anabranch.model.cluster import Executor
+from anabranch.model.cluster import Executor, ReleaseWait
+from anabranch.model.measures import TaskMeasure
 from anabranch.placement.admission import measure_offered
 from anabranch.placement.elasticity import ClusterReading, read_cluster
 
@@ -23,11 +25,13 @@ class ClusterReadings:
         progress: BatchProgress,
         executors: Sequence[Executor],
         *,
+        measures: Sequence[TaskMeasure],
         held_bytes: int,
         planned_at: float,
         now_seconds: float,
+        wait: ReleaseWait,
     ) -> ClusterReading | None:
-        """Return what a batch says; None of one that says nothing of the load.
+        """Return what a batch says, with the measures of its tasks; None of one that says nothing of the load.
 
         That is one that was only published again, one that drains, and the first of a run, whose processes start.
         """
@@ -42,8 +46,8 @@ class ClusterReadings:
         was_warm, self._is_warm = self._is_warm, self._is_warm or progress.rows_in > 0
         if not was_warm:
             return None
-        return read_cluster(
-            progress.measures.tasks,
+        reading = read_cluster(
+            measures,
             executors,
             now_seconds=now_seconds,
             rows=progress.rows_in,
@@ -52,3 +56,4 @@ class ClusterReadings:
             waiting_rows=progress.waiting_rows,
             held_bytes=held_bytes,
         )
+        return replace(reading, wait=wait)

@@ -21,7 +21,7 @@ from anabranch.engine.tasks.task_errors import StepFailed
 from anabranch.errors import AnabranchError
 from anabranch.model import HASH, Split
 from anabranch.model.balance import AUTO
-from anabranch.query.nodes import Spring, Stateful
+from anabranch.query.nodes import FlowSource, Stateful
 from anabranch.query.plan import name_of
 from anabranch.routing.keys import KeySample
 from anabranch.routing.phases import FlowRoutes, PhasedRoutes
@@ -132,14 +132,16 @@ class FirstLook:
 
     def _look(self, given: BatchInput, spec: BatchSpec) -> dict[int, KeySample]:
         look = KeyLook(self.program, spec)
-        springs = {
-            node.operation.index: node.id for node in self.program.plan.springs if isinstance(node.operation, Spring)
+        nodes = {
+            node.operation.index: node.id
+            for node in self.program.plan.sources
+            if isinstance(node.operation, FlowSource)
         }
         try:
             with given.waits.told():
                 for source, ordinal, partition, rows in self._rows(given):
                     look.read_from(name_partition(source, partition))
-                    look.push(springs[source], rows, ordinal)
+                    look.push(nodes[source], rows, ordinal)
             return look.samples()
         except (AnabranchError, StepFailed, JobFailed, OSError, pl.exceptions.PolarsError) as error:
             # What is wrong will be met by the batch itself, which says so with all that belongs to it.

@@ -24,7 +24,7 @@ from anabranch.engine.tasks.reader_buffers import deal_buffers, holding_level, l
 from anabranch.engine.tasks.spec import BatchSpec, FlowProgram
 from anabranch.engine.tasks.task_errors import TaskFailure, TaskTrace, first_failure
 from anabranch.errors import AnabranchError, EngineError, FlowError, StateDamaged
-from anabranch.eventtime.flow.in_batch_watermark import RisingTime
+from anabranch.eventtime.flow.in_batch_watermark import InBatchWatermark
 from anabranch.model import OperatorTime
 from anabranch.query.plan import Plan, name_of
 from anabranch.routing.phases import FlowRoutes
@@ -76,17 +76,17 @@ class JobAttempts:
         times: Mapping[int, OperatorTime],
         routes: FlowRoutes,
         decision: Decision,
-        rising: RisingTime,
+        in_batch: InBatchWatermark,
     ) -> tuple[BatchInput, BatchReport]:
         """Run the job, and again without files that cannot be used; return what was read in the end, and the report."""
-        report = self._run_once(given, before, times, routes, decision, rising)
+        report = self._run_once(given, before, times, routes, decision, in_batch)
         while report.bad_files:
             # Some tasks may have read rows of these files, so that none of what was computed counts.
             logger.warning("batch %d is run again without %s", given.batch, ", ".join(report.bad_files))
             given = self._passed_over.set_aside(report.bad_files, given)
             self._events.recover("set aside", "; ".join(report.bad_files.values()), given.batch)
             self._lease.check()
-            report = self._run_once(given, before, times, routes, decision, rising)
+            report = self._run_once(given, before, times, routes, decision, in_batch)
         for problem in report.problems:
             self._events.recover("repair", problem, given.batch)
         return given, report
@@ -98,7 +98,7 @@ class JobAttempts:
         times: Mapping[int, OperatorTime],
         routes: FlowRoutes,
         decision: Decision,
-        rising: RisingTime,
+        in_batch: InBatchWatermark,
     ) -> BatchReport:
         known = {level.operator: level for level in before.levels} if before is not None else {}
         states = {node.id: known.get(name_of(self._plan, node.id)) for node in self._plan.stateful}
@@ -127,9 +127,10 @@ class JobAttempts:
                 held=held,
                 chosen=self._exchanges.chosen,
                 homes=self._homes.homes,
+                fallbacks=self._homes.fallbacks,
                 executors=self._homes.executors,
-                now_us=rising.now_us,
-                rising=rising if self._fires_at_once else None,
+                now_us=in_batch.now_us,
+                in_batch=in_batch if self._fires_at_once else None,
             )
             try:
                 blocks = self._jobs.run(given, spec)

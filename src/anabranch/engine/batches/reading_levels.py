@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from anabranch.eventtime.flow.flow_time import rules_of
 from anabranch.model import Split
-from anabranch.query.nodes import Spring, Stateful
+from anabranch.query.nodes import FlowSource, Stateful
 from anabranch.query.plan import Plan
 
 Pack = Sequence[tuple[int, int, Split]]
@@ -21,11 +21,11 @@ def find_reading_levels(plan: Plan) -> dict[int, int]:
     if plan.hops < 2 or _must_read_first(plan):
         return {}
     levels = {}
-    for spring in plan.springs:
-        assert isinstance(spring.operation, Spring)
-        first = min((plan.level_of(head) for head in _find_heads(plan, spring.id)), default=1)
+    for source in plan.sources:
+        assert isinstance(source.operation, FlowSource)
+        first = min((plan.level_of(head) for head in _find_heads(plan, source.id)), default=1)
         if first > 1:
-            levels[spring.operation.index] = first - 1
+            levels[source.operation.index] = first - 1
     return levels
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from anabranch.engine.batches.reading_levels import ALL_FIRST
@@ -67,13 +67,20 @@ class SplitSteps:
             splits += [(source, split) for split in planned.splits]
             left.append(planned.left_rows)
         drained = current is not None and current.drain
+        entry = LogEntry(
+            number + 1,
+            tuple(splits),
+            positions,
+            tuple(problems),
+            waiting_rows=_sum_known(left) if left else None,
+            planned_at=now_seconds,
+        )
         if splits:
             self._planned_entries += 1
-            entry = LogEntry(number + 1, tuple(splits), positions, tuple(problems), waiting_rows=_sum_known(left))
         elif request.tick_after == number:
-            entry = LogEntry(number + 1, (), positions, tuple(problems))
+            pass
         elif not drained and (request.drain or (self._bounded and self._drain_at_end)):
-            entry = LogEntry(number + 1, (), positions, tuple(problems), drain=True)
+            entry = replace(entry, drain=True)
         else:
             return number
         return self._log.append(entry).number

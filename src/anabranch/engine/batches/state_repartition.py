@@ -25,7 +25,7 @@ from anabranch.state.runs import WriteName
 logger = logging.getLogger("anabranch")
 
 
-def rehome_state(program: FlowProgram, before: Manifest, buckets: int, writer: WriteName) -> Manifest:
+def repartition_state(program: FlowProgram, before: Manifest, buckets: int, writer: WriteName) -> Manifest:
     """Return the manifest with every operator's state where the flow now wants it; mostly it is there already.
 
     The driver writes what must move, once: the files belong to the batch that comes, and count when that is committed.

@@ -44,7 +44,7 @@ class MeetTask:
         own = [block for block in received if block.level == self.level]
         met: dict[int, MeetReport] = {}
         told = read_times(block for block in own if block.kind is BlockKind.TIMES)
-        times = times_in_slot(program.plan, self.spec.times, self.spec.rising, told)
+        times = times_in_slot(program.plan, self.spec.times, self.spec.in_batch, told)
         for head in program.plan.levels[self.level - 1]:
             shared = [
                 decode(block.payload) for block in own if block.kind is BlockKind.SHARED and block.operator == head

@@ -27,7 +27,7 @@ from anabranch.eventtime.bad_times import find_bad_times
 from anabranch.eventtime.flow.in_batch_watermark import last_level_told
 from anabranch.eventtime.flow.slot_lateness import SlotTimes, count_slot_late
 from anabranch.eventtime.flow.time_guard import columns_with_new_times
-from anabranch.eventtime.observations import TimeSightings
+from anabranch.eventtime.observations import EventTimeObserver
 from anabranch.eventtime.time_range import find_rows_out_of_time
 from anabranch.model import HASH, ORDER, TIME, WINDOW, JoinKernel, JoinSpec, Prepared, StagedFile
 from anabranch.model.columns import PARTITION
@@ -35,7 +35,7 @@ from anabranch.model.exchanges import StoreKernel
 from anabranch.model.times import NO_LIMITS
 from anabranch.operators.windows.buffered_premerge import Sending
 from anabranch.query.lookups import Lookup
-from anabranch.query.nodes import LateRows, Node, Output, Spring, Stateful, Watermark
+from anabranch.query.nodes import FlowSource, LateRows, Node, Output, Stateful, Watermark
 from anabranch.query.plan import Edge
 from anabranch.routing import hash_keys
 from anabranch.routing.join_slots import draw_for_joins, send_joined
@@ -61,7 +61,7 @@ class Pipeline:
     def __init__(
         self, program: FlowProgram, spec: BatchSpec, level: int, origin: int, next_level: int | None = None
     ) -> None:
-        """``level`` is the task's own (0 reads the springs), ``origin`` the slot or first split that names it.
+        """``level`` is the task's own (0 reads the sources), ``origin`` the slot or first split that names it.
 
         ``next_level`` is the one that gets what it sends: the one after its own, unless it says another.
         """
@@ -78,7 +78,7 @@ class Pipeline:
         self._results: dict[int, list[pl.DataFrame]] = defaultdict(list)
         self._rows_of_split: dict[tuple[Edge, int], int] = defaultdict(int)
         self.counters: dict[str, int] = defaultdict(int)
-        self._times = TimeSightings()
+        self._times = EventTimeObserver()
         self._slot_times = SlotTimes()
         self._partition = ""
         self._new_times = {node.id: columns_with_new_times(node) for node in program.plan.nodes.values()}
@@ -130,7 +130,7 @@ class Pipeline:
         if isinstance(operation, Lookup):
             with failing_step(node.label, frame):
                 return self._look_up(node, operation, frame)
-        assert not isinstance(operation, Spring | Stateful | Output)
+        assert not isinstance(operation, FlowSource | Stateful | Output)
         with failing_step(node.label, frame, operation.apply):
             return operation.apply(frame)
 
@@ -156,7 +156,7 @@ class Pipeline:
             level=self._level,
             task=self._origin,
             counters=self.counters,
-            seen=self._times.seen(),
+            seen=self._times.observed(),
             slot_latest_us=self._slot_times.latest_us(),
             group_latest_us=NOTHING if self._buffers is None else self._buffers.group_latest_us,
             staged={sink: self._stage(sink, frames) for sink, frames in sorted(self._results.items())},
@@ -209,7 +209,7 @@ class Pipeline:
             self.counters["rows_out"] += frame.height
             self._results[operation.index].append(frame)
         else:
-            assert not isinstance(operation, Spring | Stateful)
+            assert not isinstance(operation, FlowSource | Stateful)
             if isinstance(operation, Watermark):
                 frame = self._follow_time(node, operation, frame, ordinal)
             self.push(node.id, self.apply(node, frame), ordinal)
@@ -244,7 +244,7 @@ class Pipeline:
             self._dead(bury_rows(frame.filter(bad.rows), node.label, bad.reason))
         if bad_times:
             frame = frame.filter(~pl.any_horizontal(bad.rows for bad in bad_times))
-        self._times.see(node.id, operation.clock, frame.get_column(operation.column), partition)
+        self._times.observe(node.id, operation.clock, frame.get_column(operation.column), partition)
         return frame
 
     def _route(self, edge: Edge, frame: pl.DataFrame, ordinal: int) -> None:
@@ -421,8 +421,8 @@ class Pipeline:
 
     def _tell_times(self) -> None:
         """Tell all slots of the next level what was seen of event time: they fire by it in this batch."""
-        seen = self._times.seen()
-        if self._spec.rising is None or not seen or self._next_level > last_level_told(self._plan):
+        seen = self._times.observed()
+        if self._spec.in_batch is None or not seen or self._next_level > last_level_told(self._plan):
             return
         said = write_report(seen.to_json())
         for slot in range(self._spec.slots[self._next_level - 1]):

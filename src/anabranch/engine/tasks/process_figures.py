@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import resource
 import sys
+import time
 from collections.abc import Iterable
 from functools import lru_cache
+from pathlib import Path
 
+from anabranch.metrics.rapl import PowerError, read_rapl
 from anabranch.model.measures import ExecutorSample
+from anabranch.model.power import RaplReading
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_BYTES_A_MEGABIT = 125_000
 _MOST_BYTES = 1 << 16
 """Of a file in /proc; these are a few hundred."""
 
@@ -52,7 +58,16 @@ def sample_executor(process: int) -> ExecutorSample:
         process_memory_bytes=int(pages[1]) * _PAGE_BYTES if len(pages) > 1 else 0,
         network_sent_bytes=sent_bytes,
         network_received_bytes=received_bytes,
+        rapl=_read_energy(),
     )
+
+
+def _read_energy() -> RaplReading | None:
+    try:
+        return read_rapl(time.monotonic())
+    except PowerError:
+        # Counters for root alone: then a power curve tells what the host draws.
+        return None
 
 
 def read_network() -> tuple[int, int]:
@@ -87,3 +102,14 @@ def _read(path: str) -> bytes:
             os.close(number)
     except OSError:
         return b""
+
+
+def read_link_bytes_per_second(folder: Path = Path("/sys/class/net")) -> float:
+    """Return what the host's network interfaces say that they carry, both ways together; infinity if none says it."""
+    carried = 0.0
+    with contextlib.suppress(OSError):
+        for name in choose_interfaces(frozenset(os.listdir(folder))):
+            # Virtual interfaces say -1 or nothing, and one that is down refuses to say.
+            with contextlib.suppress(OSError, ValueError):
+                carried += max(0, int((folder / name / "speed").read_text())) * 2 * _BYTES_A_MEGABIT
+    return carried or math.inf

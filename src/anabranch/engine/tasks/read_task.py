@@ -18,7 +18,7 @@ from anabranch.model import (
     Source,
     Split,
 )
-from anabranch.query.nodes import Spring
+from anabranch.query.nodes import FlowSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,9 @@ class ReadTask:
         self, pipeline: Pipeline, program: FlowProgram, origin: int, outer: Iterable[tuple[int, bytes]]
     ) -> Iterator[Block]:
         """Push everything that this task reads into a pipeline, and yield what leaves it."""
-        springs = {node.operation.index: node.id for node in program.plan.springs if isinstance(node.operation, Spring)}
+        nodes = {
+            node.operation.index: node.id for node in program.plan.sources if isinstance(node.operation, FlowSource)
+        }
         for ordinal, index, split in self._pack(origin):
             reader = program.sources[index]
             pipeline.read_from(name_partition(index, split.get("partition", "")))
@@ -66,13 +68,13 @@ class ReadTask:
                 pipeline.reject(reader.label, outcome.rejected)
                 if outcome.bad_file is not None:
                     pipeline.note_bad_file(*outcome.bad_file)
-                pipeline.push(springs[index], outcome.frame, ordinal)
+                pipeline.push(nodes[index], outcome.frame, ordinal)
                 yield from pipeline.drain_blocks()
         for source, block in outer:
             frame = decode_rows(block, program.sources[source].schema)
             pipeline.counters["rows_in"] += frame.height
             pipeline.read_from(name_partition(source, ""))
-            pipeline.push(springs[source], frame, origin)
+            pipeline.push(nodes[source], frame, origin)
             yield from pipeline.drain_blocks()
         yield from pipeline.finish()
 

@@ -19,7 +19,7 @@ from anabranch.query.plan import Plan
 from anabranch.routing.phases import window_of
 from anabranch.state.manifest import Manifest
 from anabranch.state.repair import advance_on_intact_runs
-from anabranch.state.runs import RunFiles, WriteName
+from anabranch.state.runs import WriteName
 from anabranch.state.slots import RunsOfSlot
 
 HeldBuffers = Mapping[int, Mapping[int, ReaderBuffer]]
@@ -91,7 +91,7 @@ class TaskBuffers:
         assert isinstance(operation, Stateful)
         before = spec.held.get(head, {}).get(self._origin) or ReaderBuffer(self._origin, ())
         name = WriteName(spec.epoch, spec.batch, spec.attempt, spec.job)
-        files = RunFiles(program.store, f"state/{head}/buffers/{self._origin}", name, program.hot_copies(spec.epoch))
+        files = program.open_runs(f"state/{head}/buffers/{self._origin}", name)
 
         def merge(state: RunsOfSlot) -> Sending:
             return merge_in_buffer(

@@ -126,7 +126,7 @@ class SlotTask:
         operators: dict[int, SlotReport] = {}
         own = [block for block in received if block.level == self.level]
         told = [block for block in own if block.kind is BlockKind.TIMES]
-        times = times_in_slot(program.plan, self.spec.times, self.spec.rising, read_times(told))
+        times = times_in_slot(program.plan, self.spec.times, self.spec.in_batch, read_times(told))
         for head in program.plan.levels[self.level - 1]:
             blocks = [block for block in own if block.operator == head]
             node = program.plan.nodes[head]
@@ -177,7 +177,7 @@ class SlotTask:
         operation = program.plan.nodes[head].operation
         assert isinstance(operation, Stateful)
         name = WriteName(self.spec.epoch, self.spec.batch, self.spec.attempt, self.spec.job)
-        files = RunFiles(program.store, f"state/{head}/{slot}", name, program.hot_copies(self.spec.epoch))
+        files = program.open_runs(f"state/{head}/{slot}", name)
         time_of_operator = time_of_batch.on_slot(slot, operation.spec.clock)
         phases = self.spec.routes[head]
         standing = SlotStanding(phases, slot) if phases.needs_standing else None
@@ -196,6 +196,7 @@ class SlotTask:
 
         with failing_step(program.plan.nodes[head].label):
             recovered = advance_on_intact_runs(self.spec.runs_of(head, slot), files, advance)
+        meter.fetch(files.reads)
         (fired, clocks, handing), state = recovered.outcome, recovered.state
         reach("in-slot-after-state", self.spec.batch)
         pipeline.counters["late_rows"] += fired.late_rows
@@ -282,7 +283,7 @@ def _passed_us(time_of_batch: OperatorTime) -> int:
 
 def fired_by(program: FlowProgram, spec: BatchSpec, head: int, time_of_batch: OperatorTime) -> int | None:
     """Return what the driver compares with its own knowledge of time."""
-    told = spec.rising is not None and head in heads_told(program.plan)
+    told = spec.in_batch is not None and head in heads_told(program.plan)
     return time_of_batch.fire_us if told else None
 
 

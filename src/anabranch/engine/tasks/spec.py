@@ -12,10 +12,11 @@ from anabranch.connectors.lookups import TableCache
 from anabranch.control.observe.load_sampling import Watch
 from anabranch.engine.batches.reading_levels import find_reading_levels
 from anabranch.engine.tasks.exchange_meter import TellsCosts
-from anabranch.eventtime.flow.in_batch_watermark import RisingTime
+from anabranch.eventtime.flow.in_batch_watermark import InBatchWatermark
 from anabranch.model import JoinKernel, Kernel, OperatorTime, RunRef, Sink
 from anabranch.model.cluster import Executor, Home, SlotId
 from anabranch.model.exchanges import ExchangeWay, ReaderBuffer
+from anabranch.model.replicas import Replicas
 from anabranch.operators.kernels import make_kernel
 from anabranch.query.lookups import Lookup
 from anabranch.query.nodes import Readable, Stateful
@@ -23,6 +24,9 @@ from anabranch.query.plan import Plan
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
 from anabranch.state.hot_copies import HotCopies, open_hot_copies
+from anabranch.state.mounts import lies_on_network
+from anabranch.state.replica_copies import ReplicaCopies, open_replica_copies
+from anabranch.state.runs import RunFiles, WriteName
 from anabranch.state.store import Store, open_store
 
 DEAD_LETTER = -1
@@ -40,6 +44,11 @@ class FlowProgram:
     """Likewise, in the order in which they publish; DEAD_LETTER has the dead-letter sink."""
     checkpoint: str
     local_merge: bool
+    replicas: Replicas | None = None
+    keeps_hot_copies: bool | None = None
+    """Whether hosts keep copies in memory of the state that they wrote and read; None: where the store is far away."""
+    memory: str = ""
+    """Whose memory this process keeps copies of state in, where a host's is shared out; usually it is the host's."""
 
     def load(self) -> FlowProgram:
         """Return this program: in its own process, a task needs no other."""
@@ -109,23 +118,62 @@ class FlowProgram:
             return (merged,)
         return ("plain", "merged") if merged == "merged" else ("plain", "merged", "held")
 
+    def open_runs(self, folder: str, name: WriteName) -> RunFiles:
+        """Return what reads and writes runs, with the copies of them in this host's memory."""
+        return RunFiles(self.store, folder, name, self.hot_copies(name.epoch), self.replica_copies(name.epoch))
+
     def hot_copies(self, epoch: int) -> HotCopies | None:
-        """Return this host's copies of runs; a store on a local disk needs none, its files are mapped."""
-        if self.store.local_path("state") is not None:
+        """Return this host's copies of runs; a store on a disk of its own needs none, its files are mapped."""
+        if not self._has_hot_copies:
             return None
         found = self._hot.get(epoch)
         if found is None:
             self._hot.clear()
-            found = self._hot[epoch] = open_hot_copies(self.plan.flow, epoch, time.time())
+            found = self._hot[epoch] = open_hot_copies(self._owner, epoch, time.time())
         return found
+
+    def replica_copies(self, epoch: int) -> ReplicaCopies | None:
+        """Return the copies of runs that other hosts sent to this one, if the flow has any."""
+        if self.replicas is None:
+            return None
+        found = self._sent.get(epoch)
+        if found is None:
+            self._sent.clear()
+            found = self._sent[epoch] = open_replica_copies(self._owner, epoch, time.time())
+        return found
+
+    @cached_property
+    def _has_hot_copies(self) -> bool:
+        # Of a directory that hosts share, each finds out for itself: the one that serves it has it on a disk.
+        if self.keeps_hot_copies is not None:
+            return self.keeps_hot_copies
+        folder = self.store.local_path("state")
+        return folder is None or lies_on_network(folder)
+
+    @property
+    def _owner(self) -> str:
+        # Two checkpoints of one flow on one host are two flows: each would sweep what the other has.
+        return " ".join(filter(None, (self.plan.flow, self.checkpoint, self.memory)))
 
     @cached_property
     def _hot(self) -> dict[int, HotCopies | None]:
         return {}
 
+    @cached_property
+    def _sent(self) -> dict[int, ReplicaCopies | None]:
+        return {}
+
     def __getstate__(self) -> dict[str, object]:
         # What can be derived is derived again where it is used.
-        derived = ("kernels", "without_meeting", "lookups", "reading_levels", "store", "_hot")
+        derived: tuple[str, ...] = (
+            "kernels",
+            "without_meeting",
+            "lookups",
+            "reading_levels",
+            "store",
+            "_has_hot_copies",
+        )
+        derived += ("_hot", "_sent")
         return {key: value for key, value in self.__dict__.items() if key not in derived}
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -172,11 +220,13 @@ class BatchSpec:
     """What hears of the time that exchanges take; None: nobody does."""
     homes: Mapping[SlotId, Home] = field(default_factory=dict)
     """Slot → where it is asked to run; none: wherever. For whoever runs the job, and not for tasks."""
+    fallbacks: Mapping[SlotId, tuple[str, ...]] = field(default_factory=dict)
+    """Slot → hosts to run on if its home is lost while the batch runs, likewise."""
     executors: tuple[Executor, ...] = ()
     """Who may run it, likewise."""
     now_us: int | None = None
     """The wall clock at the start of the batch; None if it is not known."""
-    rising: RisingTime | None = None
+    in_batch: InBatchWatermark | None = None
     """Set where windows fire in the batch that brings their watermark; None: in the next one."""
 
     def way_of(self, head: int, program: FlowProgram) -> ExchangeWay:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from anabranch.engine.tasks.blocks import Block
 from anabranch.model.cluster import SlotId
-from anabranch.model.measures import ExecutorSample, TaskMeasure
+from anabranch.model.measures import ExecutorSample, TaskMeasure, add_reads
 
 NO_HOSTS: Mapping[str, float] = {}
 
@@ -35,6 +35,7 @@ class TaskMeter:
         self._sent_rows: dict[SlotId, int] = defaultdict(int)
         self._operators: dict[str, float] = defaultdict(float)
         self._state_bytes = 0
+        self._run_reads: dict[str, tuple[int, int]] = {}
         self._exchange_seconds = 0.0
 
     def name(self, level: int, slot: int, *, meets: bool = False) -> None:
@@ -95,6 +96,10 @@ class TaskMeter:
         """Count state that is left of an operator."""
         self._state_bytes += state_bytes
 
+    def fetch(self, reads: Mapping[str, tuple[int, int]]) -> None:
+        """Count runs of state that were read, and their bytes, by the place that they came from."""
+        self._run_reads = add_reads([self._run_reads, reads])
+
     def measure(
         self,
         executor: str,
@@ -127,6 +132,7 @@ class TaskMeter:
             sent_bytes=dict(self._sent_bytes),
             sent_rows=dict(self._sent_rows),
             state_bytes=self._state_bytes,
+            run_reads=self._run_reads,
             operator_cpu_seconds=dict(self._operators) if len(self._operators) > 1 else {},
             starting_seconds=starting_seconds,
             exchange_seconds=self._exchange_seconds,

@@ -18,7 +18,7 @@ from anabranch.eventtime.watermarks import WHOLE_FLOW, FlowTime, SeenTimes, Wate
 from anabranch.eventtime.windows import last_end_of
 from anabranch.model import BEGINNING_OF_TIME, JoinSpec
 from anabranch.model.times import FollowedTimes
-from anabranch.query.nodes import Spring, Stateful, Watermark
+from anabranch.query.nodes import FlowSource, Stateful, Watermark
 from anabranch.query.plan import Plan
 from anabranch.state.manifest import Manifest
 
@@ -30,7 +30,7 @@ def load_time(plan: Plan, manifest: Manifest | None) -> FlowTime:
     told = manifest.engine.followed
     places = match_watermarks(told, describe_watermarks(plan)) if told else dict(enumerate(_watermarks(plan)))
     time = FlowTime.from_json(manifest.watermarks).renamed(places)
-    present = {str(spring.operation.index) for spring in plan.springs if isinstance(spring.operation, Spring)}
+    present = {str(source.operation.index) for source in plan.sources if isinstance(source.operation, FlowSource)}
     time = time.without_partitions(lambda name: name.partition("/")[0] not in {*present, WHOLE_FLOW})
     return _join_in(plan, time, {*_watermarks(plan)} - {*places.values()})
 

@@ -1,6 +1,6 @@
-"""The flow's time rises while a batch runs: slots learn what readers saw of it, and fire in that very batch.
+"""The flow's watermark advances while a batch runs: slots learn what readers saw of it, and fire in that very batch.
 
-The driver makes the same of the same sightings when the batch is over, and commits only if slots did so, too.
+The driver makes the same of the same observations when the batch is over, and commits only if slots did so, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anabranch.query.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class RisingTime:
+class InBatchWatermark:
     """What slots must know, besides what the batch's tasks saw, to tell the flow's time at the end of the batch."""
 
     before: FlowTime
@@ -62,13 +62,13 @@ def last_level_told(plan: Plan) -> int:
 
 
 def times_in_slot(
-    plan: Plan, times: Mapping[int, OperatorTime], rising: RisingTime | None, told: Iterable[SeenTimes]
+    plan: Plan, times: Mapping[int, OperatorTime], in_batch: InBatchWatermark | None, told: Iterable[SeenTimes]
 ) -> Mapping[int, OperatorTime]:
     """Return the time of all operators as a slot knows it that was told what all tasks before it saw."""
-    if rising is None:
+    if in_batch is None:
         return times
     seen = merge_seen(told)
-    after = rising.before.advanced(seen, rules_of(plan), now_us=rising.now_us, since_us=rising.since_us)
+    after = in_batch.before.advanced(seen, rules_of(plan), now_us=in_batch.now_us, since_us=in_batch.since_us)
     return _raise_times(plan, times, after)
 
 

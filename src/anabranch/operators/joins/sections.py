@@ -17,6 +17,11 @@ EQUI_JOIN, ASOF_JOIN = "join", "as-of join"
 """What a checkpoint calls the kinds of joins."""
 COPIED = "copied"
 """What a checkpoint calls the input of which slots with near keys have copies; in the oldest there were no copies."""
+NEAR = "near"
+"""What a checkpoint calls by how much keys of right rows may be more than those of left ones, at least and at most.
+
+It says on which slots right rows are; where a checkpoint is older than that, nobody knows.
+"""
 
 _is_clock = pl.col(SECTION) == CLOCKS_SECTION
 
@@ -136,6 +141,6 @@ def describe_join(spec: JoinSpec) -> dict[str, object]:
         "inputs": [{name: str(source.schema[name]) for name in source.columns} for source in spec.inputs],
         **({"clock": describe_clock(spec.clock)} if spec.follows_own_time else {}),
         **({"draws": True} if spec.draws else {}),
-        **({COPIED: "right"} if spec.near else {}),
+        **({COPIED: "right", NEAR: list(spec.near_keys(LEFT))} if spec.near else {}),
         **({} if spec.band is None or spec.near else {"searched_by": [str(spec.band.left), str(spec.band.right)]}),
     }

@@ -36,7 +36,7 @@ ENGINE_COLUMNS = (BATCH, HASH, LATEST, ORDER, PLACE, TIME)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KeyBatch:
+class KeyedRows:
     """The keys that a batch touches on a slot, and the rows that came for them."""
 
     touched: TouchedKeys
@@ -95,7 +95,7 @@ class RowsWork(Protocol):
         """Return what else a checkpoint depends on, as plain JSON data."""
         ...
 
-    def do(self, batch: KeyBatch) -> Done:
+    def do(self, batch: KeyedRows) -> Done:
         """Take the rows of a batch, and do what is due, key by key."""
         ...
 
@@ -196,7 +196,7 @@ class SingleRowsKernel:
         check_columns(schema, self._keys, "the key", self._time_column)
         return {name: dtype for name, dtype in schema.items() if name not in ENGINE_COLUMNS}
 
-    def _gather(self, received: list[pl.DataFrame], state: SlotState, time: OperatorTime) -> KeyBatch | None:
+    def _gather(self, received: list[pl.DataFrame], state: SlotState, time: OperatorTime) -> KeyedRows | None:
         """Return the keys that there is something to do for; None if there are none."""
         frames = [frame for frame in received if frame.height]
         rows = concatenate(frames).with_columns(pl.lit(time.batch, pl.Int64).alias(BATCH)) if frames else None
@@ -213,9 +213,9 @@ class SingleRowsKernel:
         if rows is not None:
             rows = rows.sort(LATEST, ORDER, maintain_order=True)
         is_forced = clocks.fire_us == END_OF_TIME
-        return KeyBatch(TouchedKeys(keys, known, clocks), rows, time, is_forced, self._time_column is not None)
+        return KeyedRows(TouchedKeys(keys, known, clocks), rows, time, is_forced, self._time_column is not None)
 
-    def _store(self, batch: KeyBatch, done: Done, state: SlotState) -> pl.DataFrame | None:
+    def _store(self, batch: KeyedRows, done: Done, state: SlotState) -> pl.DataFrame | None:
         clocks, rows = batch.touched.clocks, batch.rows
         clock_us = np.where(batch.is_forced, clocks.closed_us, clocks.fire_us)
         changed = done.changed

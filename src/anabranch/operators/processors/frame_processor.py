@@ -16,11 +16,11 @@ from anabranch.eventtime.timers import from_us, watermark_from_us
 from anabranch.model import BEGINNING_OF_TIME, END_OF_TIME
 from anabranch.model.frame_texts import describe_row
 from anabranch.operators.keyed.keyed_state import align_by_key
-from anabranch.operators.keyed.single_rows import KeyBatch, drop_engine_columns
+from anabranch.operators.keyed.single_rows import KeyedRows, drop_engine_columns
 from anabranch.operators.processors.declared_state import StateField, ValueField
 from anabranch.operators.processors.frame_timers import FrameTimers
 from anabranch.operators.processors.processor import FrameProcessor, FrameTime
-from anabranch.operators.processors.processor_batch import FAILURES, IS_LATE, STAGE, Outcome, Turns
+from anabranch.operators.processors.processor_batch import FAILURES, IS_LATE, STAGE, Outcome, ProcessorInput
 from anabranch.operators.processors.returned_frames import FrameError, conform, find_places
 
 LATE, WATERMARK = "late", "watermark"
@@ -44,13 +44,13 @@ class FrameRunner:
         self._schema = dict(schema)
         self._no_rows = pl.DataFrame(schema={**columns, LATE: pl.Boolean(), WATERMARK: pl.Datetime("us")})
 
-    def find_late(self, batch: KeyBatch) -> NDArray[np.bool_]:
+    def find_late(self, batch: KeyedRows) -> NDArray[np.bool_]:
         """Say of each row whether its key's watermark had passed it."""
         return batch.late
 
-    def run(self, turns: Turns) -> Outcome:
+    def run(self, given: ProcessorInput) -> Outcome:
         """Call the processor for the rows and for what is due, and again for timers that are due at once."""
-        batch = turns.batch
+        batch = given.batch
         clocks, now_us = batch.touched.clocks, batch.time.now_us
         fields = _Fields(batch, self._keys, self._processor.state_fields)
         timers = FrameTimers(batch, self._keys)
@@ -62,9 +62,9 @@ class FrameRunner:
         changed = np.zeros(len(batch.touched), np.bool_)
         rows, places = self._no_rows, None
         has_rows = np.zeros(len(batch.touched), np.bool_)
-        if turns.rows is not None:
-            rows = self._as_users_know(turns.rows, clocks.closed_us)
-            has_rows[places_of(turns.rows)] = True
+        if given.rows is not None:
+            rows = self._as_users_know(given.rows, clocks.closed_us)
+            has_rows[places_of(given.rows)] = True
         latest_us, without_progress = -END_OF_TIME, 0
         while rows.height or due.height:
             time = FrameTime(
@@ -132,7 +132,7 @@ class FrameRunner:
 class _Fields:
     """The declared fields of a batch's keys: as stored, by key, and as frames for users."""
 
-    def __init__(self, batch: KeyBatch, keys: tuple[str, ...], fields: Mapping[str, StateField]) -> None:
+    def __init__(self, batch: KeyedRows, keys: tuple[str, ...], fields: Mapping[str, StateField]) -> None:
         self._touched = batch.touched
         self._keys = keys
         self._fields = fields

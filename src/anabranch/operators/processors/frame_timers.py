@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from anabranch.eventtime.key_clocks import PLACE, Times, places_of
 from anabranch.eventtime.timers import NO_EVENT_TIME, TIMER_COLUMNS, TIMER_LIST
 from anabranch.operators.keyed.keyed_state import align_by_key
-from anabranch.operators.keyed.single_rows import KeyBatch
+from anabranch.operators.keyed.single_rows import KeyedRows
 from anabranch.operators.processors.returned_frames import FrameError, find_places
 
 _AT, _TAG, _DOMAIN, _CANCEL = "at", "tag", "domain", "cancel"
@@ -20,7 +20,7 @@ _TIMER = [PLACE, _AT, _TAG, _DOMAIN]
 class FrameTimers:
     """What is set, with the place of its key; each once."""
 
-    def __init__(self, batch: KeyBatch, keys: tuple[str, ...]) -> None:
+    def __init__(self, batch: KeyedRows, keys: tuple[str, ...]) -> None:
         self._batch = batch
         self._keys = keys
         self._stored = {name: batch.touched.align(name, TIMER_LIST) for name in TIMER_COLUMNS.values()}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from anabranch.model import OrderSpec
-from anabranch.operators.keyed.single_rows import Done, KeyBatch, drop_engine_columns, no_times
+from anabranch.operators.keyed.single_rows import Done, KeyedRows, drop_engine_columns, no_times
 from anabranch.operators.processors.reorder_buffer import (
     HELD,
     changed_by_holding,
@@ -43,7 +43,7 @@ class OrderedRows:
         """Return the rows that wait."""
         return drop_engine_columns(stored.select(HELD).drop_nulls().explode(HELD).unnest(HELD))
 
-    def do(self, batch: KeyBatch) -> Done:
+    def do(self, batch: KeyedRows) -> Done:
         """Hand on the rows that the watermark has passed, and hold the others."""
         touched, rows, late = batch.touched, batch.rows, batch.late
         in_time = rows.filter(pl.Series(~late)) if rows is not None and late.any() else rows

@@ -18,10 +18,18 @@ from anabranch.eventtime.timers import (
     first_timer_us,
 )
 from anabranch.model import ProcessSpec
-from anabranch.operators.keyed.single_rows import ENGINE_COLUMNS, Done, KeyBatch
+from anabranch.operators.keyed.single_rows import ENGINE_COLUMNS, Done, KeyedRows
 from anabranch.operators.processors.frame_processor import LATE, WATERMARK, FrameRunner
 from anabranch.operators.processors.processor import FrameProcessor, Processor
-from anabranch.operators.processors.processor_batch import AFTER, ARRIVED, BEFORE, IS_LATE, STAGE, Runner, Turns
+from anabranch.operators.processors.processor_batch import (
+    AFTER,
+    ARRIVED,
+    BEFORE,
+    IS_LATE,
+    STAGE,
+    ProcessorInput,
+    Runner,
+)
 from anabranch.operators.processors.reorder_buffer import (
     HELD,
     IN_ORDER,
@@ -103,17 +111,17 @@ class Processing:
             *(pl.col(name).list.len().fill_null(0).cast(pl.Int64).alias(label) for name, label in counts.items()),
         )
 
-    def do(self, batch: KeyBatch) -> Done:
+    def do(self, batch: KeyedRows) -> Done:
         """Let the processor handle rows and timers."""
         touched, rows = batch.touched, batch.rows
         late = self._runner.find_late(batch)
         held = released = None
-        turns = Turns(batch, _staged(rows, late, ARRIVED))
+        given = ProcessorInput(batch, _staged(rows, late, ARRIVED))
         if self._ordered:
             in_time = rows.filter(pl.Series(~late)) if rows is not None else None
             released, held = release_rows(touched, in_time)
-            turns = Turns(batch, self._stages_in_order(batch, late, released))
-        outcome = self._runner.run(turns)
+            given = ProcessorInput(batch, self._stages_in_order(batch, late, released))
+        outcome = self._runner.run(given)
         content = dict(outcome.content)
         due_us = first_timer_us(content[EVENT_TIMERS])
         changed = outcome.changed
@@ -134,7 +142,7 @@ class Processing:
         )
 
     def _stages_in_order(
-        self, batch: KeyBatch, late: NDArray[np.bool_], released: pl.DataFrame | None
+        self, batch: KeyedRows, late: NDArray[np.bool_], released: pl.DataFrame | None
     ) -> pl.DataFrame | None:
         """Return late rows as they arrive, and others when the watermark has passed them."""
         frames = []

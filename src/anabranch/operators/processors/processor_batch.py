@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.errors import FlowError
-from anabranch.operators.keyed.single_rows import KeyBatch
+from anabranch.operators.keyed.single_rows import KeyedRows
 from anabranch.operators.processors.checked_values import MISFITS
 
 FAILURES = (Exception, pl.exceptions.PanicException)
@@ -24,17 +24,17 @@ IS_LATE = "__is_late"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Turns:
+class ProcessorInput:
     """The keys of a batch, and the rows that are to be handled now."""
 
-    batch: KeyBatch
+    batch: KeyedRows
     rows: pl.DataFrame | None
     """With PLACE, LATEST, STAGE and IS_LATE, by (LATEST, BATCH, ORDER)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What a processor made of its turns."""
+    """What a processor made of its input."""
 
     results: pl.DataFrame
     content: Mapping[str, pl.Series]
@@ -46,11 +46,11 @@ class Outcome:
 class Runner(Protocol):
     """Runs one form of processor."""
 
-    def find_late(self, batch: KeyBatch) -> NDArray[np.bool_]:
+    def find_late(self, batch: KeyedRows) -> NDArray[np.bool_]:
         """Say of each row of the batch whether it is late."""
         ...
 
-    def run(self, turns: Turns) -> Outcome:
+    def run(self, given: ProcessorInput) -> Outcome:
         """Handle rows and timers."""
         ...
 

@@ -28,7 +28,7 @@ from anabranch.eventtime.timers import (
 from anabranch.model import END_OF_TIME
 from anabranch.model.frame_texts import describe_row
 from anabranch.operators.keyed.keyed_state import align_by_key
-from anabranch.operators.keyed.single_rows import ENGINE_COLUMNS, KeyBatch
+from anabranch.operators.keyed.single_rows import ENGINE_COLUMNS, KeyedRows
 from anabranch.operators.processors.checked_values import describe_value, make_check
 from anabranch.operators.processors.declared_state import KeyState, changes_of
 from anabranch.operators.processors.processor import Processor, Row, RowTime
@@ -40,7 +40,7 @@ from anabranch.operators.processors.processor_batch import (
     IS_LATE,
     STAGE,
     Outcome,
-    Turns,
+    ProcessorInput,
     build_column,
     complain,
     describe_key,
@@ -71,7 +71,7 @@ class RowRunner:
         self._judges_late = kind.is_late is not Processor.is_late
         self._handles_late = kind.on_late is not Processor.on_late
 
-    def find_late(self, batch: KeyBatch) -> NDArray[np.bool_]:
+    def find_late(self, batch: KeyedRows) -> NDArray[np.bool_]:
         """Say of each row whether it is late, as the processor sees it."""
         if not self._judges_late or batch.rows is None:
             return batch.late
@@ -88,10 +88,10 @@ class RowRunner:
                 raise self._failed("is_late", batch, place, error, row) from error
         return late
 
-    def run(self, turns: Turns) -> Outcome:
+    def run(self, given: ProcessorInput) -> Outcome:
         """Give every key its turn, in the order of their hashes."""
-        batch = turns.batch
-        rows = turns.rows
+        batch = given.batch
+        rows = given.rows
         if rows is not None and not self._handles_late:
             rows = rows.filter(~pl.col(IS_LATE))
         stored = StoredKeys(batch, self._processor.state_fields)
@@ -118,7 +118,7 @@ class RowRunner:
             _places_in(changed.values(), len(batch.touched)),
         )
 
-    def _take_turn(self, calls: _Calls, rows: Iterable[HandledRow], batch: KeyBatch, place: int) -> None:
+    def _take_turn(self, calls: _Calls, rows: Iterable[HandledRow], batch: KeyedRows, place: int) -> None:
         """Handle the rows and timers of one key, in the order of event time wherever that is known."""
         clocks, now_us = batch.touched.clocks, batch.time.now_us
         closed_us, fire_us = int(clocks.closed_us[place]), int(clocks.fire_us[place])
@@ -147,7 +147,7 @@ class RowRunner:
         while calls.fire("processing", now_us) and calls.fire("event", fire_us):
             pass
 
-    def _build_results(self, output: _Output, batch: KeyBatch) -> pl.DataFrame:
+    def _build_results(self, output: _Output, batch: KeyedRows) -> pl.DataFrame:
         if not output.rows:
             return pl.DataFrame()
         columns = []
@@ -159,7 +159,7 @@ class RowRunner:
             columns.append(column)
         return pl.DataFrame(columns)
 
-    def _misfit(self, name: str, dtype: pl.DataType, values: list[Any], output: _Output, batch: KeyBatch) -> Exception:
+    def _misfit(self, name: str, dtype: pl.DataType, values: list[Any], output: _Output, batch: KeyedRows) -> Exception:
         """Return the error about the first value that does not fit the declared output."""
         check = make_check(dtype)
         number, text = 0, f"values do not fit {dtype}"
@@ -174,7 +174,7 @@ class RowRunner:
         key = describe_key(batch.touched.keys, self._keys, place)
         return complain(self._processor, method, key, f"output column {name!r}: {text}, as schema= says")
 
-    def _build_content(self, name: str, stored: StoredKeys, values: dict[int, Any], batch: KeyBatch) -> pl.Series:
+    def _build_content(self, name: str, stored: StoredKeys, values: dict[int, Any], batch: KeyedRows) -> pl.Series:
         fields = self._processor.state_fields
         dtype = fields[name].stored_type if name in fields else TIMER_LIST
         old = stored.column(name, dtype)
@@ -188,7 +188,7 @@ class RowRunner:
             raise complain(self._processor, f"state.{name}", key, text)
         return align_by_key(column, np.fromiter(values, np.int64), len(batch.touched), dtype, old)
 
-    def _failed(self, method: str, batch: KeyBatch, place: int, error: BaseException, row: Row | None) -> Exception:
+    def _failed(self, method: str, batch: KeyedRows, place: int, error: BaseException, row: Row | None) -> Exception:
         key = describe_key(batch.touched.keys, self._keys, place)
         frames = traceback.extract_tb(error.__traceback__)
         # The last line of the user's own method: what lies below it is ours or a library's.

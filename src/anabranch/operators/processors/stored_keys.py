@@ -21,7 +21,7 @@ from anabranch.eventtime.timers import (
     watermark_from_us,
 )
 from anabranch.model import HASH
-from anabranch.operators.keyed.single_rows import KeyBatch
+from anabranch.operators.keyed.single_rows import KeyedRows
 from anabranch.operators.processors.declared_state import KeyState, StateField
 
 _MOST_ITEMS_A_KEY = 8
@@ -31,7 +31,7 @@ _MOST_ITEMS_A_KEY = 8
 class StoredKeys:
     """The state and the timers of each key of a batch."""
 
-    def __init__(self, batch: KeyBatch, fields: Mapping[str, StateField]) -> None:
+    def __init__(self, batch: KeyedRows, fields: Mapping[str, StateField]) -> None:
         self._batch = batch
         self._fields = fields
         self._columns: dict[str, pl.Series] = {}

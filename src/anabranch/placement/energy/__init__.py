@@ -1,12 +1,9 @@
-"""Which hosts may sleep, and where slots go so that they can: models, ERDM, and what it is compared with.
-
-Nothing on Spark uses this yet, and it has no public names: the simulator steers by it.
-"""
+"""Which hosts may sleep, and where slots go so that they can: models, ERDM, and what it is compared with."""
 
 from anabranch.placement.energy.accounting import saved_by_hosts, saved_by_traffic
 from anabranch.placement.energy.board import Board, Limits, PathCosts
 from anabranch.placement.energy.governor import EnergyDecision, GovernorState, WindowReading, decide_energy
-from anabranch.placement.energy.loads import FlowLoad, Host, Pair, SlotUse, gather_load
+from anabranch.placement.energy.loads import FlowLoad, Host, Pair, SlotUse, WindowLoad
 from anabranch.placement.energy.policies import (
     POLICIES,
     EnergyPlan,
@@ -18,6 +15,7 @@ from anabranch.placement.energy.policies import (
     RoundRobin,
     TrafficAware,
     draw_watts,
+    find_policy,
 )
 from anabranch.placement.energy.reallocation import (
     Reallocation,
@@ -49,12 +47,13 @@ __all__ = [
     "SlotMove",
     "SlotUse",
     "TrafficAware",
+    "WindowLoad",
     "WindowReading",
     "choose_target",
     "count_needed",
     "decide_energy",
     "draw_watts",
-    "gather_load",
+    "find_policy",
     "plan_reallocation",
     "reallocate",
     "saved_by_hosts",

@@ -274,9 +274,14 @@ class Board:
     def latency_seconds(self, speeds: Mapping[str, float] | None = None) -> float:
         """Return how long after it came a row is in the results at the latest: it waits for a batch, which runs.
 
-        Batches that take longer than the time between two never catch up: there is no such time then.
+        Batches that take longer than the time between two never catch up: there is no such time then. Where batches
+        follow one another, a batch has the rows that came during the one before, and is as long as makes that so.
         """
         batch = self.batch_seconds(speeds)
+        if self.load.trigger_seconds == 0:
+            fixed = self.load.levels * self.load.level_seconds
+            busy = (batch - fixed) / self.load.interval_seconds
+            return 2 * fixed / (1 - busy) if busy < 1 else float("inf")
         return self.load.interval_seconds + batch if batch <= self.load.interval_seconds else float("inf")
 
     def find_paths(self) -> PathCosts:

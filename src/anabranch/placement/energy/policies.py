@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from anabranch.model.cluster import Homes, SlotId
-from anabranch.model.energy import Energy
+from anabranch.model.energy import Energy, EnergyPolicy
 from anabranch.model.power import DEFAULT_POWER, PowerCurve
 from anabranch.placement.energy.board import Board, Limits
 from anabranch.placement.energy.loads import FlowLoad, Host
@@ -284,6 +284,17 @@ POLICIES: tuple[PlacesForEnergy, ...] = (
     Erdm(),
 )
 """All of them, round-robin first: what it does is what others are compared with."""
+
+
+def find_policy(name: EnergyPolicy) -> PlacesForEnergy:
+    """Return the policy that a run names; clock rates and voltages are nothing that a run could change."""
+    match name:
+        case "erdm":
+            return Erdm()
+        case "consolidation":
+            return FewestHosts()
+        case "awake":
+            return RoundRobin()
 
 
 def _suits(board: Board, limits: Limits, settings: Energy) -> bool:

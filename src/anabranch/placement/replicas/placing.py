@@ -14,6 +14,7 @@ import numpy as np
 
 from anabranch.errors import name_alternatives
 from anabranch.model.loads import LoadError
+from anabranch.model.replicas import PLACEMENTS
 from anabranch.placement.replicas.plan import (
     ReplicaDrop,
     ReplicaMove,
@@ -24,7 +25,6 @@ from anabranch.placement.replicas.plan import (
 )
 from anabranch.placement.replicas.problem import ReplicaProblem, list_names
 from anabranch.placement.replicas.room import Room
-from anabranch.placement.replicas.settings import PLACEMENTS
 
 _Chooser = Callable[[Room, int], int | None]
 """Where the next replica of a slot goes; None if nowhere."""

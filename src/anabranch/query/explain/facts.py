@@ -14,7 +14,7 @@ from anabranch.model import AggregateSpec, JoinSpec, TopKSpec
 from anabranch.operators import make_kernel
 from anabranch.query.alignment import AlignedOperator, find_aligned
 from anabranch.query.merging import describe_hold, why_not_held
-from anabranch.query.nodes import Node, Output, Spring, Stateful, Watermark
+from anabranch.query.nodes import FlowSource, Node, Output, Stateful, Watermark
 from anabranch.query.plan import Parallelism, Plan, Subquery, find_growth
 from anabranch.routing.bases.drawn import DrawnRoute
 from anabranch.routing.keys import KeySample
@@ -120,7 +120,9 @@ class Facts:
     def remarks_on(self, node: int) -> list[str]:
         """Say what else is worth to be known of a node."""
         labels = {
-            spring.operation.index: spring.label for spring in self.plan.springs if isinstance(spring.operation, Spring)
+            source.operation.index: source.label
+            for source in self.plan.sources
+            if isinstance(source.operation, FlowSource)
         }
         aligned = [
             _describe_alignment(operator, labels) for operator in find_aligned(self.plan) if operator.head == node
@@ -135,7 +137,7 @@ class Facts:
         stateless = len(plan.operators) - stateful
         return " · ".join(
             [
-                _count(len(plan.springs), "source"),
+                _count(len(plan.sources), "source"),
                 f"{_count(len(plan.operators), 'step')} ({stateful} stateful, {stateless} stateless)",
                 _count(len(plan.outputs), "sink"),
                 _count(len(self.subqueries), "subquery", "subqueries"),
@@ -158,7 +160,7 @@ class Facts:
 
 def gather_facts(plan: Plan) -> Facts:
     """Work out what the pictures show."""
-    if not plan.springs:
+    if not plan.sources:
         msg = f"flow {plan.flow!r} reads nothing, so there is nothing to explain; start it with flow.read(...)"
         raise FlowError(msg)
     exchanges = {
@@ -175,7 +177,7 @@ def gather_facts(plan: Plan) -> Facts:
 
 def kind_of(node: Node) -> Kind:
     """Return what a node is drawn as."""
-    if isinstance(node.operation, Spring):
+    if isinstance(node.operation, FlowSource):
         return "source"
     if isinstance(node.operation, Output):
         return "sink"

@@ -24,7 +24,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -33,7 +33,9 @@ from pydantic import BeforeValidator, Field, ValidationError
 from anabranch.errors import FlowError, name_alternatives
 from anabranch.eventtime import parse_duration
 from anabranch.model.elasticity import Elasticity
+from anabranch.model.energy import Energy
 from anabranch.model.loads import LoadError
+from anabranch.model.replicas import Replicas
 from anabranch.query.files.sections import Call, Names, Section, describe_found, one_or_many
 from anabranch.query.files.steps import STEPS, Step
 from anabranch.query.plan import Parallelism
@@ -69,15 +71,20 @@ def _check_latency(value: Any) -> Any:
     return value
 
 
-def _check_elasticity(value: Any) -> Any:
-    if isinstance(value, Elasticity):
-        return asdict(value)
-    if isinstance(value, Mapping):
-        try:
-            Elasticity.from_names(value)
-        except LoadError as error:
-            raise ValueError(str(error)) from error
-    return value
+def _check_named(kind: type[Elasticity] | type[Replicas] | type[Energy]) -> Callable[[Any], Any]:
+    """Return what checks settings that are given by name, or as Python files have them."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, kind):
+            return asdict(value)
+        if isinstance(value, Mapping):
+            try:
+                kind.from_names(value)
+            except LoadError as error:
+                raise ValueError(str(error)) from error
+        return value
+
+    return check
 
 
 class StreamDocument(Section):
@@ -105,7 +112,10 @@ class RunDefaults(Section):
     kept_batches: int | None = Field(default=None, ge=2)
     kept_records: int | None = Field(default=None, ge=1)
     kept_summary_bytes: int | None = Field(default=None, ge=0)
-    elasticity: Annotated[dict[str, Any], BeforeValidator(_check_elasticity)] | None = None
+    elasticity: Annotated[dict[str, Any], BeforeValidator(_check_named(Elasticity))] | None = None
+    replicas: Annotated[dict[str, Any], BeforeValidator(_check_named(Replicas))] | None = None
+    energy: Annotated[dict[str, Any], BeforeValidator(_check_named(Energy))] | None = None
+    hot_copies: bool | None = None
     anchors: bool | None = None
     control: str | None = None
     history_to: str | None = None

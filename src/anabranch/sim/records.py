@@ -1,0 +1,71 @@
+"""What a simulation tells of each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from anabranch.model.cluster import SlotId
+from anabranch.placement.replicas import Shortage
+from anabranch.sim.cluster import Snapshot
+
+Source = Literal["replica", "store", "lost"]
+"""Where the state of a slot came from whose home was lost; *lost* if it is nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """What happened in one batch, and at the boundary before it."""
+
+    began_seconds: float
+    seconds: float
+    is_committed: bool
+    """Not if a host with slots failed meanwhile: then its rows come again."""
+    version: int
+    """The last committed batch afterwards."""
+    rows: float
+    waiting_rows: float
+    snapshot: Snapshot
+    """Hosts that were reachable, homes, and the rows a second that the batch stands for."""
+    busy_seconds: Mapping[str, float]
+    """Processor time by host."""
+    sent_bytes: float
+    """Between hosts, by slots."""
+    replicated_bytes: float
+    recovered: Mapping[SlotId, Source]
+    """Slots whose home was lost before the batch, and where their state came from."""
+    stored_bytes: float
+    """Read from the checkpoint store for them, and for slots that moved to where their state was not."""
+    moved_slots: int
+    """That had a home, and got another one."""
+    placed_replicas: int
+    """That began to be copied."""
+    missing: tuple[Shortage, ...]
+    """Slots that lack replicas, and why."""
+    lag_batches: int
+    """Of the replica that is furthest behind."""
+    action: str
+    """What elasticity or energy did; *stay* without them."""
+    writers: Mapping[SlotId, tuple[str, ...]] = field(default_factory=dict)
+    """Of a committed batch, the hosts that handed in each slot's new state, as hosts themselves know their slots."""
+    refused_reports: int = 0
+    """Slots' states that hosts handed in for a batch that is over, or was given up: they had been cut off."""
+    lasted_seconds: float = 0.0
+    """Until the next batch began."""
+    starting_hosts: int = 0
+    """That were asked for and were not there yet, as the batch ended."""
+    idle_hosts: int = 0
+    """Those that run no process of the flow and were not asked for: they sleep, if nobody else wants them."""
+
+
+@dataclass(slots=True)
+class Boundary:
+    """What is done between two batches."""
+
+    recovered: dict[SlotId, Source] = field(default_factory=dict)
+    stored_bytes: float = 0.0
+    moved_slots: int = 0
+    placed_replicas: int = 0
+    can_run: bool = True
+    """Whether there are hosts, and all slots have their state."""
