@@ -11,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from anabranch.model.elasticity import Elasticity
 from benchmarks.elastic.grounds import EXECUTORS, open_ground, run_flows
 from benchmarks.elastic.parts import PartOutcome
 from benchmarks.elastic.spread_figures import Seen, find_max_over_mean, select_steady
@@ -30,8 +31,7 @@ DEFAULT_ROWS_PER_BATCH = 80_000
 STEPS = 12_000
 """About 30 µs a row: a batch must take slots longer than it takes Spark to run their tasks."""
 _IMBALANCES = {
-    # A host's quota is a part of a core, and what executors use is told in whole ones: they hardly differ by 0.15.
-    BY_LOAD: 0.01,
+    BY_LOAD: Elasticity().imbalance,
     # More than executors can differ by: slots stay where the first batch put them, as many on each.
     DEALT: 1_000.0,
 }
@@ -81,7 +81,7 @@ def run_balance(options: BenchOptions, peers: Sequence[str], console: Console, e
         open_ground(options.cache_dir, quotas=extent.quotas) as ground,
         scratch_places(options.cache_dir, (options.out_dir or options.cache_dir) / "logs", "balance") as places,
     ):
-        flows = [_describe(homes, folder, extent.steps) for homes in order]
+        flows = [_describe(homes, folder, extent.steps, ground.cores / EXECUTORS) for homes in order]
         seen, notes = run_flows("uneven slots", flows, ground, places, console)
         answers = {
             homes: check_answer(ANSWER_READERS[OURS](places.output / str(place)), expected)
@@ -112,9 +112,15 @@ def run_balance(options: BenchOptions, peers: Sequence[str], console: Console, e
     )
 
 
-def _describe(homes: str, folder: Path, steps: int) -> dict[str, Any]:
+def _describe(homes: str, folder: Path, steps: int, cores: float) -> dict[str, Any]:
     arguments = {"folder": str(folder), "files_per_batch": 1, "competitor": HASH.to_json(), "steps": steps}
-    elasticity = {"min_executors": EXECUTORS, "max_executors": EXECUTORS, "imbalance": _IMBALANCES[homes]}
+    # As many executors as there are: only homes may change.
+    elasticity = {
+        "min_executors": EXECUTORS,
+        "max_executors": EXECUTORS,
+        "cores_per_executor": cores,
+        "imbalance": _IMBALANCES[homes],
+    }
     settings = {"slots": SLOTS, "local_merge": False, "elasticity": elasticity}
     return {"name": homes, "query": "busy", "arguments": arguments, "settings": settings}
 

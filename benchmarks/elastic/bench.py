@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 from rich.console import Console
 
 from benchmarks.elastic.balance import run_balance
+from benchmarks.elastic.drift import run_drift
 from benchmarks.elastic.load import run_load
 from benchmarks.elastic.measuring import run_measuring
 from benchmarks.elastic.parts import PartOutcome, RunsPart
-from benchmarks.elastic.rescale import run_rescale
+from benchmarks.elastic.rescale import compare_gaps, run_rescale
 from benchmarks.elastic.strategies import run_strategies
 from benchmarks.shared.registry import BenchOptions, choose_names, choose_peers
 from benchmarks.shared.report import BenchReport, deliver, print_figures, print_if_wrong, print_notes
@@ -21,6 +22,7 @@ PARTS: Mapping[str, RunsPart] = {
     "load": run_load,
     "rescale": run_rescale,
     "strategies": run_strategies,
+    "drift": run_drift,
     "balance": run_balance,
     "measuring": run_measuring,
 }
@@ -40,6 +42,7 @@ class ElasticReport(BenchReport):
         "*_points": "percentage points",
         "*_batches": "batches",
         "*_changes": "changes",
+        "*_count": "times",
     }
 
     parts: Mapping[str, PartOutcome]
@@ -82,4 +85,7 @@ def print_report(report: ElasticReport, console: Console) -> None:
     for part in report.parts.values():
         for table in part.tables:
             console.print(table)
+    compared = compare_gaps(report.list_parts()["systems"])
+    if compared is not None:
+        console.print(compared)
     print_figures(report, console)

@@ -25,6 +25,8 @@ EXECUTORS = 4
 HOST_CORES = 0.3
 """Of the machine's cores, for each host: what is left of two is the driver's."""
 DRIVER_MEMORY = "1g"
+LAB_RECORD = "elastic-lab"
+"""In the cache: always at the same place, so that a lab which a killed bench left is taken away by the next one."""
 _EXECUTOR_MB = 700
 _SETTINGS = {
     # Slots run where they are at home, also while a slow executor still works on another.
@@ -62,8 +64,7 @@ def open_ground(cache_dir: Path, *, quotas: bool = True) -> Iterator[Ground]:
     """
     machine_cores = len(os.sched_getaffinity(0))
     settings = {**_SETTINGS, "spark.executorEnv.PYTHONPATH": describe_environment()["PYTHONPATH"]}
-    # One that a killed bench left is taken away by its record, which is always at the same place.
-    record = cache_dir / "elastic-lab"
+    record = cache_dir / LAB_RECORD
     lab = Lab(RecordFile(record))
     cpu = machine_cores * HOST_CORES / 2 if quotas else None
     plan = LabPlan(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +63,8 @@ class Feeder:
     def __init__(self, readings: Readings, folder: Path, suffix: str = "parquet") -> None:
         self.load = 1
         """How many files come at once."""
+        self.tick_seconds = TICK_SECONDS
+        """So often files come."""
         self.files = 0
         """So many have come."""
         self._readings, self._folder, self._suffix = readings, folder, suffix
@@ -73,6 +76,12 @@ class Feeder:
         """Begin."""
         self._thread.start()
 
+    def add(self, files: int) -> None:
+        """Write so many files now."""
+        for _ in range(files):
+            self._readings.write(self.files, self._folder, self._suffix)
+            self.files += 1
+
     def stop(self) -> int:
         """Let no more files come; return how many there are."""
         self._ends.set()
@@ -80,10 +89,11 @@ class Feeder:
         return self.files
 
     def _feed(self) -> None:
-        while not self._ends.wait(TICK_SECONDS):
-            for _ in range(self.load):
-                self._readings.write(self.files, self._folder, self._suffix)
-                self.files += 1
+        due = time.monotonic() + self.tick_seconds
+        while not self._ends.wait(max(0.0, due - time.monotonic())):
+            # Who is late catches up: the load is what it is said to be.
+            due += self.tick_seconds
+            self.add(self.load)
 
 
 def compute_answer(readings: Readings, files: Iterable[int], window_ms: int, steps: int = 0) -> pl.DataFrame:

@@ -19,7 +19,8 @@ from anabranch.placement.energy import (
     saved_by_hosts,
 )
 from anabranch.placement.energy import Host as EnergyHost
-from anabranch.sim.energy_day import BatchShape, SimulatedDay, make_hosts, make_load, simulate_day
+from anabranch.sim.energy_day import BatchShape, SimulatedDay, make_load, simulate_day
+from anabranch.sim.energy_hosts import make_hosts
 from benchmarks.energy.topologies import HOSTS, PAPER_UTILISATION, TOPOLOGIES, Topology, make_flow, make_paper_hosts
 from benchmarks.energy.trace import make_shape
 

@@ -40,6 +40,7 @@ from benchmarks.joins.spread.figures import compute_growth_figures, compute_rece
 from benchmarks.joins.spread.measuring import SpreadMeasures
 from benchmarks.joins.spread.picture import draw_spread
 from benchmarks.joins.spread.points import GROWTH, RECEIVED
+from benchmarks.joins.spread.strategies import MNRT
 from benchmarks.joins.streams import INTERVAL, TIMED
 from benchmarks.shared.answers import AnswerCheck
 from benchmarks.shared.figures import WARM_UP_SHARE, compute_steady_rate, find_longest_steady_batch
@@ -83,7 +84,12 @@ def run(options: BenchOptions, console: Console | None = None) -> JoinsReport:
     spread_parts = [part for part in bench.others if part != MEMORY]
     rows = bench.rows if bench.parts else spread.find_most_rows(spread_parts) if spread_parts else memory.rows
     answers = [*(run.answer for run in received), *(run.answer for run in growth), *(run.answer for run in kept)]
-    figures = compute_figures(runs, rows, answers)
+    batches = [
+        *(run.batch_seconds for run in received if run.strategy == MNRT),
+        *(run.batch_seconds for run in growth if run.strategy == MNRT),
+        *(run.batch_seconds for run in kept),
+    ]
+    figures = compute_figures(runs, rows, answers, batches)
     pictures: list[Path] = []
     # No matching answers, no claim: a picture would be one.
     if figures["answers_equal"]:

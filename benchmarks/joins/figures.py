@@ -79,9 +79,15 @@ def find_fastest(runs: Sequence[JoinRun], point: JoinPoint, peer: str | None = N
     return max(timed, key=lambda system: rates[point, system].median, default=None)
 
 
-def compute_figures(runs: Sequence[JoinRun], rows: int, other_answers: Sequence[AnswerCheck] = ()) -> dict[str, float]:
+def compute_figures(
+    runs: Sequence[JoinRun],
+    rows: int,
+    other_answers: Sequence[AnswerCheck] = (),
+    other_batches: Sequence[float | None] = (),
+) -> dict[str, float]:
     """Return the figures by name; those of what was not run are absent. ``other_answers`` are those of other parts.
 
+    ``batch_seconds`` is of the parts beside peers; where none of them ran, of ``other_batches``, the others' longest.
     Unequal answers leave no claim about speed: only ``answers_equal``, ``rows`` and ``batch_seconds`` remain.
     """
     answers = [*(run.answer for run in runs), *other_answers]
@@ -89,7 +95,8 @@ def compute_figures(runs: Sequence[JoinRun], rows: int, other_answers: Sequence[
         "answers_equal": int(bool(answers) and all(answer.equal for answer in answers)),
         "rows": rows,
     }
-    batches = [run.batch_seconds for run in runs if run.system == OURS and run.batch_seconds is not None]
+    longest = [run.batch_seconds for run in runs if run.system == OURS] if runs else other_batches
+    batches = [seconds for seconds in longest if seconds is not None]
     if batches:
         figures["batch_seconds"] = max(batches)
     if not figures["answers_equal"]:

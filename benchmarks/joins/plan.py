@@ -36,6 +36,7 @@ NAMES = {
 }
 """System → what people call it."""
 
+_EVERY_SKEW = (0.0, 0.4, 0.8, 1.2, 1.5)
 _SPARKS = (SPARK_MEMORY, SPARK_ROCKSDB, SPARK_ROCKSDB_4)
 
 
@@ -86,7 +87,7 @@ PARTS: dict[str, JoinPart] = {
             "lineitem with supplier, nation and region of TPC-H, over the full history",
             "region, nation and supplier whole in the first batch, lineitem from then on",
             ("parquet",),
-            (0.0, 0.4, 0.8, 1.2, 1.5),
+            _EVERY_SKEW,
             _REGULAR_PEERS,
         ),
         JoinPart(
@@ -106,7 +107,7 @@ PARTS: dict[str, JoinPart] = {
             "all streams side by side in event time, lineitems up to 1.9 s out of order; each supplier, nation and "
             "region is sent anew every 10 s",
             ("parquet",),
-            (0.8, 1.5),
+            _EVERY_SKEW,
             _INTERVAL_PEERS,
         ),
     )

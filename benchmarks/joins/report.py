@@ -31,6 +31,7 @@ class JoinsReport(CurvedReport[JoinRun, Mapping[str, Any]]):
         "*_x_*": "ratio",
         "*_over_best_other*": "ratio",
         "*_slots_needed_*": "slots",
+        "*_adjustment_seconds_*": "s",
         "*_growth_pct": "%",
         "*_state_bytes": "bytes",
     }

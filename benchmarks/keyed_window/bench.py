@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from benchmarks.keyed_window.launch import FORMATS_BY_SYSTEM, count_files_per_batch, judge, launch, list_systems
 from benchmarks.keyed_window.picture import draw_comparison, draw_curves
 from benchmarks.keyed_window.report import NAMES, KeyedWindowReport, print_report
+from benchmarks.keyed_window.small_batches import BatchPart, take_apart
 from benchmarks.shared.answers import Expected, ask_oracle
 from benchmarks.shared.figures import (
     OURS,
@@ -67,7 +68,7 @@ def run(
         for system in chosen
         if file_format in FORMATS_BY_SYSTEM[system]
     ]
-    small_batch_ms = bench.measure_small_batches() if OURS in chosen else None
+    small_batch_ms, parts = bench.measure_small_batches() if OURS in chosen else (None, [])
     curves = bench.measure_curves() if options.curves else []
     figures = compute_figures(runs, workload.rows, small_batch_ms, curves)
     pictures: list[Path] = []
@@ -81,6 +82,7 @@ def run(
         systems=runs,
         seed=options.seed,
         curves=curves,
+        small_batch_parts=parts,
         pictures=pictures,
     )
     return deliver(report, options.json_path, print_report, console)
@@ -107,8 +109,8 @@ class _KeyedWindow:
         name = f"{NAMES[system]} on {file_format}"
         return self._run(name, system, file_format, workload, files_per_batch)
 
-    def measure_small_batches(self) -> float | None:
-        """Return the median milliseconds of a warm batch of 1,000 rows."""
+    def measure_small_batches(self) -> tuple[float | None, list[BatchPart]]:
+        """Return the median milliseconds of a warm batch of 1,000 rows, and those of its parts."""
         folder = write_small_batches(self._inputs, SMALL_BATCHES, SMALL_BATCH_ROWS, self._workload.seed)
         places = self._places("anabranch-small-batches")
         try:
@@ -116,7 +118,8 @@ class _KeyedWindow:
                 reported, _ = launch(OURS, "json", folder, files_per_batch=1, places=places, cache_dir=self._cache_dir)
         finally:
             shutil.rmtree(places.scratch, ignore_errors=True)
-        return compute_small_batch_ms(reported["samples"])
+        samples = reported["samples"]
+        return compute_small_batch_ms(samples), take_apart(samples, reported["batches"])
 
     def measure_curves(self) -> list[dict[str, Any]]:
         """Return speed and memory of our system over growing rows, then over growing keys."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.keyed_window.small_batches import BatchPart
 from benchmarks.shared.figures import OURS, SystemRun
 from benchmarks.shared.report import CurvedReport, print_figures, print_if_busy, print_if_wrong
 from benchmarks.shared.workload import FORMATS
@@ -35,6 +36,13 @@ class KeyedWindowReport(CurvedReport[SystemRun, Mapping[str, Any]]):
         "*_x_*": "ratio",
     }
 
+    small_batch_parts: Sequence[BatchPart] = ()
+    """Where the time of a small batch goes."""
+
+    def list_parts(self) -> dict[str, Any]:
+        """Return the runs, the points of the curves, and the parts of a small batch."""
+        return {**CurvedReport.list_parts(self), "small_batch_parts": [asdict(part) for part in self.small_batch_parts]}
+
 
 def print_report(report: KeyedWindowReport, console: Console) -> None:
     """Print the table, the figures and, first of all, whether the answers were equal."""
@@ -48,6 +56,8 @@ def print_report(report: KeyedWindowReport, console: Console) -> None:
     console.print(_build_table(report.systems))
     if report.curves:
         console.print(_build_curve_table(report.curves))
+    if report.small_batch_parts:
+        console.print(_build_parts_table(report.small_batch_parts))
     print_figures(report, console)
 
 
@@ -91,6 +101,17 @@ def _build_curve_table(curves: Sequence[Mapping[str, Any]]) -> Table:
             _format_bytes(point["workers_bytes"]),
             _format_bytes(point["state_bytes"]),
         )
+    return table
+
+
+def _build_parts_table(parts: Sequence[BatchPart]) -> Table:
+    title = "A batch of 1,000 rows, taken apart (ms, medians: they need not add up to small_batch_ms)"
+    table = Table(title=title, box=SIMPLE_HEAD)
+    table.add_column("part")
+    table.add_column("whose", no_wrap=True)
+    table.add_column("ms", justify="right", no_wrap=True)
+    for part in parts:
+        table.add_row(part.name, part.whose, f"{part.milliseconds:.1f}")
     return table
 
 

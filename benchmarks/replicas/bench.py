@@ -1,4 +1,5 @@
-"""The replicas bench: availability by where replicas stand, in the simulator, and how long planning takes."""
+"""The replicas bench: availability by where replicas stand, in the simulator, and how long planning takes; and, where
+it is asked for, how soon a flow on hosts of a lab goes on from them, and what they cost."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from anabranch.placement.replicas import ResourcesInsufficient
+from benchmarks.replicas.cuts import LAB, Cut, compute_cut_figures, describe_cuts, print_cuts, run_cuts
 from benchmarks.replicas.experiments import (
     AGAIN,
     COPIES_A_HOST,
@@ -35,10 +37,14 @@ from benchmarks.replicas.experiments import (
 )
 from benchmarks.replicas.picture import draw_replicas
 from benchmarks.replicas.planning import Planning, measure_planning
+from benchmarks.replicas.recovery import COST, RECOVERY, LiveRuns, print_live, run_live
 from benchmarks.shared.registry import BenchOptions, choose_names, choose_peers
 from benchmarks.shared.report import BenchReport, deliver, format_figure, print_figures, print_notes
 
 PARTS = (DEGREES, NODES, MACHINES, FAILURES, LIMITS, AGAIN, PLANNING)
+LIVE_PARTS = (RECOVERY, COST)
+LAB_PARTS = (*LIVE_PARTS, LAB)
+"""Run only where they are named: they need a lab, and many minutes."""
 DEFAULT_RUNS = 200
 _MOST_FAILURES = 8
 
@@ -47,15 +53,28 @@ _MOST_FAILURES = 8
 class ReplicasReport(BenchReport):
     """What the bench found; every availability is simulated or enumerated, none was measured on machines."""
 
-    units: ClassVar[Mapping[str, str]] = {"*_pct": "%", "*_points": "percentage points", "*_s": "s"}
+    units: ClassVar[Mapping[str, str]] = {
+        "*_pct": "%",
+        "*_points": "percentage points",
+        "*_s": "s",
+        "state_mb_a_slot": "MB",
+        "slots_lost": "slots",
+        "lab_lost_slots": "slots",
+        "lab_cuts": "cuts",
+        "recovery_replica_over_store": "ratio",
+    }
 
     points: Sequence[Point]
     planning: Planning | None
+    live: LiveRuns | None = None
+    cuts: Sequence[Cut] = ()
 
     def list_parts(self) -> dict[str, Any]:
         """Return the points as systems, each labelled, and what planning took."""
         return {
             "systems": [{"system": point.placement, "kind": "simulated", **asdict(point)} for point in self.points],
+            "live": [] if self.live is None else [{**run, "kind": f"lab: {run['kind']}"} for run in self.live.runs],
+            "cuts": [{**cut, "kind": "lab, and simulated"} for cut in describe_cuts(self.cuts)],
             "planning": None if self.planning is None else {"kind": "measured", **asdict(self.planning)},
         }
 
@@ -63,8 +82,12 @@ class ReplicasReport(BenchReport):
 def run(options: BenchOptions, console: Console | None = None) -> ReplicasReport:
     """Run the parts that are asked for, check every placement and every run, and report."""
     choose_peers("replicas", options.peers)
-    parts = choose_names("parts", options.only, PARTS)
+    asked = choose_names("parts", options.only, (*PARTS, *LAB_PARTS)) if options.only else PARTS
+    parts = [part for part in asked if part in PARTS]
+    live_parts = [part for part in asked if part in LIVE_PARTS]
     console = console or Console()
+    live = run_live(live_parts, options, console) if live_parts else None
+    cuts = run_cuts(options, console) if LAB in asked else []
     runs = options.rounds or DEFAULT_RUNS
     points: list[Point] = []
     for setting in list_settings(parts):
@@ -73,13 +96,16 @@ def run(options: BenchOptions, console: Console | None = None) -> ReplicasReport
             console.print(f"{setting.part}, {setting.x:g}: {runs} runs by each placement")
     planning = measure_planning(options.seed) if PLANNING in parts else None
     figures = compute_figures(points, planning)
+    for seen in ([live.compute_figures()] if live is not None else []) + ([compute_cut_figures(cuts)] if cuts else []):
+        is_right = min(figures["answers_equal"], seen["answers_equal"])
+        figures = {**figures, **seen, "answers_equal": is_right} if is_right else {"answers_equal": 0}
     pictures: list[Path] = []
-    if options.out_dir is not None and figures["answers_equal"] == 1:
+    if options.out_dir is not None and points and figures["answers_equal"] == 1:
         pictures += draw_replicas(points, options.out_dir)
     report = ReplicasReport(
         workload={
             "name": "replicas",
-            "kind": "simulated",
+            "kind": "simulated, and on a lab" if live is not None or cuts else "simulated",
             "hosts": HOSTS,
             "slots": SLOTS,
             "degree": DEGREE,
@@ -92,6 +118,8 @@ def run(options: BenchOptions, console: Console | None = None) -> ReplicasReport
         pictures=pictures,
         points=points,
         planning=planning,
+        live=live,
+        cuts=cuts,
     )
     return deliver(report, options.json_path, print_report, console)
 
@@ -131,9 +159,11 @@ def compute_figures(points: Sequence[Point], planning: Planning | None) -> dict[
 
 def list_notes(parts: Sequence[str], seed: int) -> list[str]:
     """Return what the tables do not show: above all, what cannot be placed at all."""
-    notes = [
-        "availability is simulated: a flow has no store, and goes on if every slot has a copy on a host that is left"
-    ]
+    notes = []
+    if parts:
+        notes.append(
+            "availability is simulated: a flow has no store, and goes on if every slot has a copy on a host left"
+        )
     if LIMITS in parts:
         try:
             make_cluster(Setting(LIMITS, WHOLE, 3, has_limits=True), seed).place()
@@ -160,6 +190,10 @@ def print_report(report: ReplicasReport, console: Console) -> None:
         )
         if planning.wrong:
             console.print(f"[red]Wrong[/]: planning: {planning.wrong}")
+    if report.live is not None:
+        print_live(report.live, console)
+    if report.cuts:
+        print_cuts(report.cuts, console)
     print_notes(report.notes, console)
     print_figures(
         report, console, lambda name, value: f"{value:.2f}" if "answers" not in name else format_figure(value)

@@ -106,6 +106,16 @@ class KafkaServer(ServerProcess):
             password=SASL_PASSWORD,
         )
 
+    def jvm_options(self) -> list[str]:
+        """Return what its JVM is started with, besides its classes."""
+        return [
+            f"-Xmx{self.heap_mb}m",
+            "-XX:+UseSerialGC",
+            # A broker of tests lives for minutes: the slow, thorough compiler is not worth its time.
+            *(["-XX:TieredStopAtLevel=1"] if self.heap_mb <= SMALL_HEAP_MB else []),
+            "-Dorg.apache.logging.log4j.level=WARN",
+        ]
+
     def answers(self) -> bool:
         """Say whether the broker takes requests."""
         if not super().answers():
@@ -141,18 +151,7 @@ class KafkaServer(ServerProcess):
         if java is None:
             msg = "there is no Java for the Kafka broker; install Java 17"
             raise ServerMissing(msg)
-        return [
-            java,
-            f"-Xmx{self.heap_mb}m",
-            "-XX:+UseSerialGC",
-            # A broker of tests lives for minutes: the slow, thorough compiler is not worth its time.
-            *(["-XX:TieredStopAtLevel=1"] if self.heap_mb <= SMALL_HEAP_MB else []),
-            "-Dorg.apache.logging.log4j.level=WARN",
-            "-cp",
-            f"{BROKER.find()}/*",
-            main,
-            *arguments,
-        ]
+        return [java, *self.jvm_options(), "-cp", f"{BROKER.find()}/*", main, *arguments]
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

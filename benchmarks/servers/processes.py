@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import socket
@@ -12,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
+
+import psutil
 
 from anabranch.errors import AnabranchError
 from anabranch.lab.ports import LOOPBACK, find_free_port
@@ -133,17 +136,21 @@ class ServerProcess:
     def kill(self) -> None:
         """End it at once, as a crash would."""
         if self.process is not None:
-            self.process.kill()
+            everyone = self._everyone()
+            for process in everyone:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
             self.process.wait()
+            psutil.wait_procs(everyone, STOP_SECONDS)
             self.process = None
 
     def pause(self) -> None:
         """Stop its clock: connections stay open, nothing answers."""
-        self._running().send_signal(signal.SIGSTOP)
+        self._send(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let a paused server go on."""
-        self._running().send_signal(signal.SIGCONT)
+        self._send(signal.SIGCONT)
 
     def close(self) -> None:
         """End it, and take away the folder that it made."""
@@ -172,6 +179,22 @@ class ServerProcess:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _send(self, sent: signal.Signals) -> None:
+        self._running()
+        for process in self._everyone():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(sent)
+
+    def _everyone(self) -> list[psutil.Process]:
+        """Return its process and those that it started: PostgreSQL's outlive the first one for a while."""
+        running = self._running()
+        # One that ended by itself has no process any more once it was asked for its exit code.
+        try:
+            first = psutil.Process(running.pid)
+            return [first, *first.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self.process is None:

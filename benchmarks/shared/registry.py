@@ -220,7 +220,7 @@ BENCHES: dict[str, Bench] = {
         ),
         Bench(
             name="replicas",
-            summary="simulated: how often flows go on from memory when hosts fail, by where replicas stand; planning",
+            summary="simulated: how often flows go on from memory when hosts fail; on a lab: lab, recovery, cost",
             run=_run_replicas,
         ),
         Bench(

@@ -31,7 +31,7 @@ from benchmarks.shared.launch import (
     show_activity,
 )
 from benchmarks.shared.process import ProcessOutcome
-from benchmarks.shared.registry import BenchError, BenchOptions, choose_peers
+from benchmarks.shared.registry import BenchError, BenchOptions, choose_names, choose_peers
 from benchmarks.shared.report import deliver
 from benchmarks.ysb.answers import check_windows, measure_latency
 from benchmarks.ysb.events import (
@@ -52,10 +52,13 @@ from benchmarks.ysb.report import NAMES, YsbReport, print_report
 from benchmarks.ysb.topic import ensure_topic
 
 DEFAULT_ROWS = 30_000_000
+MODES = {"catch-up": CATCH_UP, "secured": SECURED, "sustained": SUSTAINED}
+"""By the names that ``--only`` has for them."""
 ROWS_PER_BATCH = {OURS: 7_500_000, SPARK: 5_000_000}
 """Of ours, below 3 s on two cores, the checkpoint interval that Flink gets; and of native Spark, its best."""
 _FEWEST_BATCHES = 4
 _TURNS = 3
+"""Of every mode: nine sustained runs of three systems take a quarter of an hour, and one alone differs by a tenth."""
 _BROKER_HEAP_MB = 1_024
 # Windows that end this close to the last event may be open still where nobody says that the topic has ended.
 _SLACK_MS = 1_000
@@ -85,14 +88,14 @@ _SHORT_BELOW_ROWS = 2_000_000
 def run(options: BenchOptions, console: Console | None = None, modes: tuple[str, ...] | None = None) -> YsbReport:
     """Run every system in every mode and report; print the table and write JSON if asked.
 
-    Where speed is compared, systems take turns several times: the machine is not as fast now as it was a minute ago.
+    Systems take turns, three times unless ``--rounds`` says otherwise: the machine is not now as it was a minute ago.
     """
     console = console or Console()
     with _Ysb(options, console).open() as bench:
         runs = [
             bench.run_system(system, mode)
-            for mode in modes or (CATCH_UP, SECURED, SUSTAINED)
-            for _ in range(bench.count_turns(mode))
+            for mode in modes or bench.modes
+            for _ in range(bench.turns)
             for system in bench.systems
         ]
         figures = compute_figures(runs, bench.rows)
@@ -109,6 +112,7 @@ class _Ysb:
         self._logs = (options.out_dir or options.cache_dir) / "logs"
         self.rows = plan_rows(options.rows or DEFAULT_ROWS)
         self._sustained = SHORT_SUSTAINED if self.rows < _SHORT_BELOW_ROWS else FULL_SUSTAINED
+        self.modes = [MODES[part] for part in choose_names("parts", options.only, MODES)]
         self.systems = [OURS, *choose_peers("ysb", options.peers)]
         # Known to fail or not before anything is measured.
         BROKER.fetch()
@@ -142,9 +146,10 @@ class _Ysb:
         self._console.print(f"{NAMES[system]}, {mode}: {speed}, {verdict}")
         return done
 
-    def count_turns(self, mode: str) -> int:
-        """Return how often each system runs in a mode."""
-        return 1 if mode == SUSTAINED or self.rows < _SHORT_BELOW_ROWS else _TURNS
+    @property
+    def turns(self) -> int:
+        """How often each system runs in a mode."""
+        return self._options.rounds or (1 if self.rows < _SHORT_BELOW_ROWS else _TURNS)
 
     def describe(self) -> dict[str, Any]:
         """Return what was run."""
@@ -160,6 +165,7 @@ class _Ysb:
             "rows_per_batch": {system: self._count_rows_per_batch(system) for system in ROWS_PER_BATCH},
             "sustained_rows_per_second": live.rate,
             "sustained_seconds": live.measured_seconds,
+            "turns": self.turns,
             "cores": CORES,
             "jvm_memory": JVM_MEMORY,
             "flink_settings": dict(flink.SETTINGS),

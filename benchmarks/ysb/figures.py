@@ -57,13 +57,16 @@ def compute_figures(runs: Sequence[YsbRun], rows: int) -> dict[str, float]:
             if len(ratios) > 1:
                 candidates[f"{prefix}x_{peer}_lowest"] = min(ratios)
                 candidates[f"{prefix}x_{peer}_highest"] = max(ratios)
-    latencies = {run.system: run.latency for run in runs if run.mode == SUSTAINED and run.latency is not None}
     for system, prefix in ((OURS, ""), (FLINK, "flink_"), (SPARK, "spark_")):
-        if system in latencies:
-            candidates[f"{prefix}p50_ms"] = latencies[system].p50_ms
-            candidates[f"{prefix}p99_ms"] = latencies[system].p99_ms
-    if OURS in latencies and FLINK in latencies:
-        candidates["ysb_p50_over_flink"] = latencies[OURS].p50_ms / latencies[FLINK].p50_ms
+        late = find_latency(runs, system)
+        if late is not None:
+            candidates[f"{prefix}p50_ms"], candidates[f"{prefix}p99_ms"] = late
+    ratios = compare_latencies(runs, FLINK)
+    if ratios:
+        candidates["ysb_p50_over_flink"] = median(ratios)
+    if len(ratios) > 1:
+        candidates["ysb_p50_over_flink_lowest"] = min(ratios)
+        candidates["ysb_p50_over_flink_highest"] = max(ratios)
     return figures | {name: value for name, value in candidates.items() if value is not None}
 
 
@@ -73,10 +76,27 @@ def find_rate(runs: Sequence[YsbRun], system: str, mode: str) -> float | None:
     return median(rates) if rates else None
 
 
+def find_latency(runs: Sequence[YsbRun], system: str) -> tuple[float, float] | None:
+    """Return by how many ms the results of a system are late, p50 and p99: the medians of its sustained runs."""
+    late = [found for found in _list_latencies(runs, system) if found is not None]
+    return (median(one.p50_ms for one in late), median(one.p99_ms for one in late)) if late else None
+
+
+def compare_latencies(runs: Sequence[YsbRun], peer: str) -> list[float]:
+    """Return our p50 over a peer's, for each time that both were sustained after each other."""
+    pairs = zip(_list_latencies(runs, OURS), _list_latencies(runs, peer), strict=False)
+    return [ours.p50_ms / theirs.p50_ms for ours, theirs in pairs if ours is not None and theirs is not None]
+
+
 def compare(runs: Sequence[YsbRun], peer: str, mode: str) -> list[float]:
     """Return our rate over a peer's, for each time that both ran after each other."""
     pairs = zip(_list_rates(runs, OURS, mode), _list_rates(runs, peer, mode), strict=False)
     return [ours / theirs for ours, theirs in pairs]
+
+
+def _list_latencies(runs: Sequence[YsbRun], system: str) -> list[Latency | None]:
+    """Return the latency of each turn; None where no window of it was looked at."""
+    return [run.latency for run in runs if (run.system, run.mode) == (system, SUSTAINED)]
 
 
 def _list_rates(runs: Sequence[YsbRun], system: str, mode: str) -> list[float]:

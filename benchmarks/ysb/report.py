@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.shared.report import BenchReport, print_figures, print_if_wrong
-from benchmarks.ysb.figures import CATCH_UP, FLINK, OURS, SECURED, SPARK, SUSTAINED, YsbRun, compare, find_rate
+from benchmarks.ysb.figures import CATCH_UP, FLINK, OURS, SECURED, SPARK, YsbRun, compare, find_latency, find_rate
 
 NAMES = {OURS: "Anabranch", FLINK: "Flink", SPARK: "Spark"}
 
@@ -25,7 +25,7 @@ class YsbReport(BenchReport):
         "*rows_per_second": "rows/s",
         "*_seconds": "s",
         "*x_*": "ratio",
-        "*_over_flink": "ratio",
+        "*_over_flink*": "ratio",
         "*_ms": "ms",
     }
 
@@ -56,9 +56,7 @@ def _build_table(runs: Sequence[YsbRun]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for system, name in NAMES.items():
         behind = [run for run in runs if run.system == system and run.mode in (CATCH_UP, SECURED)]
-        live = [
-            run.latency for run in runs if (run.system, run.mode) == (system, SUSTAINED) and run.latency is not None
-        ]
+        late = find_latency(runs, system)
         if not any(run.system == system for run in runs):
             continue
         batches = [run.batch_seconds for run in behind if run.batch_seconds is not None]
@@ -67,8 +65,7 @@ def _build_table(runs: Sequence[YsbRun]) -> Table:
             *_describe_rate(runs, system, CATCH_UP),
             *_describe_rate(runs, system, SECURED),
             f"{max(batches):.2f} s" if batches else "–",
-            *(f"{value:,.0f}" for late in live for value in (late.p50_ms, late.p99_ms)),
-            *([] if live else ["–"] * 2),
+            *(["–"] * 2 if late is None else [f"{value:,.0f}" for value in late]),
             f"{max(run.peak_memory_bytes for run in behind) / 1e9:.2f} GB" if behind else "–",
         )
     return table

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -14,6 +15,8 @@ from benchmarks.shared.peers.native_spark import configure, start_spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+
+_IDLE_SECONDS = 5.0
 
 
 def main() -> None:
@@ -29,7 +32,7 @@ def main() -> None:
     def write(rows: DataFrame, batch: int) -> None:
         rows.write.mode("overwrite").parquet(str(output / str(batch)))
 
-    def start() -> StreamingQuery:
+    def start(**trigger: Any) -> StreamingQuery:
         totals = (
             spark.readStream.format("csv")
             .schema("sensor long, ts long, value double")
@@ -43,12 +46,16 @@ def main() -> None:
         )
         # Not the file sink: its log must have every batch, and repartitioning makes one that never reaches the sink.
         stream = totals.writeStream.foreachBatch(write).option("checkpointLocation", given.checkpoint)
-        return stream.trigger(processingTime="1 second").start()
+        return stream.trigger(**(trigger or {"processingTime": "1 second"})).start()
 
     running = [start()]
 
     def change() -> None:
+        # A query that is stopped in the middle of a batch has to be started once more before its state can be changed.
+        _wait_until_idle(running[-1])
         running[-1].stop()
+        if _has_open_batch(Path(given.checkpoint)):
+            start(availableNow=True).awaitTermination()
         spark._streamingCheckpointManager.repartition(given.checkpoint, given.slots_after)
         running.append(start())
 
@@ -66,6 +73,21 @@ def main() -> None:
     running[-1].stop()
     # Spark takes seconds to end, and nobody waits for it.
     os._exit(0)
+
+
+def _wait_until_idle(query: StreamingQuery) -> None:
+    """Wait for a moment between two batches; for some seconds only, as on a slow machine there is none."""
+    deadline = time.monotonic() + _IDLE_SECONDS
+    while query.status["isTriggerActive"] and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+def _has_open_batch(checkpoint: Path) -> bool:
+    begun, done = (
+        max((int(path.name) for path in (checkpoint / log).iterdir() if path.name.isdigit()), default=-1)
+        for log in ("offsets", "commits")
+    )
+    return begun > done
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import polars as pl
@@ -22,6 +23,10 @@ from benchmarks.shared.peers.our_outcome import describe_commit, list_versions
 from benchmarks.skew.peers.lehmer import LehmerSum
 
 _PATIENCE_SECONDS = 300.0
+_CATCH_UP_SECONDS = 150.0
+"""For at most so long the higher load stays until nothing waits: executors at their target have little to spare."""
+_SEEN_BATCHES = 4
+"""By so many, the last ones, it is seen how busy the flow is."""
 
 
 def build_flow(folder: Path, output: Path, window_ms: int, steps: int) -> ab.Flow:
@@ -56,8 +61,11 @@ class Notes:
         (operator,) = shown["operators"]
         self.batches.append(
             {
-                **describe_commit(batch, "batch", "waiting_rows"),
+                **describe_commit(batch, "batch", "waiting_rows", "replayed"),
                 "load": self.load,
+                "busy_seconds": 0.0
+                if batch.measures is None
+                else sum(one.busy_seconds for one in batch.measures.executors),
                 "elasticity": shown["elasticity"],
                 "executors": len(executors),
                 "warm": sum(one["is_warm"] for one in executors),
@@ -72,9 +80,94 @@ class Notes:
         return self.batches[-1]
 
 
+class Course:
+    """The load that a running flow goes through."""
+
+    def __init__(
+        self, driver: Driver, notes: Notes, feeder: Feeder, rows_of_file: int, batches: tuple[int, int]
+    ) -> None:
+        """``batches``: after so many, the costs of a batch are known, and so many belong to a load once it holds."""
+        self._driver, self._notes, self._feeder, self._rows_of_file = driver, notes, feeder, rows_of_file
+        self._warm_up_batches, self._settled_batches = batches
+
+    def run(self, target: float) -> dict[str, Any]:
+        """Bring one executor to its target, and let the load become four times as high and be as before; say when."""
+        # Processes start in the first batch, for long on a part of a core, and rows would wait for minutes.
+        self._feeder.add(1)
+        self._wait_for_batches(1)
+        self._feeder.start()
+        # What batches cost is learnt.
+        self._wait_for_batches(self._warm_up_batches)
+        self._wait_until(self._has_caught_up, "the end of what waits")
+        seen = [batch["elasticity"]["utilisation"] for batch in self._notes.batches[-_SEEN_BATCHES:]]
+        self._feeder.tick_seconds *= mean(seen) / target
+        moments = {"calibrated_at": time.time()}
+        self._wait_for_batches(self._settled_batches)
+        self._refuse_growth(mean(seen))
+        moments["changed_up_at"] = self._change_load(4)
+        self._wait_until(self._has_settled_on_more, "executors")
+        deadline = time.monotonic() + _CATCH_UP_SECONDS
+        self._wait_until(lambda: self._has_caught_up() or time.monotonic() > deadline, "the end of what waits")
+        self._wait_for_batches(self._settled_batches)
+        moments["changed_down_at"] = self._change_load(1)
+        self._wait_until(self._has_settled_on_one, "the end of executors that are too many")
+        self._wait_for_batches(self._settled_batches)
+        moments["ended_at"] = time.time()
+        files = self._feeder.stop()
+        rows = files * self._rows_of_file
+        self._wait_until(lambda: sum(batch["rows"] for batch in self._notes.batches) >= rows, "the last rows")
+        return {**moments, "files": files, "rows_per_second": self._rows_of_file / self._feeder.tick_seconds}
+
+    def _wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not condition():
+            if not self._driver.active or time.monotonic() > deadline:
+                self._driver.wait(0)
+                msg = f"{what} did not come within {_PATIENCE_SECONDS:.0f} s: {self._notes.batches[-3:]}"
+                raise RuntimeError(msg)
+            time.sleep(0.02)
+
+    def _wait_for_batches(self, count: int) -> None:
+        until = len(self._notes.batches) + count
+        self._wait_until(lambda: len(self._notes.batches) >= until, f"{count} batches")
+
+    def _change_load(self, load: int) -> float:
+        # Just after a plan: else the next batch has something of both loads.
+        planned = self._last_plan
+        self._wait_until(lambda: self._last_plan != planned, "the next plan")
+        self._feeder.load = self._notes.load = load
+        return time.time()
+
+    @property
+    def _last_plan(self) -> str:
+        return max(path.name for path in (Path(self._driver.settings.checkpoint) / "sources").glob("*.json"))
+
+    def _has_settled_on_more(self) -> bool:
+        return self._has_settled() and self._notes.latest["executors"] > 1
+
+    def _has_settled_on_one(self) -> bool:
+        return self._has_settled() and self._notes.latest["executors"] == 1
+
+    def _has_caught_up(self) -> bool:
+        return (self._notes.latest["waiting_rows"] or 0) < self._rows_of_file
+
+    def _has_settled(self) -> bool:
+        latest = self._notes.latest
+        return bool(latest["homes"] == latest["executors"] == latest["elasticity"]["wanted"])
+
+    def _refuse_growth(self, utilisation: float) -> None:
+        """Raise if one executor was not enough for the load that is to be the base."""
+        elasticity = self._notes.latest["elasticity"]
+        if elasticity["wanted"] > 1:
+            msg = f"one executor was to be at its target; it was busy to {utilisation:.0%}, and then more were wanted: "
+            raise RuntimeError(f"{msg}{elasticity['reason']}; is the machine busy with something else?")
+
+
 def main() -> None:
     """Run the flow through both changes, and write what was seen as JSON."""
-    given = read_options(rows=int, sensors=int, seed=int, window_ms=int, steps=int, settings=str, elasticity=str)
+    given = read_options(
+        rows=int, sensors=int, seed=int, window_ms=int, steps=int, settings=str, elasticity=str, batches=str
+    )
     began = time.time()
     spark = ab.local_session(memory="512m", config=json.loads(given.settings))
     elasticity = ab.Elasticity(**json.loads(given.elasticity))
@@ -89,49 +182,14 @@ def main() -> None:
     driver = Driver(flow, settings, lambda: spark, on_progress=notes.note)
     notes.driver = driver
     driver.start()
-    feeder.start()
-
-    def wait_until(condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while not condition():
-            if not driver.active or time.monotonic() > deadline:
-                driver.wait(0)
-                msg = f"{what} did not come within {_PATIENCE_SECONDS:.0f} s: {notes.batches[-3:]}"
-                raise RuntimeError(msg)
-            time.sleep(0.02)
-
-    def wait_for_batches(count: int) -> None:
-        until = len(notes.batches) + count
-        wait_until(lambda: len(notes.batches) >= until, f"{count} batches")
-
-    def change_load(load: int) -> float:
-        feeder.load = notes.load = load
-        return time.time()
-
-    def has(executors: int) -> bool:
-        latest = notes.latest
-        return {latest["homes"], latest["executors"], latest["elasticity"]["wanted"]} == {executors}
-
-    # Processes start, and what batches cost is learnt.
-    wait_for_batches(8)
-    changed_up = change_load(4)
-    wait_until(lambda: has(elasticity.max_executors), "executors")
-    wait_for_batches(6)
-    changed_down = change_load(1)
-    wait_until(lambda: has(1), "the end of executors that are too many")
-    wait_for_batches(6)
-    files = feeder.stop()
-    rows = files * given.rows
-    wait_until(lambda: sum(batch["rows"] for batch in notes.batches) >= rows, "the last rows")
+    seen = Course(driver, notes, feeder, given.rows, tuple(json.loads(given.batches))).run(elasticity.target)
     driver.stop(drain=True)
     decisions = ab.history(given.checkpoint, kind="decision")
     spark.stop()
     outcome = {
         "began_at": began,
+        **seen,
         "batches": notes.batches,
-        "changed_up_at": changed_up,
-        "changed_down_at": changed_down,
-        "files": files,
         "decisions": decisions.select("batch", "action", "sender", "reason").rows(named=True),
         "runs": ab.history(given.checkpoint, kind="start").height,
         "versions": list_versions(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -15,6 +16,8 @@ from benchmarks.elastic.stream import Feeder, Readings, find_closed
 from benchmarks.shared.peers.options import read_options
 
 BEFORE_SECONDS = 12.0
+FEWEST_BEFORE = 10
+"""So many results must have come before the change; on a slow machine that takes longer."""
 AFTER_SECONDS = 15.0
 PATIENCE_SECONDS = 90.0
 _LOOK_SECONDS = 0.02
@@ -27,17 +30,30 @@ class ResultsWatch:
         self.moments: list[float] = []
         self._folder, self._pattern = folder, pattern
         self._seen: set[Path] = set()
+        self._ends = threading.Event()
         threading.Thread(target=self._look, daemon=True, name="results").start()
 
+    def stop(self) -> None:
+        """Look no more."""
+        self._ends.set()
+
     def _look(self) -> None:
-        while True:
-            there = set(self._folder.rglob(self._pattern)) if self._folder.exists() else set()
-            now = time.time()
-            # An empty file is no result.
-            if any(path.stat().st_size for path in there - self._seen if path.exists()):
-                self.moments.append(now)
-            self._seen |= there
-            time.sleep(_LOOK_SECONDS)
+        while not self._ends.is_set():
+            # Systems delete folders while they are looked through: whatever is missed is found at the next look.
+            with contextlib.suppress(FileNotFoundError):
+                self.look()
+            self._ends.wait(_LOOK_SECONDS)
+
+    def look(self) -> None:
+        """Note the moment if there is a result that was not there before."""
+        found = self._folder.rglob(self._pattern) if self._folder.exists() else ()
+        # What Spark is about to write is no result yet.
+        there = {path for path in found if "_temporary" not in path.parts}
+        now = time.time()
+        # An empty file is no result.
+        if any(path.stat().st_size for path in there - self._seen):
+            self.moments.append(now)
+        self._seen |= there
 
 
 def read_rescaling_options() -> Namespace:
@@ -55,6 +71,7 @@ def rescale(
     feeder.start()
     _wait_until(lambda: bool(watch.moments), "the first result")
     time.sleep(BEFORE_SECONDS)
+    _wait_until(lambda: len(watch.moments) >= FEWEST_BEFORE, f"{FEWEST_BEFORE} results")
     changed_at = time.time()
     change()
     done_at = time.time()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from unittest.mock import patch
@@ -46,6 +46,9 @@ class SilentMeter(TaskMeter):
 
     def keep(self, state_bytes: int) -> None:
         """Forget it."""
+
+    def fetch(self, reads: Mapping[str, tuple[int, int]]) -> None:
+        """Forget them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ class MemorySample:
     state_bytes: int
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
     """Resident, by role: driver, jvm, workers."""
+    batch_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,12 @@ class MemoryRun:
     def most_state_bytes(self) -> int:
         """The most that was kept after any batch."""
         return max(sample.state_bytes for sample in self.samples)
+
+    @property
+    def batch_seconds(self) -> float:
+        """The longest batch of the run's last part."""
+        steady = [sample for sample in self.samples if sample.lengths >= LAST_PART * self.lengths]
+        return max(sample.batch_seconds for sample in steady or self.samples)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,9 @@ class SampleTaker:
         if batch.watermark_us is None:
             return
         lengths = (batch.watermark_us - self._start_us) / (1_000 * LENGTH_MS)
-        self.samples.append(MemorySample(self._rows, lengths, batch.state_bytes, memory_bytes or {}))
+        self.samples.append(
+            MemorySample(self._rows, lengths, batch.state_bytes, memory_bytes or {}, batch.batch_seconds)
+        )
 
 
 class MemoryMeasures:

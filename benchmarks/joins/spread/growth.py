@@ -38,6 +38,8 @@ class GrowthRun:
     moved_rows: int
     moved_bytes: int
     """State that was handed over when slots were added."""
+    batch_seconds: float | None = None
+    """The longest batch after the warm-up, those in which slots are added not among them."""
 
     @property
     def fits(self) -> bool:
@@ -63,6 +65,7 @@ def measure_growth(
                 moved_rows += run.batches[-1].moved_rows
                 moved_bytes += run.batches[-1].moved_bytes
                 stored = run.count_stored()
+        longest = run.batch_seconds
     return GrowthRun(
         point=point,
         strategy=spreading.name,
@@ -75,4 +78,5 @@ def measure_growth(
         adjustment_seconds=sum(seconds),
         moved_rows=moved_rows,
         moved_bytes=moved_bytes,
+        batch_seconds=longest,
     )

@@ -14,7 +14,7 @@ from benchmarks.joins.streams import BNCI, BNCI_WINDOWS, EQ5, EQ5_WINDOWS, NEAR_
 RECEIVED, GROWTH = "received", "growth"
 _EVERY_SKEW, _SOME_SKEWS = (0.0, 0.4, 0.8, 1.2, 1.5), (0.0, 0.8, 1.5)
 EXPONENTS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
-    RECEIVED: {EQ5: _EVERY_SKEW, EQ5_WINDOWS: _SOME_SKEWS, BNCI: _EVERY_SKEW, BNCI_WINDOWS: _SOME_SKEWS},
+    RECEIVED: dict.fromkeys((EQ5, EQ5_WINDOWS, BNCI, BNCI_WINDOWS), _EVERY_SKEW),
     # In windows, state does not grow.
     GROWTH: {EQ5: _SOME_SKEWS, BNCI: _SOME_SKEWS},
 }

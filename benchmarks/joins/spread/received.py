@@ -68,6 +68,8 @@ class ReceivedRun:
     """Of the second half of the batches."""
     costs: Costs
     run_seconds: float
+    batch_seconds: float | None = None
+    """The longest batch after the warm-up; none when the run was too short to have one."""
 
 
 def build_flow(query: str, folder: Path, output: Path, spreading: Spreading) -> ab.Flow:
@@ -85,7 +87,7 @@ def measure_received(point: SpreadPoint, spreading: Spreading, folder: Path, scr
     with watched(build_flow(point.query, folder, output, spreading), scratch / "checkpoint", slots) as run:
         while run.step():
             pass
-        batches = run.batches
+        batches, longest = run.batches, run.batch_seconds
     seconds = time.monotonic() - began
     return ReceivedRun(
         point=point,
@@ -99,6 +101,7 @@ def measure_received(point: SpreadPoint, spreading: Spreading, folder: Path, scr
         settled=_summarise(batches[len(batches) // 2 :]),
         costs=_add_costs(batches),
         run_seconds=seconds,
+        batch_seconds=longest,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import anabranch as ab
 
 MNRT, QMMP, HASH, MATRIX, BI, BI6 = "mnrt", "qmmp", "hash", "matrix", "bi", "bi6"
+READJ, PKG = "readj", "pkg"
 RIVALS = (QMMP, BI, BI6, MATRIX)
 """Those that keep slots even, too, and that MNRT is held against."""
 
@@ -43,7 +44,11 @@ SPREADINGS: dict[str, Spreading] = {
     for one in (
         Spreading(MNRT, "MNRT", _balanced("mnrt")),
         Spreading(QMMP, "QMMP", _balanced("qmmp")),
+        # It moves whole keys, or swaps them, and splits none.
+        Spreading(READJ, "Readj", _balanced("readj")),
         Spreading(HASH, "hash", {"balance": None}),
+        # Two slots a key: rows of one stream go to either, and those of the other to both.
+        Spreading(PKG, "PKG", {"routing": "pkg"}),
         # The first paper's: a node that is full becomes four, and the halves of a bipartite graph begin with one slot
         # for each of their groups.
         Spreading(MATRIX, "matrix", {"routing": "matrix", **_balanced("mnrt")}, growth=4),

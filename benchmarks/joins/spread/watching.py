@@ -22,6 +22,7 @@ from anabranch.routing.phases import FlowRoutes
 from anabranch.state.inspect import list_holders
 from anabranch.state.manifest import Manifest
 from anabranch.state.runs import RunFiles, WriteName
+from benchmarks.shared.figures import WARM_UP_SHARE, find_longest_steady_batch
 from benchmarks.shared.launch import CORES
 from benchmarks.shared.registry import BenchError
 
@@ -82,6 +83,7 @@ class WatchedRun:
     def __init__(self, flow: ab.Flow, checkpoint: Path, slots: int) -> None:
         settings = make_settings(checkpoint=str(checkpoint), slots=slots, kept_batches=2)
         self._run = LocalRun(flow, settings, cores=CORES, make_steering=self._watch)
+        self._done: list[dict[str, float]] = []
 
     def _watch(self, program: FlowParts) -> WatchedSlots:
         self._watched = WatchedSlots(program)
@@ -94,7 +96,15 @@ class WatchedRun:
 
     def step(self) -> bool:
         """Run the next batch; say whether there was one."""
-        return self._run.step() is not None
+        batch = self._run.step()
+        if batch is not None:
+            self._done.append({"rows": batch.rows_in, "seconds": batch.batch_seconds})
+        return batch is not None
+
+    @property
+    def batch_seconds(self) -> float | None:
+        """The longest batch with rows after the warm-up, those in which slots are added not among them."""
+        return find_longest_steady_batch(self._done, WARM_UP_SHARE * sum(batch["rows"] for batch in self._done))
 
     def resize(self, slots: int) -> float:
         """Go over to another number of slots; return the seconds from the wish to the commit of all state's move."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import anabranch as ab
 from anabranch.model import BatchProgress
+from anabranch.model.measures import BatchMeasures
 
 
 class CommitClock:
@@ -29,14 +30,37 @@ class CommitClock:
 
 
 def describe_batch(batch: BatchProgress, *more: str) -> dict[str, Any]:
-    """Return a batch's rows, seconds and phases, and what else of it is named."""
-    described = {"rows": batch.rows_in, "seconds": batch.batch_seconds, "phase_seconds": batch.phase_seconds}
+    """Return a batch's rows, seconds, phases and longest tasks, and what else of it is named."""
+    described = {
+        "batch": batch.batch,
+        "rows": batch.rows_in,
+        "seconds": batch.batch_seconds,
+        "phase_seconds": batch.phase_seconds,
+        "task_seconds": find_longest_tasks(batch.measures),
+    }
     return {**described, **{name: getattr(batch, name) for name in more}}
+
+
+def find_longest_tasks(measures: BatchMeasures | None) -> dict[str, float]:
+    """Return the seconds of the longest task of each level by the wall clock, readers first: a level waits for it."""
+    longest: dict[str, float] = {}
+    for task in measures.tasks if measures is not None else ():
+        longest[str(task.level)] = max(longest.get(str(task.level), 0.0), task.wall_seconds)
+    return longest
 
 
 def describe_commit(batch: BatchProgress, *more: str) -> dict[str, Any]:
     """Return what ``describe_batch`` does, with the moment, which is now, and with what changes about routes."""
     return {**describe_batch(batch, *more), "committed_at": time.time(), "change": "; ".join(batch.changes)}
+
+
+def add_spark_ms(batches: Sequence[dict[str, Any]], told: Iterable[Mapping[str, Any]]) -> None:
+    """Add to batches what Spark says of their triggers: milliseconds by part. It remembers the last hundred."""
+    # Triggers that made no batch are told of, too, under the number of the next one.
+    by_batch = {report["batchId"]: report["durationMs"] for report in told if "addBatch" in report["durationMs"]}
+    for batch in batches:
+        if batch["batch"] in by_batch:
+            batch["spark_ms"] = by_batch[batch["batch"]]
 
 
 def list_versions(*more: str) -> dict[str, str]:
@@ -71,17 +95,26 @@ def run_over_files(
     """
     spark = ab.local_session(master=f"local[{cores or given.slots}]", memory=given.memory)
     clock = CommitClock()
-    progress = flow.run(
+    batches: list[dict[str, Any]] = []
+
+    def note(batch: BatchProgress) -> None:
+        clock.note(batch)
+        # Now: of batches that are long over, memory keeps no single tasks.
+        batches.append(describe_batch(batch, *more))
+
+    handle = flow.start(
         given.checkpoint,
         spark=spark,
-        on_progress=clock.note,
+        on_progress=note,
         trigger="available-now",
         drain=drain,
         slots=given.slots,
         local_merge=local_merge,
     )
+    queries = handle.spark.streams.active
+    handle.wait()
+    add_spark_ms(batches, [json.loads(told.json) for query in queries for told in query.recentProgress])
     spark.stop()
-    batches = [describe_batch(batch, *more) for batch in progress]
     settings = {
         "slots": given.slots,
         "max_files": given.files_per_batch,

@@ -1,0 +1,1 @@
+"""Scripts that run flows of the energy bench on hosts of a lab."""

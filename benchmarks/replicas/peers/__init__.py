@@ -1,0 +1,1 @@
+"""Programs that the replicas bench starts."""
