@@ -6,21 +6,24 @@ import os
 from pathlib import Path
 
 # The optimising compiler would cost more than it gives back.
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+SPARK_ARCHIVE, KAFKA_ARCHIVE = "ANABRANCH_CLASS_ARCHIVE", "ANABRANCH_KAFKA_CLASS_ARCHIVE"
+"""Variables of the environment that name the archives which ``make test`` made."""
 
 
-def writes_archive(path: Path) -> str:
-    """Return the options of a JVM that writes the classes it loaded into an archive when it ends."""
-    return f"{_SHORT_LIVED} -XX:ArchiveClassesAtExit={path}"
+def writes_classes(path: Path) -> str:
+    """Return the option of a JVM that writes the classes it loaded into an archive when it ends."""
+    return f"-XX:ArchiveClassesAtExit={path}"
 
 
-def _uses_archive() -> str:
-    """Return the options of a JVM that maps the archive which ``make test`` made; one that does not fit is not used."""
-    archive = os.environ.get("ANABRANCH_CLASS_ARCHIVE", "")
+def maps_classes(variable: str) -> list[str]:
+    """Return the options of a JVM that maps an archive, if there is one; one that does not fit is not used."""
+    archive = os.environ.get(variable, "")
     # Without a log: a JVM would print on its standard output that an archive does not fit.
-    return f"{_SHORT_LIVED} -XX:SharedArchiveFile={archive} -Xlog:disable" if Path(archive).is_file() else _SHORT_LIVED
+    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"] if Path(archive).is_file() else []
 
 
-QUICK_JVM = _uses_archive()
+QUICK_JVM = " ".join([SHORT_LIVED, *maps_classes(SPARK_ARCHIVE)])
 SPARK_ENVIRONMENT = {"SPARK_SUBMIT_OPTS": QUICK_JVM}
 """The same for programs that make their own session: Spark's launcher hands the options to the driver's JVM."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from rooms import Rooms, read_rooms
 
 PROJECT = Path(__file__).resolve().parents[1]
 PACKAGE = PROJECT / "src" / "anabranch"
@@ -75,56 +77,6 @@ class Import:
 
     name: str
     line: int
-
-
-@dataclass(frozen=True, slots=True)
-class Rooms:
-    """What the document says: room → the rooms it may import, and the rooms that are pure.
-
-    A folder inside a room may have a row, too: then it is a room of its own, and who may import the one around it may
-    not import it for that.
-    """
-
-    may_import: dict[str, frozenset[str]]
-    pure: frozenset[str]
-
-    def find(self, parts: Sequence[str]) -> str | None:
-        """Return the room of a path or a dotted name below the package; None if the table has none for it."""
-        folders = ["/".join(parts[:length]) for length in range(len(parts), 0, -1)]
-        return next((folder for folder in folders if folder in self.may_import), None)
-
-
-def read_rooms(text: str) -> Rooms:
-    """Return the rules in the document's section "Rooms".
-
-    The last column holds names divided by commas, or one of: –, all, all above, the pure rooms.
-    """
-    section = re.search(r"^## Rooms\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    assert section, "docs/architecture.md has no section '## Rooms'"
-    rows = re.findall(r"^\| `([\w/]+)/` \|[^|\n]*\|([^|\n]*)\|$", section[1], re.MULTILINE)
-    assert rows, "the section 'Rooms' has no rows of the form | `room/` | holds | may import |"
-    sentence = re.search(r"^The pure rooms are ([^.]*)\.", section[1], re.MULTILINE)
-    assert sentence, "the section 'Rooms' has no sentence 'The pure rooms are …'"
-
-    names = [name for name, _ in rows]
-    pure = frozenset(re.findall(r"`([\w/]+)`", sentence[1]))
-    assert pure <= set(names), f"pure rooms without a row: {sorted(pure - set(names))}"
-    may_import = {}
-    for position, (name, cell) in enumerate(rows):
-        match cell.strip():
-            case "–":
-                allowed = set()
-            case "all":
-                allowed = set(names)
-            case "all above":
-                allowed = set(names[:position])
-            case "the pure rooms":
-                allowed = set(pure)
-            case listed:
-                allowed = {word.strip() for word in listed.split(",")}
-        assert allowed <= set(names), f"{name} may import rooms without a row: {sorted(allowed - set(names))}"
-        may_import[name] = frozenset(allowed | {name})
-    return Rooms(may_import, pure)
 
 
 def find_imports(source: str, package: str) -> list[Import]:
@@ -305,6 +257,39 @@ def test_unit_tests_start_no_servers() -> None:
         if found.name.startswith("servers.") and not found.name.startswith("servers.schema_registry.")
     ]
     assert not violations, report(violations)
+
+
+# Folders that the document names and that are not in the project.
+FOLDERS_ELSEWHERE = {
+    "console": "a room of the table that is where a later part goes",
+    "history": "lies in a checkpoint",
+}
+
+
+def test_files_and_folders_that_the_document_names_exist() -> None:
+    lost = find_lost(DOCUMENT.read_text(encoding="utf-8"))
+    assert sorted(lost) == sorted(FOLDERS_ELSEWHERE), "docs/architecture.md names what is not there, or no longer does"
+
+
+def find_lost(text: str) -> list[str]:
+    """Return the files and folders in backticks that do not exist.
+
+    A path begins at the package, the project, its unit tests, or a folder that its paragraph or row of a table names.
+    """
+    lost = []
+    for paragraph in re.split(r"\n\n|\n(?=\|)", text):
+        named = [Path(name) for name in re.findall(r"`([\w./]+(?:\.py|/))`", paragraph)]
+        folders = {folder for path in named for folder in (path if not path.suffix else path.parent, *path.parents)}
+        begins = [root / folder for root in (PACKAGE, PROJECT, PROJECT / "tests" / "unit") for folder in folders]
+        lost += [str(path) for path in named if not any((begin / path).exists() for begin in begins)]
+    return lost
+
+
+def test_a_file_that_is_not_there_is_found_wherever_its_folder_is_named() -> None:
+    assert not find_lost("`control/decide/balancer.py` decides, `trials.py` tries, in `observe/` is what is seen")
+    assert find_lost("`control/decide/balancer.py` decides, `gone.py` tries") == ["gone.py"]
+    assert find_lost("in `control/`\n\n`loop.py` is elsewhere") == ["loop.py"]
+    assert find_lost("| `cleaning/` | rooms |\n| `model/` | words |") == ["cleaning"]
 
 
 def test_every_allowed_exception_is_still_needed() -> None:

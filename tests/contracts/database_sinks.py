@@ -249,6 +249,8 @@ def read_committed(servers: str, topic: str, patience_seconds: float = 30.0) -> 
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "auto.offset.reset": "earliest",
+        # A broker tells the end of a partition when it has waited this long for more.
+        "fetch.wait.max.ms": 10,
     }
     consumer = confluent_kafka.Consumer(settings | {"isolation.level": "read_committed"})
     onlooker = confluent_kafka.Consumer(settings | {"isolation.level": "read_uncommitted"})

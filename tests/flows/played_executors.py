@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from anabranch.errors import EngineError
 from anabranch.model.cluster import Cluster, Executor, sort_ids
+from anabranch.model.measures import TaskMeasure
 
 LOOKS_TO_COME = 2
 LOOKS_TO_WARM_UP = 1
@@ -15,11 +17,12 @@ LOOKS_TO_GO = 2
 
 @dataclass
 class PlayedExecutors:
-    """Executors on hosts in turn; a look is a call of ``list``."""
+    """Executors on hosts, where there are the fewest; a look is a call of ``list``."""
 
     count: int = 3
     hosts: Sequence[str] = ("a", "b")
     application: str = "played-1"
+    cores: int = 2
     looks: int = 0
     asked: list[str] = field(default_factory=list)
     """What was asked for, in words."""
@@ -61,8 +64,10 @@ class PlayedExecutors:
         self._end([id], self.looks)
 
     def _add(self, since: int) -> None:
-        host = self.hosts[self._ids % len(self.hosts)]
-        self._there.append((Executor(str(self._ids), host, 2), since, None))
+        # As standalone clusters do: where there are the fewest.
+        taken = Counter(executor.host for executor, _, gone in self._there if gone is None)
+        host = min(self.hosts, key=lambda host: taken[host])
+        self._there.append((Executor(str(self._ids), host, self.cores), since, None))
         self._ids += 1
 
     def _end(self, ids: Sequence[str], look: int) -> None:
@@ -73,3 +78,16 @@ class PlayedExecutors:
             msg = f"there is no executor {', '.join(sorted(strangers))} that stays; those that do are {staying}"
             raise EngineError(msg)
         self._there = [(executor, since, look if executor.id in ids else gone) for executor, since, gone in self._there]
+
+
+def place_readers(tasks: Sequence[TaskMeasure], executors: Sequence[Executor]) -> list[TaskMeasure]:
+    """Return tasks of which those without a home ran on one executor after the other."""
+    staying = [one for one in executors if not one.is_leaving] or list(executors)
+    if not staying:
+        return list(tasks)
+    known = {one.id for one in executors}
+    there = [staying[place % len(staying)] for place in range(len(tasks))]
+    return [
+        task if task.executor in known else replace(task, executor=one.id, host=one.host)
+        for task, one in zip(tasks, there, strict=True)
+    ]

@@ -15,6 +15,7 @@ import polars as pl
 
 import anabranch as ab
 from anabranch.control.steering import Steering
+from anabranch.engine.faults import Killed, killed_at
 from anabranch.engine.local_run import LocalRun
 from anabranch.engine.settings import RunSettings, make_settings
 from anabranch.engine.tasks.spec import FlowProgram
@@ -104,6 +105,7 @@ class FlowBench(ABC):
 
     folder: Path
     runs: int = 0
+    kills: int = 0
     clock: Callable[[], float] = time.time
 
     def new_checkpoint(self) -> str:
@@ -136,6 +138,18 @@ class FlowBench(ABC):
         flow.check(**given)
         return Outcome(list(sinks), self._run(flow, make_settings(**given), steer))
 
+    def run_until_killed(
+        self, moment: str, batch: int | None, flow: ab.Flow, sinks: Sequence[Any], steer: Steer | None, **settings: Any
+    ) -> bool:
+        """Run a flow until it is killed at a moment of a batch, or of any; say whether it got there and was."""
+        try:
+            with killed_at(moment, batch):
+                self.run_steered(flow, sinks, steer, **settings)
+        except Killed:
+            self.kills += 1
+            return True
+        return False
+
     @abstractmethod
     def _run(self, flow: ab.Flow, settings: RunSettings, steer: Steer | None) -> list[BatchProgress]: ...
 
@@ -145,7 +159,12 @@ class LocalBench(FlowBench):
 
     def _run(self, flow: ab.Flow, settings: RunSettings, steer: Steer | None) -> list[BatchProgress]:
         run = LocalRun(flow, settings, cores=2, make_steering=steer, clock=self.clock)
+        leave = run.close
         try:
             return run.run_to_end()
+        except Killed:
+            # What a killed process leaves: nobody gives the checkpoint back.
+            leave = run.abandon
+            raise
         finally:
-            run.close()
+            leave()

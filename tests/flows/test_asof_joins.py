@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -26,19 +27,26 @@ COLUMNS = ["key", "ts", "a", "ts_right", "b"]
 
 
 def ask_duckdb(
-    left: pl.DataFrame, right: pl.DataFrame, how: str, *, exact: bool, tolerance: timedelta | None
+    left: pl.DataFrame,
+    right: pl.DataFrame,
+    how: str,
+    *,
+    exact: bool,
+    tolerance: timedelta | None,
+    keys: Sequence[str] = ("key",),
 ) -> pl.DataFrame:
     """Return each left row with its newest version; of versions with equal times, the one with the largest number."""
+    same = " AND ".join(f"l.{key} = v.{key}" for key in keys)
     with duckdb.connect() as database:
         database.register("l", left.to_arrow())
         database.register("r", right.to_arrow())
         found = database.sql(
             f"""
             WITH versions AS (
-                SELECT * FROM r QUALIFY row_number() OVER (PARTITION BY key, ts ORDER BY b DESC) = 1
+                SELECT * FROM r QUALIFY row_number() OVER (PARTITION BY {", ".join(keys)}, ts ORDER BY b DESC) = 1
             )
-            SELECT l.key, l.ts, l.a, v.ts AS ts_right, v.b
-            FROM l ASOF LEFT JOIN versions v ON l.key = v.key AND l.ts {">=" if exact else ">"} v.ts
+            SELECT {", ".join(f"l.{key}" for key in keys)}, l.ts, l.a, v.ts AS ts_right, v.b
+            FROM l ASOF LEFT JOIN versions v ON {same} AND l.ts {">=" if exact else ">"} v.ts
             """
         ).pl()
     if tolerance is not None:
@@ -48,26 +56,28 @@ def ask_duckdb(
     return found.filter(pl.col("b").is_not_null()) if how == "inner" else found
 
 
-def sort_rows(frame: pl.DataFrame) -> list[str]:
-    return sorted(map(repr, frame.select(COLUMNS).rows())) if frame.width else []
+def sort_rows(frame: pl.DataFrame, keys: Sequence[str] = ("key",)) -> list[str]:
+    return sorted(map(repr, frame.select(*keys, *COLUMNS[1:]).rows())) if frame.width else []
 
 
 def check(bench: FlowBench, seed: int, *, moving: bool = False) -> None:
     """Run a random as-of join, and compare it with DuckDB's."""
     chance = random.Random(seed)
     batches = chance.randrange(1, 7)
-    sides = [make_rows(chance, column, batches, chance.choice((2, 40))) for column in ("a", "b")]
+    keys = chance.choice((["key"], ["key", "kind"]))
+    some_keys = chance.choice((2, 40))
+    sides = [make_rows(chance, column, batches, some_keys, kinds=len(keys) > 1) for column in ("a", "b")]
     delay = timedelta(seconds=chance.choice((0, 4, 60)))
     how: Any = chance.choice(("left", "inner"))
     exact = chance.random() < 0.7
     tolerance = chance.choice((None, timedelta(seconds=1), timedelta(seconds=7)))
     flow, sink = ab.Flow("versions"), ab.to_memory()
     left, right = (flow.read(ab.memory(*frames)).watermark("ts", delay=delay) for frames in sides)
-    left.join_asof(right, by="key", how=how, tolerance=tolerance, allow_exact_matches=exact).write(sink)
+    left.join_asof(right, by=keys, how=how, tolerance=tolerance, allow_exact_matches=exact).write(sink)
     run(bench, chance, flow, sink, batches, moving=moving)
     tables = drop_late(sides, delay, pl.col("ts") >= pl.col("closed"))
-    expected = ask_duckdb(*tables, how, exact=exact, tolerance=tolerance)
-    assert sort_rows(sink.frame()) == sort_rows(expected), seed
+    expected = ask_duckdb(*tables, how, exact=exact, tolerance=tolerance, keys=keys)
+    assert sort_rows(sink.frame(), keys) == sort_rows(expected, keys), seed
 
 
 SEEDS = st.integers(0, 2**32)

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.control.commands import Command
+from anabranch.control.rebalancer import Rebalancer
 from anabranch.engine.batches import cluster_readings
 from anabranch.engine.local_run import LocalRun
 from anabranch.engine.settings import make_settings
 from anabranch.errors import AnabranchError, EngineError, FlowError
 from anabranch.model import BatchProgress
-from anabranch.model.cluster import Cluster, Executor
+from anabranch.model.cluster import Cluster, Executor, ReleaseWait
 from anabranch.model.measures import BatchMeasures, TaskMeasure
 from anabranch.placement.elasticity import ClusterReading, read_cluster
+from flows import played_executors
 from flows.played_executors import PlayedExecutors
+from property_tests import tries
 
 SECONDS = 30.0
 """Between batches, by the clock of the test."""
+RATE = 1_000
+"""Rows a second that come whatever happens."""
 ROWS = 60
 """That keep one core of the two that an executor has busy."""
 QUICK = ab.Elasticity(max_executors=4, samples_down=3, seconds_down=60.0, cool_down_seconds=60.0)
@@ -111,6 +119,56 @@ def test_executors_and_slots_follow_the_load_in_one_step_each_way(stage: Stage) 
     assert stage.homes[offloaded[0]] == {"0", "1", "2", "3"} and stage.homes[released[0]] == {"0"}
     assert stage.shown["wanted"] == 1 and stage.shown["reconfigurations"] == 2
     assert stage.shown["utilisation"] == pytest.approx(0.5)
+
+
+def test_executors_that_are_not_wanted_any_more_before_they_came_are_told(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(played_executors, "LOOKS_TO_COME", 1_000)
+    stage.loads = (1, 1, *[4] * 3, *[1] * 8)
+    stage.run()
+    assert stage.executors.asked == ["request 4", "request 1"]
+    told = ab.history(str(stage.folder / "state"), kind="decision").filter(pl.col("operator") == "executors")
+    assert told.select("action", "sender", "executors", "carried_out").rows() == [
+        ("provision", "elasticity", 4, True),
+        ("request", "elasticity", 1, True),
+    ]
+    assert told["reason"][1].startswith("1 in all: ") and "less than 40% for long" in told["reason"][1]
+    # Those that were asked for never had slots, so that nothing can be said of them; of the one that stayed, it can.
+    assert told["utilisation_after"].to_list() == [None, pytest.approx(0.5)]
+
+
+def test_decisions_about_executors_are_told_with_how_busy_these_were_before_and_after(stage: Stage) -> None:
+    stage.run()
+    state = str(stage.folder / "state")
+    told = ab.history(state, kind="decision").filter(pl.col("operator") == "executors")
+    columns = ("action", "executors", "utilisation_before", "utilisation_after")
+    assert told.select(columns).rows() == [
+        ("provision", 4, pytest.approx(2.0), pytest.approx(0.5)),
+        ("offload", 1, pytest.approx(0.125), pytest.approx(0.5)),
+        ("release", 1, pytest.approx(0.5), pytest.approx(0.5)),
+    ]
+    # What executors are good for is seen once they have slots: they come two batches later, and warm up.
+    effects = ab.history(state, kind="effect").filter(pl.col("operator") == "executors")
+    ((provisioned, _, _),) = stage.decisions("provision")
+    assert effects["batch"][0] > provisioned + played_executors.LOOKS_TO_COME
+    assert stage.homes[effects["batch"][0]] == {"0", "1", "2", "3"}
+    lines = ab.history(state)["text"].to_list()
+    assert any(line.endswith("made executors 50% busy, from 200%") for line in lines)
+    # A run that goes on knows of them, and awaits nothing.
+    stage.open(takeover=True).close()
+    assert ab.history(state, kind="effect").filter(pl.col("operator") == "executors").height == 3
+
+
+def test_homes_are_told_with_the_state_that_moves(stage: Stage) -> None:
+    stage.run()
+    told = ab.history(str(stage.folder / "state"), kind="decision").filter(pl.col("action") == "home")
+    (offloaded, *_) = (batch for batch, _, _ in stage.decisions("offload"))
+    moved = dict(told.group_by("batch").agg(pl.col("moved_bytes").sum()).rows())
+    assert moved[0] == 0, "slots that had no home yet take no state along"
+    assert moved[offloaded + 1] > 0
+    # The state of a slot is told once, though two operators may share it.
+    assert all(value is not None for value in told["moved_bytes"])
 
 
 def test_slots_grow_once_all_executors_are_there(stage: Stage) -> None:
@@ -207,7 +265,7 @@ def test_what_comes_is_told_by_sources_or_by_what_was_read_between_two_triggers(
     waiting: tuple[int | None, int | None], rate: float
 ) -> None:
     readings = cluster_readings.ClusterReadings()
-    told = {"held_bytes": 7, "now_seconds": 99.0}
+    told = {"measures": (), "held_bytes": 7, "now_seconds": 99.0, "wait": ReleaseWait()}
     assert readings.read(_progress(50, waiting[0]), (), planned_at=0.0, **told) is None, "its processes start"
     reading = readings.read(_progress(200, waiting[1]), (), planned_at=10.0, **told)
     assert reading is not None
@@ -218,10 +276,55 @@ def test_what_comes_is_told_by_sources_or_by_what_was_read_between_two_triggers(
 @pytest.mark.parametrize("others", [{"replayed": True, "measures": None}, {"drained": True}])
 def test_batches_that_say_nothing_of_the_load_are_no_reading(others: dict[str, Any]) -> None:
     readings = cluster_readings.ClusterReadings()
-    told = {"held_bytes": 0, "now_seconds": 0.0}
+    told = {"measures": (), "held_bytes": 0, "now_seconds": 0.0, "wait": ReleaseWait()}
     readings.read(_progress(50), (), planned_at=0.0, **told)
     assert readings.read(_progress(50, **others), (), planned_at=10.0, **told) is None
     assert readings.read(_progress(50), (), planned_at=20.0, **told) is not None
+
+
+class LatePlanner:
+    """Plans of a source that take their time, once it has been asked what there is."""
+
+    def __init__(self, planner: Any, take_time: Callable[[], None]) -> None:
+        self._planner, self._take_time = planner, take_time
+
+    def plan(self, position: dict[str, Any] | None, now_seconds: float) -> Any:
+        planned = self._planner.plan(position, now_seconds)
+        self._take_time()
+        return planned
+
+
+@tries(12)
+@given(
+    gaps=st.lists(st.floats(0.5, 20.0), min_size=3, max_size=6),
+    delays=st.lists(st.floats(0.0, 7.0), min_size=6, max_size=6),
+    most=st.sampled_from([500, 3_000, 1_000_000]),
+)
+@example(gaps=[3.0] * 6, delays=[7.0, 0.0] * 3, most=1_000_000)
+def test_what_comes_is_told_right_however_late_batches_are_planned(
+    gaps: list[float], delays: list[float], most: int
+) -> None:
+    now, late, seen = 1_000.0, list(delays), []
+
+    def take_time() -> None:
+        nonlocal now
+        now += late.pop(0)
+
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patches:
+        patches.setattr(Rebalancer, "see_cluster", lambda _, reading: seen.append(reading))
+        flow = ab.Flow("late")
+        rows = flow.read(ab.generate(RATE, keys=3, max_rows=most)).key_by("key")
+        rows.agg(rows=ab.count()).write(ab.to_memory(f"{folder}/results"))
+        settings = make_settings(checkpoint=f"{folder}/state", elasticity=QUICK, slots=1, read_tasks=1)
+        run = LocalRun(flow, settings, clock=lambda: now, executors=PlayedExecutors(1))
+        run._steps._planners[0] = LatePlanner(run._steps._planners[0], take_time)  # type: ignore[assignment]
+        for gap in gaps:
+            now += gap
+            run.step()
+        run.close()
+    assert len(seen) == len(gaps) - 1, "the first batch says nothing"
+    for reading in seen:
+        assert reading.offered_rows_per_second == pytest.approx(RATE, rel=0.02)
 
 
 def test_settings_come_by_name_as_files_give_them() -> None:

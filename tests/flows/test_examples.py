@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -176,3 +177,89 @@ def test_levels_of_a_vault_change_as_its_readings_say_in_the_order_of_their_time
     assert found == {sensor: changes for sensor, changes in expected.items() if changes}
     levels = [(was, level) for changes in expected.values() for _, was, level, *_ in changes]
     assert {("normal", "notice"), ("notice", "normal"), ("warning", "alarm")} <= set(levels)
+
+
+def test_words_are_counted_as_they_are_split_by_hand(bench: FlowBench) -> None:
+    run_example(bench, "word_count")
+    written = "".join(path.read_text() for path in (bench.folder / "sentences").glob("*.json"))
+    expected = Counter(re.findall(r"word\d+", written.lower()))
+    told = read_results(bench.folder / "counts").sort("batch")
+    # Counts only rise, and the last one told of a word holds.
+    assert told.group_by("word").agg(pl.col("count").diff().min().fill_null(1) > 0)["count"].all()
+    last = dict(told.group_by("word").agg(pl.col("count").last()).rows())
+    assert last == expected and len(expected) > 4_000
+
+
+def test_each_message_arrives_once_by_its_own_way_through_every_level(bench: FlowBench) -> None:
+    progress = run_example(bench, "sol")
+    arrived = read_results(bench.folder / "arrived").sort("id")
+    assert arrived["id"].to_list() == list(range(2_400)) and set(arrived["bytes"]) == {2_000}
+    assert arrived["way"].to_list() == [[(3 * id + 1) % 1_000, (5 * id + 2) % 1_000] for id in range(2_400)]
+    # Two exchanges, in which half of the messages or more go to another slot than they were in.
+    assert sum(batch.exchanged_bytes for batch in progress) > 2 * 2_400 * 2_000 / 4
+
+
+def test_sorters_tell_their_newest_messages_in_order_after_every_step_in_which_some_came(bench: FlowBench) -> None:
+    run_example(bench, "rolling_sort")
+    messages = read_input(bench.folder / "messages").sort("ts")
+    steps = messages.group_by("sorter", pl.col("ts").dt.truncate("10s") + timedelta(seconds=10))
+    expected = []
+    for (sorter, emitted), _ in steps:
+        known = messages.filter((pl.col("sorter") == sorter) & (pl.col("ts") < emitted))["message"]
+        expected += [(sorter, emitted, rank, text) for rank, text in enumerate(sorted(known.tail(200).to_list()))]
+    told = read_results(bench.folder / "chunks").drop("batch")
+    assert sorted(told.rows()) == sorted(expected)
+    assert told["rank"].max() == 199
+
+
+def test_words_of_the_last_150_seconds_are_counted_every_30_seconds(bench: FlowBench) -> None:
+    progress = run_example(bench, "rolling_count")
+    assert sum(batch.late_rows for batch in progress) == 0
+    spoken = read_input(bench.folder / "sentences")
+    words = spoken.select("ts", word=pl.col("sentence").str.split(" ")).explode("word")
+    # Each word is in the window that begins with its half minute, and in the four before.
+    begun = [pl.col("ts").dt.truncate("30s") - timedelta(seconds=30 * before) for before in range(5)]
+    counted = words.select("word", window_start=pl.concat_list(begun)).explode("window_start")
+    expected = counted.group_by("word", "window_start").agg(count=pl.len())
+    told = read_results(bench.folder / "counts").select("word", "window_start", "count")
+    assert_frame_equal(told, expected, check_row_order=False, check_dtypes=False)
+
+
+def find_alerts(city: Path) -> pl.DataFrame:
+    """Return what is wrong with the plates of a city, by joins over all that was seen."""
+    seen = pl.concat(pl.read_ndjson(path) for path in sorted((city / "sightings").glob("*.json")))
+    sure = seen.filter(pl.col("sureness") > 0.8).with_columns(pl.col("ts").str.to_datetime(time_unit="ms"))
+    known = sure.join(pl.read_parquet(city / "register.parquet"), on="plate", how="left")
+    genuine = (pl.col("make") == pl.col("registered_make")) & (pl.col("colour") == pl.col("registered_colour"))
+    wanted = sure.join(pl.read_parquet(city / "wanted.parquet"), on="plate")
+    before = pl.col("ts", "camera", "x_km", "y_km").shift().over("plate", order_by="ts").name.prefix("before_")
+    pairs = sure.with_columns(before).filter(pl.col("before_camera") != pl.col("camera"))
+    km = ((pl.col("x_km") - pl.col("before_x_km")) ** 2 + (pl.col("y_km") - pl.col("before_y_km")) ** 2).sqrt()
+    seconds = (pl.col("ts") - pl.col("before_ts")).dt.total_milliseconds() / 1_000
+    kmh = pairs.with_columns(kmh=km / seconds * 3_600)
+    found = {
+        "fake": known.filter(~genuine.fill_null(False)),
+        "blacklist": wanted,
+        "cloned": kmh.filter(pl.col("kmh") > 250),
+        "speeding": kmh.filter(pl.col("kmh").is_between(66, 250, closed="right")),
+    }
+    return pl.concat(rows.select("plate", "ts", "camera", alert=pl.lit(alert)) for alert, rows in found.items())
+
+
+def test_cameras_tell_of_fake_wanted_cloned_and_fast_cars_within_three_seconds(bench: FlowBench) -> None:
+    progress = run_example(bench, "traffic_cameras")
+    assert len(pl.read_ndjson(bench.folder / "city" / "sightings" / "second-010.json").columns) == 22
+    expected = find_alerts(bench.folder / "city")
+    told = read_results(bench.folder / "alerts")
+    columns = ["plate", "ts", "camera", "alert"]
+    assert_frame_equal(told.select(columns), expected, check_row_order=False, check_dtypes=False)
+    assert expected["alert"].value_counts()["count"].min() >= 5 and expected["alert"].n_unique() == 4
+
+    # A file is what arrives in a second, and is read when the second is over; a row is answered when its batch is.
+    serial_to_second = read_input(bench.folder / "city" / "sightings").select("plate", "ts", "camera", "file")
+    answered = told.join(serial_to_second, on=["plate", "ts", "camera"], how="inner").filter(
+        pl.col("batch") < progress[-1].batch
+    )
+    seconds_waited = (answered["batch"] - answered["file"] + 1).max()
+    assert isinstance(seconds_waited, int)
+    assert seconds_waited + max(batch.batch_seconds for batch in progress) < 3

@@ -1,8 +1,8 @@
 """Killed at any fault point of any batch, a run in this process leaves what an undisturbed one leaves, byte for byte.
 
-On Spark, ``tests/cluster/test_killed_drivers.py`` kills real drivers at the same points. No point is Spark's alone: all
+On Spark, ``tests/lab/test_killed_drivers.py`` kills real drivers at the same points. No point is Spark's alone: all
 lie in the engine, which both runners go through. What only Spark does (its logs, its executors, its workers) is
-disturbed by real kills at random moments, in ``tests/cluster`` too.
+disturbed by real kills at random moments, in ``tests/lab`` too.
 """
 
 from __future__ import annotations

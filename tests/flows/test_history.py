@@ -126,7 +126,7 @@ def test_a_decision_whose_batch_was_not_committed_came_to_nothing(tmp_path: Path
     assert told.filter(pl.col("sender") == "ctl")["carried_out"].to_list() == [False]
 
 
-def test_wishes_of_people_and_settings_have_senders_of_their_own(tmp_path: Path) -> None:
+def test_commands_of_people_and_settings_have_senders_of_their_own(tmp_path: Path) -> None:
     with FlowTester(make_flow, checkpoint=tmp_path, slots=2) as tester:
         tester.add(skewed()).run()
         tester.ctl("set", balance="off")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -16,10 +17,14 @@ from anabranch.control.decisions import Decision, ExecutorChange
 from anabranch.control.rebalancer import Rebalancer
 from anabranch.control.steering import Steering
 from anabranch.engine.batches.local_jobs import LocalJobs
+from anabranch.engine.batches.slot_homes import SlotHomes
 from anabranch.engine.local_run import LocalRun
 from anabranch.engine.settings import make_settings
 from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.model.cluster import Home, SlotId
+from anabranch.model.elasticity import Elasticity
+from anabranch.model.measures import TaskMeasure
+from anabranch.placement.homes import UNEVEN_BATCHES
 from anabranch.routing.phases import FlowRoutes
 from flows.played_executors import PlayedExecutors
 from flows.running import SCHEMA, frames_of, make_batches
@@ -269,3 +274,53 @@ def test_while_only_one_executor_is_warm_slots_are_told_to_stay_there(stage: Sta
     run.step()
     assert {home.executor for home in stage.told[-1].values()} == {"0", "1"}
     run.close()
+
+
+SHARES = (1.3, 1.04, 0.77, 0.89)
+"""What slots of four executors take, over the mean: sixteen slots of zipf keys, as they are dealt."""
+
+
+@pytest.mark.parametrize(
+    ("quota", "busy", "is_evened"),
+    [(0.3, 0.6, True), (None, 0.6, True), (4.0, 0.6, True), (0.3, 0.1, False), (4.0, 0.1, False)],
+)
+def test_slots_are_evened_out_by_what_executors_have_however_little_that_is(
+    quota: float | None, busy: float, is_evened: bool
+) -> None:
+    limits = Elasticity() if quota is None else Elasticity(cores_per_executor=quota)
+    homes = SlotHomes(PlayedExecutors(4, cores=1), None, limits)
+
+    def settle() -> dict[SlotId, str]:
+        homes.look()
+        homes.begin([16], homes.kept)
+        homes.end({})
+        return dict(homes.kept.executors)
+
+    dealt = settle()
+    assert set(Counter(dealt.values()).values()) == {4}
+    batch_seconds = 10.0
+    whole_seconds = batch_seconds * busy * (quota or 1.0)
+    tasks = [
+        TaskMeasure(level, slot, id, "a", SHARES[int(id)] * whole_seconds / 4, 0.0, 0)
+        for (level, slot), id in dealt.items()
+    ]
+    for _ in range(UNEVEN_BATCHES):
+        assert settle() == dealt, "few batches are no reason to move state"
+        homes.learn(tasks, batch_seconds)
+    after = settle()
+    assert (after != dealt) == is_evened
+    cpu_seconds: Counter[str] = Counter()
+    for task in tasks:
+        cpu_seconds[after[task.level, task.slot]] += task.cpu_seconds  # type: ignore[assignment]
+    assert (max(cpu_seconds.values()) <= 1.15 * sum(cpu_seconds.values()) / 4) == is_evened
+    assert settle() == after
+
+
+def test_memory_of_executors_is_what_settings_say_where_they_do() -> None:
+    there = PlayedExecutors(2)
+    told = SlotHomes(there, None, Elasticity(memory_mb_per_executor=1.5))
+    told.look()
+    assert [one.memory_bytes for one in told.executors] == [3 * 2**19] * 2
+    known = SlotHomes(there, None, Elasticity())
+    known.look()
+    assert [one.memory_bytes for one in known.executors] == [0, 0], "nobody knows, so that it does not count"

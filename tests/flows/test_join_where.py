@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -11,6 +13,10 @@ import polars as pl
 import pytest
 
 import anabranch as ab
+from anabranch.cli.state.values import read_values
+from anabranch.errors import CheckpointError
+from anabranch.state import Checkpoint, open_store
+from anabranch.state.manifest import Manifest
 from anabranch.testing import FlowTester
 from flows.running import FlowBench
 from flows.test_joins import KINDS_OF_BOUNDS, START, drop_late, lay_windows, run
@@ -195,3 +201,69 @@ def test_a_join_by_near_integers_answers_as_duckdb(bench: FlowBench, seed: int) 
 @pytest.mark.parametrize("seed", range(130, 170))
 def test_a_join_by_near_integers_answers_as_duckdb_while_keys_move_and_are_split(bench: FlowBench, seed: int) -> None:
     check(bench, seed, near=True, moving=True)
+
+
+def make_near(predicate: str, right: ab.memory, left: ab.memory) -> tuple[ab.Flow, Any]:
+    """Return the flow of a join by near integers, and its sink."""
+    flow, sink = ab.Flow("near"), ab.to_memory()
+    # The right side comes first: its rows wait where the band says that left ones will look for them.
+    other, one = (flow.read(side, name=name).watermark("ts") for name, side in (("r", right), ("l", left)))
+    one.join_where(other, predicate, ttl="1h", name="join").write(sink)
+    return flow, sink
+
+
+def make_numbered(column: str) -> pl.DataFrame:
+    """Return a row for each of 24 numbers."""
+    return make_numbers(column, 24)
+
+
+def test_another_band_of_near_keys_is_refused_as_stored_rows_lie_by_the_one_before(bench: FlowBench) -> None:
+    checkpoint = bench.new_checkpoint()
+    right, left = ab.memory(make_numbered("c")), ab.memory(make_numbered("b").clear())
+    flow, sink = make_near("abs(a - a_right) <= 1", right, left)
+    bench.run_flow(flow, [sink], checkpoint=checkpoint, drain=False, slots=4)
+    before = sorted(Path(checkpoint, "commits").glob("*.json"))
+    left.add(make_numbered("b"))
+    other, _ = make_near("abs(a - a_right) <= 2", right, left)
+    with pytest.raises(CheckpointError, match=r"band of near keys was \[-1, 1\] and is \[-2, 2\]"):
+        bench.run_flow(other, [], checkpoint=checkpoint, slots=4)
+    assert sorted(Path(checkpoint, "commits").glob("*.json")) == before
+    # The same band in other words goes on.
+    same, sink = make_near("a BETWEEN a_right - 1 AND a_right + 1", right, left)
+    bench.run_flow(same, [sink], checkpoint=checkpoint, slots=4)
+    assert sink.frame().height == 24 + 2 * 23
+
+
+def test_a_checkpoint_that_does_not_say_its_band_goes_on_and_says_it_from_then_on(bench: FlowBench) -> None:
+    checkpoint = bench.new_checkpoint()
+    right, left = ab.memory(make_numbered("c")), ab.memory(make_numbered("b").clear())
+    flow, sink = make_near("a = a_right + 2", right, left)
+    bench.run_flow(flow, [sink], checkpoint=checkpoint, drain=False, slots=4)
+    path = sorted(Path(checkpoint, "commits").glob("*.json"))[-1]
+    manifest = Manifest.decode(path.read_bytes(), path.name)
+    join = dict(manifest.flow_structure["operators"]["join"])
+    assert (join["copied"], join.pop("near")) == ("right", [-2, -2])
+    structure = {**manifest.flow_structure, "operators": {"join": join}}
+    path.write_bytes(replace(manifest, flow_structure=structure).encode())
+    left.add(make_numbered("b"))
+    bench.run_flow(flow, [sink], checkpoint=checkpoint, slots=4)
+    assert sorted(sink.frame().select("a", "a_right").rows()) == [(number + 2, number) for number in range(22)]
+    latest = Checkpoint(open_store(checkpoint)).latest()
+    assert latest is not None
+    assert latest.flow_structure["operators"]["join"]["near"] == [-2, -2]
+
+
+@pytest.mark.parametrize("predicate", ["a = a_right + 2", "abs(a - a_right) <= 1", "a_right - a BETWEEN 3 AND 5"])
+def test_right_rows_of_near_keys_are_shown_once_without_the_flow(bench: FlowBench, predicate: str) -> None:
+    checkpoint = bench.new_checkpoint()
+    right, left = (ab.memory(make_numbered(column)) for column in "cb")
+    flow, sink = make_near(predicate, right, left)
+    bench.run_flow(flow, [sink], checkpoint=checkpoint, drain=False, slots=4)
+    store = open_store(checkpoint)
+    manifest = Checkpoint(store).latest()
+    assert manifest is not None
+    for number in range(24):
+        shown = read_values(store, manifest, manifest.levels[0], {"a": str(number)})
+        assert shown is not None
+        found = sorted(shown.select("input", "a", "b", "c").rows())
+        assert found == [("left", number, number, None), ("right", number, None, number)]

@@ -20,7 +20,7 @@ from anabranch.control.reported import BatchReport
 from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.model import RoutingTable
 from anabranch.model.loads import StateSizes
-from anabranch.routing import Routes, hash_keys
+from anabranch.routing import KeyBatch, Routes, hash_keys
 from anabranch.routing.phases import FlowRoutes, PhasedRoutes
 from anabranch.state import Checkpoint, open_store
 from anabranch.state.inspect import read_rows
@@ -165,10 +165,12 @@ def make_skewed(column: str, rows: int, hot_share: float, batches: int = 5) -> l
     ]
 
 
-def run_skewed(bench: FlowBench, left: list[pl.DataFrame], right: list[pl.DataFrame], how: str) -> tuple[Any, Routes]:
+def run_skewed(
+    bench: FlowBench, left: list[pl.DataFrame], right: list[pl.DataFrame], how: str, oversized: Any = "fill"
+) -> tuple[Any, Routes]:
     """Return what came of a join whose slots are balanced, and its last routes."""
     flow, sink = ab.Flow("joins"), ab.to_memory()
-    balance = ab.Balance(fewest_rows_a_slot=500, sample_rate=1.0)
+    balance = ab.Balance(fewest_rows_a_slot=500, sample_rate=1.0, oversized=oversized)
     streams = [flow.read(ab.memory(*frames)).watermark("ts") for frames in (left, right)]
     streams[0].join(streams[1], on="key", within="0s", how=how, balance=balance).write(sink)
     checkpoint = bench.new_checkpoint()
@@ -245,6 +247,56 @@ def test_a_plan_counts_the_copies_that_it_makes(bench: FlowBench) -> None:
     copies = (len(routes.table.owners(HOT)) - 1) * 2_400
     assert planned[-1].plan_costs["join"]["split_load"] == pytest.approx(copies, rel=0.01)
     assert got.progress[-1].max_over_mean < 1.1
+
+
+def make_cooling(column: str, rows: int, hot: int = 4, cold: int = 8) -> list[pl.DataFrame]:
+    """Return batches in which a key is hot, and then others in which it has three rows."""
+    return make_skewed(column, rows, 0.5, hot) + make_skewed(column, rows, 3 / rows, hot + cold)[hot:]
+
+
+def sum_up(pairs: pl.DataFrame) -> list[Any]:
+    """Return the pairs of each key and hour in a few numbers that only the same pairs have."""
+    product = (pl.col("a") + 1) * (pl.col("b") + 7)
+    sums = pairs.group_by("key", "ts").agg(pl.len(), pl.sum("a"), pl.sum("b"), product.sum().alias("products"))
+    return sorted(map(repr, sums.rows()))
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
+@pytest.mark.parametrize("oversized", ["fill", "alone"])
+def test_a_split_key_of_a_join_that_cooled_is_whole_again_and_no_pair_is_lost(
+    bench: FlowBench, how: Any, oversized: str
+) -> None:
+    left, right = make_cooling("a", 3_000), make_cooling("b", 1_500)
+    got, routes = run_skewed(bench, left, right, how, oversized)
+    changes = [change for entry in got.progress for change in entry.changes]
+    assert "1 key is split" in changes[0]
+    assert any("1 key is whole again" in change for change in changes)
+    assert not len(routes.table.keys)
+    assert routes.swapped == ()
+    # All rows of both sides are of keys and hours that the other side has, too, but for those of the end.
+    found = got.sinks[0].frame().drop_nulls(["a", "b"])
+    assert sum_up(found) == sum_up(pl.concat(left).join(pl.concat(right), on=["key", "ts"]))
+
+
+@pytest.mark.parametrize("how", ["inner", "full"])
+def test_a_key_of_a_join_that_is_too_hot_for_any_slot_has_slots_alone_if_that_is_wished(
+    bench: FlowBench, how: Any
+) -> None:
+    left, right = make_skewed("a", 3_000, 0.6), make_skewed("b", 1_500, 0.6)
+    shared = {}
+    for oversized in ("fill", "alone"):
+        got, routes = run_skewed(bench, left, right, how, oversized)
+        keys = pl.DataFrame({"key": range(1, 1002)})
+        homes = routes.storage_slots(KeyBatch.of(keys.filter(pl.col("key") > 1), ["key"]))
+        shared[oversized] = set(homes.tolist())
+        assert HOT in routes.table.split_keys()
+        found = got.sinks[0].frame().drop_nulls(["a", "b"])
+        assert sum_up(found) == sum_up(pl.concat(left).join(pl.concat(right), on=["key", "ts"]))
+    assert shared["fill"] == set(range(SLOTS))
+    # Two slots have rows of no other key.
+    assert len(shared["alone"]) == 2
+    alone = [owner for owner in routes.table.owners(HOT) if owner.slot not in shared["alone"]]
+    assert len(alone) == 2 and sum(owner.share for owner in alone) > 0.9
 
 
 @pytest.mark.parametrize(("within", "fewest"), [(None, 150), ("1h", 0)])

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 import anabranch as ab
 from anabranch.cli.app import app
 from anabranch.spark.executors import SparkExecutors
-from anabranch.spark.worker_process import find_place
+from anabranch.spark.worker_process import find_owner
 from contracts.executors import change_executors, measure_listing
 
 SLOTS = 4
@@ -33,6 +33,8 @@ ROWS = pl.DataFrame({"key": [row % KEYS for row in range(400)]}, schema={"key": 
 PATIENCE_SECONDS = 200.0
 SETTINGS = {
     "spark.executor.memory": "512m",
+    # Nobody holds Python to it on such a cluster; it is what the flow reckons with.
+    "spark.executor.memoryOverhead": "300m",
     # A first batch on a busy machine takes longer than the usual three seconds, and then Spark waits no more. For an
     # executor that died in the middle of a batch, it waits as long, once a level.
     "spark.locality.wait": "20s",
@@ -55,7 +57,7 @@ class Where:
         context = TaskContext.get()
         if frame.height and context is not None:
             batch = (self.folder / "batch").read_text()
-            note = f"{batch} {self.level} {context.partitionId()} {find_place(os.getpid()).executor}\n"
+            note = f"{batch} {self.level} {context.partitionId()} {find_owner(os.getpid()).executor}\n"
             with (self.folder / f"ran-{os.getpid()}").open("a") as file:
                 file.write(note)
         return frame

@@ -1,7 +1,7 @@
 """A flow of two levels whose executors are hosts that a test cuts off; a file of the folder's ``in`` is a batch.
 
-Run as a script, on a host of a lab. It prints ``ready`` when all executors are there, ``batch <n> <executors>`` after
-every batch with rows, and ``done`` when the file ``end`` is there and all rows are through.
+Run as a script, on a host of a lab. It prints ``ready`` when all executors are there, ``batch <n> <hosts> <where state
+was read from>`` after every batch with rows, and ``done`` when the file ``end`` is there and all rows are through.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ DETECTION_SECONDS = 10.0
 LOOK_SECONDS = 2.0
 """… and looks so often."""
 PATIENCE_SECONDS = 200.0
+REPLICAS = ab.Replicas(degree=2, memory_mb=16, bandwidth_mbit=1000)
 SCHEMA = {"key": pl.Int64, "value": pl.Int64}
 SETTINGS = {
     "spark.network.timeout": f"{DETECTION_SECONDS:.0f}s",
@@ -49,7 +50,8 @@ def run(folder: Path) -> None:
         rows_in += progress.rows_in
         if progress.rows_in:
             there = sorted({task.host for task in progress.measures.tasks}) if progress.measures else []
-            print(f"batch {progress.batch} {','.join(there)}", flush=True)
+            reads = sorted(progress.measures.run_reads) if progress.measures else []
+            print(f"batch {progress.batch} {','.join(there)} {','.join(reads) or 'nowhere'}", flush=True)
 
     flow = ab.Flow("hosts")
     rows = flow.read(ab.files(folder / "in", format="json", schema=SCHEMA, max_files=1)).key_by("key")
@@ -57,7 +59,7 @@ def run(folder: Path) -> None:
     totals.write(ab.parquet(folder / "out" / "totals"))
     grouped = totals.with_columns(group=pl.col("key") % 5).key_by("group")
     grouped.agg(seen=ab.count(), most=ab.max("total"), name="groups").write(ab.parquet(folder / "out" / "groups"))
-    handle = flow.start(str(folder / "state"), spark=spark, slots=2 * HOSTS, on_progress=report)
+    handle = flow.start(str(folder / "state"), spark=spark, slots=2 * HOSTS, replicas=REPLICAS, on_progress=report)
     end = folder / "end"
     while handle.active and not (end.exists() and rows_in >= int(end.read_text() or sys.maxsize)):
         time.sleep(0.05)

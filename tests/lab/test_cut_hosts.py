@@ -27,6 +27,7 @@ pytestmark = pytest.mark.xdist_group("lab")
 SCRIPT = Path(__file__).with_name("hosts_under_test.py")
 KEYS = 40
 ROWS = 400
+COPYING_SECONDS = 3.0
 SLACK_SECONDS = 10.0
 """On a machine that other tests keep busy."""
 
@@ -55,6 +56,7 @@ class Stage:
     fed: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     places: dict[str, list[str]] = field(default_factory=dict)
+    reads: dict[str, list[str]] = field(default_factory=dict)
 
     def write(self) -> None:
         rows = [{"key": (self.fed + row) % KEYS, "value": self.fed * ROWS + row} for row in range(ROWS)]
@@ -75,7 +77,8 @@ class Stage:
         began = time.monotonic()
         assert self.process.wait_for("batch ", self.fed), self.process.lines[-3:]
         self.seconds[name] = time.monotonic() - began
-        self.places[name] = [line for line in self.process.lines if line.startswith("batch ")][-1].split()[2].split(",")
+        words = [line for line in self.process.lines if line.startswith("batch ")][-1].split(" ")
+        self.places[name], self.reads[name] = words[2].split(","), words[3].split(",")
 
     def address(self, host: str) -> str:
         return next(each.address for each in self.lab.status().hosts if each.name == host)
@@ -96,6 +99,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
             stage = Stage(folder, lab, process)
             for number in range(3):
                 stage.feed(f"steady {number}")
+            # Replicas of the last batch are copied after it.
+            time.sleep(COPYING_SECONDS)
             lab.cut("h4")
             stage.feed("one cut off")
             stage.feed("one gone")
@@ -132,6 +137,13 @@ def test_a_flow_goes_on_without_a_host_that_was_cut_off(seen: dict[str, Any]) ->
     detected_within(stage, "one cut off")
     assert addresses["h4"] not in stage.places["one gone"]
     assert set(stage.places["one gone"]) == {addresses[host] for host in ("h1", "h2", "h3")}
+
+
+def test_slots_of_a_host_that_is_cut_off_go_on_where_their_replicas_are(seen: dict[str, Any]) -> None:
+    reads = seen["stage"].reads
+    # The checkpoint is in a folder that all hosts have: slots that are at home read it where it lies.
+    assert reads["steady 2"] == ["store"]
+    assert "replica" in reads["one cut off"], "the batch was under way: Spark ran its slots where anchors said"
 
 
 def test_a_flow_goes_on_when_two_more_hosts_are_cut_off_at_once(seen: dict[str, Any]) -> None:

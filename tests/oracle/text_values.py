@@ -7,6 +7,7 @@ rounded on the way; floats and decimals are their own texts, so that -0.0 is not
 from __future__ import annotations
 
 import datetime
+import decimal
 import json
 import re
 from collections.abc import Mapping
@@ -27,6 +28,8 @@ _RANGES = {
 }  # fmt: skip
 _FLOATS = {pl.Float16: np.float16, pl.Float32: np.float32, pl.Float64: np.float64}
 _TICKS = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+# Python's own context rounds to 28 digits; columns hold 38.
+_ALL_DIGITS = decimal.Context(prec=38)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -247,7 +250,7 @@ def comparable(column: pl.Series) -> list[Any]:
         case pl.List() | pl.Array():
             return [None if item is None else comparable(item) for item in column]
         case pl.Decimal():
-            return [None if value is None else str(int(value.scaleb(kind.scale))) for value in column]
+            return [None if value is None else str(int(value.scaleb(kind.scale, _ALL_DIGITS))) for value in column]
         case pl.Datetime() | pl.Date() | pl.Time():
             return column.to_physical().to_list()
         case pl.Float16() | pl.Float32() | pl.Float64():

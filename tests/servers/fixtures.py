@@ -1,4 +1,4 @@
-"""The servers as fixtures, one of each for all tests that ask for it; a broker, which is dear, for all processes."""
+"""The servers as fixtures, one of each for all tests that ask for it; dear ones are one for all processes of a run."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def own_redis() -> Iterator[RedisServer]:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
     """A PostgreSQL server that all tests share: give each test tables of its own, and leave it running."""
-    with PostgresServer() as server:
+    with shared_server(tmp_path_factory, "postgres", PostgresServer) as server:
         yield server
 
 
@@ -60,9 +60,9 @@ def own_postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
-def mariadb() -> Iterator[MariadbServer]:
+def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariadbServer]:
     """A MariaDB server that all tests share: give each test tables of its own, and leave it running."""
-    with MariadbServer() as server:
+    with shared_server(tmp_path_factory, "mariadb", MariadbServer) as server:
         yield server
 
 

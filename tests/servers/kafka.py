@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.servers.jars import SPARK_CONNECTOR, ServerMissing
 from benchmarks.servers.kafka import SASL_PASSWORD, SASL_USER, SMALL_HEAP_MB, KafkaServer, wait_for
+from quick_jvm import KAFKA_ARCHIVE, maps_classes
 from servers.programs import SkippedWhereMissing
 
 __all__ = [
@@ -27,7 +28,19 @@ def connector_jars() -> Path:
 
 
 class KafkaBroker(SkippedWhereMissing, KafkaServer):
-    """A broker with what tests do to topics."""
+    """A broker with what tests do to topics; its JVM finds its classes in an archive, if ``make test`` made one."""
+
+    _producer: Any = None
+    """Writes for tests; made when the first of them writes, since each takes half a second to get ready."""
+
+    def start(self) -> None:
+        """Start it; what was known of it before may no longer be so."""
+        self._producer = None
+        super().start()
+
+    def jvm_options(self) -> list[str]:
+        """Return what its JVM is started with."""
+        return [*super().jvm_options(), *maps_classes(KAFKA_ARCHIVE)]
 
     def add_partitions(self, topic: str, total: int) -> None:
         """Give a topic more partitions."""
@@ -36,6 +49,8 @@ class KafkaBroker(SkippedWhereMissing, KafkaServer):
         admin = self.admin()
         admin.create_partitions([NewPartitions(topic, total)])[topic].result(90)
         wait_for(lambda: len(admin.list_topics(timeout=10).topics[topic].partitions) == total)
+        # One that has written to the topic before learns of its partitions minutes later.
+        self._producer = None
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         """Drop the messages before an offset, as retention would."""
@@ -81,7 +96,9 @@ class KafkaBroker(SkippedWhereMissing, KafkaServer):
         """Write messages to one partition and wait until the broker has them."""
         from confluent_kafka import Producer
 
-        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 5, "enable.idempotence": True})
+        if self._producer is None:
+            self._producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 5, "enable.idempotence": True})
+        producer = self._producer
         failures: list[Any] = []
 
         def note(error: Any, _: Any) -> None:

@@ -35,6 +35,8 @@ class PostgresServer(UnprivilegedServer):
             "max_wal_size": "128MB",
             # A crash of the server alone loses nothing: the machine's memory has what the disk has not.
             "fsync": "off",
+            # In its folder, which goes with it: a server that is killed would leave its shared memory behind.
+            "dynamic_shared_memory_type": "mmap",
         }
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         return [binary, "-D", str(self.folder / "data"), *options]

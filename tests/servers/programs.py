@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from benchmarks.servers.jars import ServerMissing
 from benchmarks.servers.processes import ServerProcess
+from folders import short_folder
 
 UNPRIVILEGED_USER, UNPRIVILEGED_GROUP = "nobody", "nogroup"
 
@@ -32,6 +34,10 @@ class SkippedWhereMissing(ServerProcess):
         except ServerMissing as missing:
             self.close()
             skip_or_fail(missing)
+
+    def make_folder(self) -> Path:
+        """Make a folder where those of tests are."""
+        return Path(tempfile.mkdtemp(prefix="anabranch-", dir=short_folder()))
 
 
 class UnprivilegedServer(SkippedWhereMissing):

@@ -72,6 +72,10 @@ class Feeder:
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._feed, daemon=True)
 
+    def count_rows(self) -> int:
+        """Return how many rows the next frame has."""
+        return ROWS * self.load
+
     def start(self) -> None:
         self._thread.start()
 
@@ -84,7 +88,7 @@ class Feeder:
         while not self._ends.wait(max(0.0, due - time.monotonic())):
             # Who is late on a busy machine catches up: the load is what it is said to be.
             due += FRAME_SECONDS
-            rows = ROWS * self.load
+            rows = self.count_rows()
             self.source.add(make_rows(self.fed, rows))
             self.fed += rows
 

@@ -1,4 +1,7 @@
-"""Real executors that follow a load: four times as much and back, one step each way, and answers stay right."""
+"""Real executors that follow a load: four times as much and back, one step each way, and answers stay right.
+
+Also under a load that is around the threshold for five minutes: then nothing changes.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +15,31 @@ from typing import Any
 import pytest
 
 from lab.drivers import DRIVER_ENVIRONMENT
+from soak.threshold_under_test import ELASTICITY, LIVE_SECONDS
 
 pytestmark = pytest.mark.soak
 """On two cores that other tests keep busy, loads are not what they are said to be."""
 
 SCRIPT = Path(__file__).with_name("elastic_under_test.py")
+THRESHOLD_SCRIPT = Path(__file__).with_name("threshold_under_test.py")
 PATIENCE_SECONDS = 400.0
+THRESHOLD = ELASTICITY.upper
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What one flow went through: most of the time is that of executors to start."""
+    return see(SCRIPT, tmp_path_factory.mktemp("elastic"))
+
+
+def see(script: Path, folder: Path, more_seconds: float = 0.0) -> dict[str, Any]:
     outcome = subprocess.run(
-        [sys.executable, str(SCRIPT), str(tmp_path_factory.mktemp("elastic"))],
-        env={**os.environ, **DRIVER_ENVIRONMENT},
+        [sys.executable, str(script), str(folder)],
+        # A script finds what it shares with others as tests do: pytest's own path is not that of a process.
+        env={**os.environ, **DRIVER_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=PATIENCE_SECONDS + more_seconds,
         check=False,
     )
     lines = [line for line in outcome.stdout.splitlines() if line.startswith("seen ")]
@@ -82,3 +93,14 @@ def test_the_flow_never_stops_and_counts_every_row_once(seen: dict[str, Any]) ->
     assert seen["runs"] == 1
     assert sum(batch["rows"] for batch in seen["batches"]) == seen["rows"]
     assert not any(batch["replayed"] for batch in seen["batches"])
+
+
+def test_a_load_around_the_threshold_changes_nothing_once_it_has_settled(tmp_path: Path) -> None:
+    seen = see(THRESHOLD_SCRIPT, tmp_path, LIVE_SECONDS)
+    # Else nothing was tried.
+    assert min(seen["busy"]) < THRESHOLD < max(seen["busy"]), seen["busy"]
+    assert seen["decisions"] == [], seen
+    settled, after = seen["settled"], seen["after"]
+    assert (after["wanted"], after["reconfigurations"]) == (settled["wanted"], settled["reconfigurations"])
+    assert after["slots"] == settled["slots"]
+    assert seen["is_right"] and seen["runs"] == 1

@@ -54,6 +54,15 @@ def test_a_running_flow_is_found_by_its_name_and_named_in_sparks_ui_and_stops_wi
     assert "Traceback" not in shown.err + shown.out
 
 
+def test_the_jvm_of_a_local_spark_compiles_quickly_unless_its_user_says_otherwise(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    arguments = list(jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments())
+    ours = arguments.index("-XX:TieredStopAtLevel=1")
+    # Of what is said twice the JVM takes the last: options of tests, as of users, come behind ours.
+    theirs = str(spark.conf.get("spark.driver.extraJavaOptions")).split()
+    assert arguments[ours + 1 : ours + 1 + len(theirs)] == theirs
+
+
 def test_what_was_done_before_a_stop_is_not_done_again(bench: SparkBench) -> None:
     sink, checkpoint = ab.to_memory(), bench.new_checkpoint()
     told: list[ab.BatchProgress] = []

@@ -38,6 +38,7 @@ from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
 from anabranch.routing.strategies.scores import Scores
 from anabranch.state.manifest import Manifest
+from rooms import read_rooms
 
 PACKAGE = Path(ab.__file__).resolve().parent
 DOCUMENT = PACKAGE.parents[1] / "docs" / "architecture.md"
@@ -272,7 +273,8 @@ def read_section(text: str, title: str) -> str:
 
 def count_crossings(steps: Sequence[Step]) -> int:
     """Return how often the room changes from step to step; ``compiled/`` is in the room of whoever calls it."""
-    rooms = [step.module.split("/")[0] for step in steps]
+    table = read_rooms(DOCUMENT.read_text(encoding="utf-8"))
+    rooms = [table.find(step.module.split("/")[:-1]) for step in steps]
     passed = [room for room in rooms if room != "compiled"]
     return sum(one != other for one, other in pairwise(passed))
 
@@ -287,4 +289,14 @@ def test_ways_do_not_go_to_and_fro(whose: str, most: int) -> None:
 
 def test_a_room_counts_again_when_the_way_comes_back_to_it() -> None:
     modules = ("engine/a.py", "state/b.py", "compiled/c.py", "state/d.py", "engine/e.py")
+    assert count_crossings([Step(module, "run") for module in modules]) == 2
+
+
+def test_a_folder_that_is_a_room_of_its_own_counts_as_one() -> None:
+    modules = (
+        "eventtime/lateness.py",
+        "eventtime/flow/flow_time.py",
+        "engine/tasks/spec.py",
+        "engine/batches/batch.py",
+    )
     assert count_crossings([Step(module, "run") for module in modules]) == 2

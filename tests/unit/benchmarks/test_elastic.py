@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,9 @@ from rich.console import Console
 from benchmarks.elastic import bench
 from benchmarks.elastic.load_figures import compute_load_figures, evaluate_load
 from benchmarks.elastic.parts import PartOutcome
+from benchmarks.elastic.peers import rescaling
 from benchmarks.elastic.peers.flink_rescale import SOURCES, read_results
-from benchmarks.elastic.rescale import compute_rescale_figures, evaluate_rescale
+from benchmarks.elastic.rescale import compare_gaps, compute_rescale_figures, evaluate_rescale
 from benchmarks.elastic.stream import Feeder, Readings, compare_answers, compute_answer, find_closed, keep_closed
 from benchmarks.shared.answers import AnswerCheck
 from benchmarks.shared.registry import BenchError, BenchOptions
@@ -84,6 +87,7 @@ def test_what_flink_wrote_is_read_in_its_own_order(tmp_path: Path) -> None:
 
 def make_batch(number: int, **changed: Any) -> dict[str, Any]:
     batch = {"batch": number, "rows": 100, "seconds": 2.0, "committed_at": 2.0 * number + 2.0, "waiting_rows": 0}
+    batch |= {"busy_seconds": 0.7, "replayed": False}
     return {**batch, "elasticity": {"utilisation": 0.55}, "executors": 1, "homes": 1, **changed}
 
 
@@ -104,34 +108,100 @@ def make_report() -> dict[str, Any]:
         )
     batches += [make_batch(number, waiting_rows=500 if number < 22 else 0, executors=4) for number in range(20, 26)]
     batches += [make_batch(number) for number in range(26, 32)]
+    # What is left when no more comes.
+    batches.append(make_batch(32, rows=1, elasticity={"utilisation": 0.01}))
     decisions = [("provision", 8), ("offload", 24), ("release", 25), ("home", 9)]
     return {
         "batches": batches,
+        "calibrated_at": 6.0,
         "changed_up_at": UP_AT,
         "changed_down_at": DOWN_AT,
+        "ended_at": 63.5,
+        "runs": 1,
         "decisions": [{"action": action, "batch": batch} for action, batch in decisions],
     }
 
 
 def test_changes_are_counted_from_the_first_batch_that_began_under_the_new_load() -> None:
-    run = evaluate_load(make_report(), target=0.6)
+    run = evaluate_load(make_report(), target=0.6, cores=0.5)
     assert (run.decided_up_batches, run.up_changes, run.down_changes) == (3, 1, 1)
     assert run.decided_down_batches == 3, "what had to be caught up with before does not count"
     assert run.grown_seconds == pytest.approx(26.0 - UP_AT)
 
 
 def test_the_slowest_batch_is_compared_with_those_of_the_same_load_and_changes_count() -> None:
-    run = evaluate_load(make_report(), target=0.6)
+    run = evaluate_load(make_report(), target=0.6, cores=0.5)
     assert [phase.slowest_over_median for phase in run.phases] == [1.0, 2.5, 1.0]
     figures = compute_load_figures(run)
     assert figures["slowest_over_median"] == 2.5
     assert figures["utilisation_error_points"] == pytest.approx(5.0)
+    # Of 2 s on half a core: the JVM counts as well.
+    assert run.phases[-1].used == pytest.approx(0.7)
+    assert figures["used_error_points"] == pytest.approx(100 * (0.6 - 0.7 / 4))
+
+
+def test_the_longest_time_between_commits_is_that_since_the_load_changed() -> None:
+    report = make_report()
+    report["batches"][2]["committed_at"] += 0.5
+    run = evaluate_load(report, target=0.6, cores=0.5)
+    # The slow batch came three seconds late, and the one behind it was on time.
+    assert (run.usual_gap_seconds, run.longest_gap_seconds) == (2.0, 5.0)
+    figures = compute_load_figures(run)
+    assert (figures["load_longest_gap_seconds"], figures["load_without_results_seconds"]) == (5.0, 3.0)
+
+
+@pytest.mark.parametrize(("runs", "replayed", "why"), [(2, 0, "started 2 times"), (1, 1, "1 batches were published a")])
+def test_a_load_with_a_restart_or_a_batch_twice_proves_nothing(runs: int, replayed: int, why: str) -> None:
+    report = {**make_report(), "runs": runs}
+    for batch in report["batches"][5 : 5 + replayed]:
+        batch["replayed"] = True
+    run = evaluate_load(report, target=0.6, cores=0.5)
+    (breach,) = run.breaches
+    assert why in breach
+    assert compute_load_figures(run) == {"restarts_count": runs - 1, "replayed_batches": replayed}
+    assert evaluate_load(make_report(), target=0.6, cores=0.5).breaches == ()
+
+
+def test_batches_that_are_too_short_to_show_what_a_change_costs_are_told() -> None:
+    report = make_report()
+    assert evaluate_load(report, target=0.6, cores=0.5).doubts == ()
+    for batch in report["batches"][20:]:
+        batch["seconds"] = 1.5
+    (doubt,) = evaluate_load(report, target=0.6, cores=0.5).doubts
+    assert "×1 again took 1.50 s" in doubt
+
+
+def test_a_result_that_is_deleted_while_one_looks_does_not_end_the_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = []
+
+    def fail_once(watch: rescaling.ResultsWatch) -> None:
+        looked.append(watch)
+        if len(looked) == 1:
+            raise FileNotFoundError
+
+    monkeypatch.setattr(rescaling.ResultsWatch, "look", fail_once)
+    watch = rescaling.ResultsWatch(tmp_path, "*.parquet")
+    until = time.monotonic() + 10
+    while len(looked) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    # A thread that goes on would see what later tests of this process do to time.
+    watch.stop()
+    assert len(looked) >= 2
 
 
 def make_moments(longest: float) -> dict[str, Any]:
     before = [float(moment) for moment in range(20)]
     after = [before[-1] + longest + moment for moment in range(14)]
     return {"moments": before + after, "changed_at": 19.2, "change_seconds": 0.5, "files": 9}
+
+
+def test_files_of_one_commit_are_one_result() -> None:
+    told = make_moments(4.0)
+    twice = {**told, "moments": sorted([*told["moments"], *(moment + 0.05 for moment in told["moments"])])}
+    once, other = (evaluate_rescale("spark", reported, RIGHT) for reported in (told, twice))
+    assert other == once and once.usual_seconds == pytest.approx(1.0)
 
 
 def test_seconds_without_results_are_those_beyond_the_usual_gap_and_never_less_than_noise() -> None:
@@ -141,6 +211,8 @@ def test_seconds_without_results_are_those_beyond_the_usual_gap_and_never_less_t
     )
     assert (ours.without_results_seconds, flink.without_results_seconds) == (pytest.approx(0.5), pytest.approx(3.0))
     assert compute_rescale_figures([ours, flink])["rescale_x_flink"] == pytest.approx(6.0)
+    slow = evaluate_rescale("flink", make_moments(9.0), RIGHT)
+    assert compute_rescale_figures([ours, flink, ours, slow, ours, flink])["rescale_x_flink"] == pytest.approx(6.0)
     calm = evaluate_rescale("anabranch", make_moments(0.9), RIGHT)
     assert calm.without_results_seconds == max(calm.noise_seconds, 0.1)
 
@@ -163,6 +235,28 @@ def test_parts_put_their_figures_and_runs_together(monkeypatch: pytest.MonkeyPat
     written = json.loads((tmp_path / "out.json").read_text())
     assert written["systems"] == [{"part": "load", "system": "anabranch"}]
     assert written["workload"] == {"name": "elastic", "load": {"rows": 9}}
+
+
+def test_gaps_of_the_lab_stand_beside_those_of_systems_that_rescale() -> None:
+    load = asdict(evaluate_load(make_report(), target=0.6, cores=0.5))
+    load |= {"part": "load", "system": "anabranch", "without_results_seconds": 3.0, "answer": {"equal": True}}
+    others = []
+    for system, longest in (("anabranch", 1.5), ("flink", 4.0), ("flink", 6.0)):
+        run = evaluate_rescale(system, make_moments(longest), RIGHT)
+        told = asdict(run) | {"part": "rescale", "without_results_seconds": run.without_results_seconds}
+        others.append(told)
+    assert compare_gaps(others) is None and compare_gaps([load]) is None
+    table = compare_gaps([load, *others])
+    assert table is not None
+    console = Console(file=StringIO(), width=160)
+    console.print(table)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    told = [line for line in lines if " s" in line and "." in line]
+    assert [line.split()[-6:] for line in told] == [
+        ["3.00", "s", "2.00", "s", "5.00", "s"],
+        ["0.50", "s", "1.00", "s", "1.50", "s"],
+        ["4.00", "s", "1.00", "s", "5.00", "s"],
+    ]
 
 
 def test_wrong_answers_leave_no_figures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

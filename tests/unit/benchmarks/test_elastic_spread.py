@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from benchmarks.elastic.drift import DriftRun, average_by_phase, compute_drift_figures
 from benchmarks.elastic.measuring import WITH, WITHOUT, find_cost_pct, pair_up
 from benchmarks.elastic.spread_figures import (
     OPERATOR,
     OPERATOR_SET,
     QUERY,
     CpuShares,
+    CpuSpread,
     SpreadRun,
     compute_strategy_figures,
     evaluate_strategy,
@@ -85,6 +87,24 @@ def test_executors_spread_is_what_each_used_of_its_own_cores() -> None:
     spreads = find_spreads(make_flow(), cores=1.0)
     assert [spread.batch for spread in spreads] == [1, 2, 3]
     assert spreads[0].mean == pytest.approx(0.6) and spreads[0].deviation == pytest.approx(0.2)
+
+
+def test_how_executors_differ_is_that_of_the_worst_phase_once_it_has_settled() -> None:
+    # Batches that are uneven while keys have just moved, and the first ones, do not count.
+    deviations = [0.3, 0.3, 0.1, 0.2, 0.4, 0.4, 0.05, 0.07]
+    spreads = tuple(CpuSpread(batch, 0.5, deviation) for batch, deviation in enumerate(deviations))
+    runs = [
+        DriftRun("moving mean 2", "auto", ((0, "uniform"), (4, "μ 2000")), spreads, EQUAL),
+        DriftRun("narrowing", "hash", ((0, "σ 100"),), spreads, EQUAL),
+    ]
+    assert average_by_phase(runs[0], 4) == [
+        ("uniform", 0.5, pytest.approx(0.2)),
+        ("μ 2000", 0.5, pytest.approx(0.07)),
+    ]
+    assert compute_drift_figures(runs, 4) == {
+        "moving_deviation_points": pytest.approx(20.0),
+        "narrowing_hash_deviation_points": pytest.approx(20.0),
+    }
 
 
 def test_the_busiest_executor_is_compared_with_the_mean_over_all_batches() -> None:

@@ -449,6 +449,13 @@ def test_what_was_not_run_has_no_figure() -> None:
     assert compute_figures(too_short, 1_000) == {"answers_equal": 1, "rows": 1_000, "batch_seconds": 1.5}
 
 
+def test_the_longest_batch_is_of_the_parts_beside_peers_where_any_ran() -> None:
+    alone = compute_figures([], 1_000, [RIGHT], [0.5, None, 0.7])
+    assert alone == {"answers_equal": 1, "rows": 1_000, "batch_seconds": 0.7}
+    assert compute_figures([make_run(SKEWED, OURS, 8.0)], 1_000, [RIGHT], [9.0])["batch_seconds"] == 1.5
+    assert "batch_seconds" not in compute_figures([], 1_000, [RIGHT], [None])
+
+
 def test_one_wrong_answer_leaves_no_claim() -> None:
     runs = [make_run(SKEWED, OURS, 8.0), make_run(SKEWED, SPARK_MEMORY, 2.0, WRONG)]
     assert compute_figures(runs, 1_000) == {"answers_equal": 0, "rows": 1_000, "batch_seconds": 1.5}

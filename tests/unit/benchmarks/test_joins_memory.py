@@ -53,6 +53,12 @@ def make_run(way: str, states: list[int], memory: list[dict[str, int]] | None = 
     return MemoryRun(way, 2_000, 10, RIGHT, samples, 1.0)
 
 
+def test_the_longest_batch_is_that_of_the_last_part() -> None:
+    samples = [MemorySample(at, float(at), 1, {}, seconds) for at, seconds in enumerate([9.0, 1.0, 2.0, 0.5, 0.7])]
+    assert MemoryRun(LIVE, 4, 4, RIGHT, samples, 1.0).batch_seconds == 0.7
+    assert MemoryRun(LIVE, 4, 10, RIGHT, samples, 1.0).batch_seconds == 9.0
+
+
 # -- figures -----------------------------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ from benchmarks.joins.spread.growth import GrowthRun, measure_growth
 from benchmarks.joins.spread.picture import draw_spread
 from benchmarks.joins.spread.points import SpreadPoint, plan_input
 from benchmarks.joins.spread.received import Costs, Received, ReceivedRun, measure_received
-from benchmarks.joins.spread.strategies import BI, BI6, HASH, MATRIX, MNRT, QMMP, SPREADINGS
+from benchmarks.joins.spread.strategies import BI, BI6, HASH, MATRIX, MNRT, PKG, QMMP, READJ, SPREADINGS
 from benchmarks.joins.streams import BNCI, BNCI_WINDOWS, CLOSE_MS, DELAY_MS, EQ5, EQ5_WINDOWS, list_results
 from benchmarks.shared.answers import AnswerCheck
 from benchmarks.shared.registry import BenchOptions
@@ -98,12 +98,13 @@ def test_lineitems_of_bnci_in_windows_are_out_of_order_and_none_is_late() -> Non
     ("query", "strategy"),
     [
         *((query, name) for query in (EQ5, BNCI) for name in SPREADINGS),
-        (EQ5_WINDOWS, MNRT),
-        *((BNCI_WINDOWS, name) for name in (MNRT, HASH, MATRIX)),
+        *((EQ5_WINDOWS, name) for name in (MNRT, READJ, PKG)),
+        *((BNCI_WINDOWS, name) for name in (MNRT, HASH, MATRIX, READJ, PKG)),
     ],
 )
 def test_every_strategy_answers_as_the_oracle_does(query: str, strategy: str, tmp_path: Path) -> None:
     found = receive(query, strategy, tmp_path, slots=4)
+    assert found.batch_seconds is not None and 0 < found.batch_seconds < found.run_seconds
     assert found.answer.equal, found.answer.difference
     assert found.answer.rows > 0
 
@@ -115,6 +116,14 @@ def test_slots_receive_every_row_once_by_hash_and_copies_beside(tmp_path: Path) 
     # With one slot a half, each row is stored on one of them and asks the other.
     assert dealt.costs.copied_rows == dealt.sent_rows == dealt.whole.mean
     assert dealt.whole.most == dealt.whole.mean
+
+
+def test_readj_moves_keys_and_splits_none_and_pkg_gives_every_key_two_slots(tmp_path: Path) -> None:
+    by_hash, moved, paired = (receive(EQ5, name, tmp_path, slots=4) for name in (HASH, READJ, PKG))
+    assert moved.costs.plans > 0 and moved.costs.moved_bytes > 0
+    assert moved.costs.copied_rows == 0
+    assert paired.settled.max_over_mean < by_hash.settled.max_over_mean
+    assert paired.costs.copied_rows > 0 == paired.costs.plans
 
 
 def test_planners_see_the_keys_in_the_flow_and_even_slots_out(tmp_path: Path) -> None:
@@ -134,6 +143,7 @@ def test_slots_are_added_until_none_keeps_more_than_it_may(tmp_path: Path) -> No
     assert found.answer.equal, found.answer.difference
     assert found.fits and 3 <= found.slots <= 5
     assert found.adjustments == found.slots - 1
+    assert found.batch_seconds is not None and found.batch_seconds > 0
     assert found.moved_rows > 0 and found.adjustment_seconds > 0
 
 
@@ -170,6 +180,8 @@ def test_mnrt_is_held_against_the_best_of_its_rivals_in_the_worse_half() -> None
         "eq5_mnrt_rows_received_over_best_other_z1_5": pytest.approx(1.1),
         "eq5_mnrt_most_received_over_best_other_z1_5": pytest.approx(1.3),
         "mnrt_rows_received_over_best_other": pytest.approx(1.1),
+        "mnrt_rows_received_over_best_other_whole_run": pytest.approx(1.1),
+        "mnrt_rows_received_over_best_other_second_half": pytest.approx(1.0),
     }
 
 
@@ -206,6 +218,10 @@ def test_the_parts_run_by_name_with_tables_pictures_and_json(tmp_path: Path, mon
     written = json.loads(path.read_text())
     assert written["figures"]["mnrt_rows_received_over_best_other"] < 1
     assert written["figures"]["rows"] == ROWS
+    longest = [
+        run["batch_seconds"] for part in ("received", "growth") for run in written[part] if run["strategy"] == MNRT
+    ]
+    assert written["figures"]["batch_seconds"] == max(longest)
     assert 4 <= written["figures"]["eq5_mnrt_slots_needed_z1_5"] <= 6
     assert {run["strategy"] for run in written["received"]} == {MNRT, BI}
     assert written["workload"]["received"]["eq5"]["slots"] == 2
@@ -221,4 +237,7 @@ def test_there_is_no_picture_of_nothing(tmp_path: Path) -> None:
 
 def test_slots_that_do_are_a_figure() -> None:
     kept = GrowthRun(SKEWED, MNRT, 100, RIGHT, 7, 90, 500, 6, 1.0, 10, 1_000)
-    assert compute_growth_figures([kept]) == {"eq5_mnrt_slots_needed_z1_5": 7}
+    assert compute_growth_figures([kept]) == {
+        "eq5_mnrt_slots_needed_z1_5": 7,
+        "eq5_mnrt_adjustment_seconds_z1_5": 1.0,
+    }

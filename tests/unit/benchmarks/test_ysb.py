@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from rich.console import Console
 
 from benchmarks.shared.answers import AnswerCheck
 from benchmarks.shared.registry import BENCHES, BenchError, BenchOptions
+from benchmarks.ysb import bench as ysb
 from benchmarks.ysb.answers import Latency, check_windows, measure_latency
 from benchmarks.ysb.events import (
     ADS_PER_CAMPAIGN,
@@ -90,8 +92,10 @@ def test_latency_counts_from_the_end_of_a_window() -> None:
     assert measure_latency(found, 50_000, 60_000) is None
 
 
-def run_of(system: str, mode: str, rate: float | None = None, equal: bool = True) -> YsbRun:
-    latency = Latency(10.0, 20.0, 30.0, 100) if mode == SUSTAINED else None
+def run_of(
+    system: str, mode: str, rate: float | None = None, equal: bool = True, p50_ms: float | None = 10.0
+) -> YsbRun:
+    latency = Latency(p50_ms, 2 * p50_ms, 30.0, 100) if mode == SUSTAINED and p50_ms is not None else None
     return YsbRun(system, mode, 1_000, AnswerCheck(equal, 1, "d"), rate, 1.5, latency, peak_memory_bytes=10**9)
 
 
@@ -122,6 +126,34 @@ def test_systems_that_took_turns_are_compared_turn_by_turn() -> None:
     )
     assert (figures["secured_rows_per_second"], figures["secured_flink_rows_per_second"]) == (6e5, 2e5)
     assert "x_flink" not in figures
+
+
+def test_sustained_runs_are_compared_turn_by_turn() -> None:
+    # In the last turn no window of Flink's was looked at: ours is compared with nothing.
+    turns = [(1_200.0, 1_000.0), (900.0, 1_200.0), (1_300.0, 1_250.0), (1_000.0, None)]
+    pairs = [(run_of(OURS, SUSTAINED, p50_ms=ours), run_of(FLINK, SUSTAINED, p50_ms=flink)) for ours, flink in turns]
+    runs = [run for pair in pairs for run in pair]
+    figures = compute_figures(runs, 1_000)
+    assert [figures[f"ysb_p50_over_flink{end}"] for end in ("_lowest", "", "_highest")] == [
+        pytest.approx(0.75),
+        pytest.approx(1.04),
+        pytest.approx(1.2),
+    ]
+    assert (figures["p50_ms"], figures["p99_ms"], figures["flink_p50_ms"]) == (1_100.0, 2_200.0, 1_200.0)
+    text = StringIO()
+    print_report(YsbReport(workload={}, figures=figures, runs=runs, seed=7), Console(file=text, width=80))
+    assert "1,100" in text.getvalue() and "2,200" in text.getvalue()
+
+
+def test_systems_take_as_many_turns_as_rounds_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(ysb.BROKER), "fetch", lambda _: Path())
+    asked = BenchOptions(peers=(), rows=CHUNK_ROWS)
+    benches = [ysb._Ysb(options, Console()) for options in (asked, replace(asked, rounds=4), BenchOptions(peers=()))]
+    assert [bench.turns for bench in benches] == [1, 4, 3]
+    chosen = ysb._Ysb(replace(asked, only=("sustained", "catch-up")), Console())
+    assert chosen.modes == [CATCH_UP, SUSTAINED]
+    with pytest.raises(BenchError, match="unknown parts late; there are catch-up, secured, sustained"):
+        ysb._Ysb(replace(asked, only=("late",)), Console())
 
 
 def test_a_wrong_answer_leaves_no_claim() -> None:

@@ -105,6 +105,17 @@ def test_an_endless_source_and_a_run_that_must_end_do_not_start_spark(followed: 
     assert len(followed) == 1
 
 
+def test_the_latency_that_hosts_may_sleep_for_wins_over_the_files(followed: list[Any], tmp_path: Path) -> None:
+    flow = write_flow(tmp_path, "{checkpoint: state, energy: {latency_seconds: 9, policy: consolidation}}")
+    assert invoke("run", flow).exit_code == 0
+    assert invoke("run", flow, "--energy", "4").exit_code == 0
+    expected = {"latency_seconds": 9, "policy": "consolidation"}
+    assert [settings["energy"] for _, settings, *_ in followed] == [expected, expected | {"latency_seconds": 4.0}]
+    wrong = write_flow(tmp_path, "{checkpoint: state, energy: {policy: consolidation}}")
+    outcome = invoke("run", wrong)
+    assert outcome.exit_code == 1 and "latency_seconds is missing" in outcome.stderr
+
+
 def test_options_win_over_the_files_run_section(followed: list[Any], tmp_path: Path) -> None:
     flow = write_flow(tmp_path, "{checkpoint: state, trigger: once, slots: 8, drain: true}")
     outcome = invoke("run", flow, "--slots", "3", "--no-drain", "--no-local-merge", "--takeover")
@@ -120,6 +131,16 @@ def test_options_win_over_the_files_run_section(followed: list[Any], tmp_path: P
         "takeover": True,
     }
     assert not live
+
+
+def test_the_degree_of_replicas_is_an_option_and_flow_files_say_the_rest(followed: list[Any], tmp_path: Path) -> None:
+    flow = write_flow(tmp_path, "{replicas: {placement: random, memory_mb: 64}}")
+    assert invoke("run", flow, "--replicas", "2").exit_code == 0
+    assert followed[0][1]["replicas"] == {"placement": "random", "memory_mb": 64, "degree": 2}
+    flow = write_flow(tmp_path, "{replicas: {degre: 2}}")
+    outcome = invoke("run", flow)
+    assert outcome.exit_code != 0
+    assert "run.replicas: there is no setting 'degre'; did you mean 'degree'?" in plain(outcome.output)
 
 
 def test_a_flow_that_names_no_checkpoint_has_one_of_its_name_here(followed: list[Any], tmp_path: Path) -> None:
@@ -142,6 +163,18 @@ def test_a_python_file_says_how_it_is_run(followed: list[Any], tmp_path: Path) -
     assert invoke("run", flow, "--slots", "2").exit_code == 0
     ((_, settings, *_),) = followed
     assert settings == {"checkpoint": str(tmp_path / "kept"), "trigger": "available-now", "slots": 2}
+
+
+def test_strategy_is_parallelism_by_its_name_of_before(followed: list[Any], tmp_path: Path) -> None:
+    flow, said = write_flow(tmp_path), "--strategy is called --parallelism now"
+    old = invoke("run", flow, "-c", "state", "--strategy", "query")
+    assert old.exit_code == 0 and said in old.stderr
+    drawn, redrawn = (invoke("explain", flow, option, "operator") for option in ("--strategy", "--parallelism"))
+    assert drawn.stdout == redrawn.stdout and said in drawn.stderr
+    new = invoke("run", flow, "-c", "state", "--parallelism", "query")
+    assert said not in new.stderr + redrawn.stderr
+    (_, old_settings, _, _), (_, new_settings, _, _) = followed
+    assert old_settings == new_settings and old_settings["parallelism"] == "query"
 
 
 def test_spark_options_reach_the_session(followed: list[Any], tmp_path: Path) -> None:

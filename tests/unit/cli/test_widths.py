@@ -20,6 +20,7 @@ from anabranch.cli.explain import wrap_drawing
 from anabranch.cli.reporting import say
 from anabranch.cli.state.tables import SlotTable, StoredRows
 from anabranch.metrics.cluster_load import LoadBook
+from anabranch.model.replicas import ReplicaProgress
 from unit.cli.test_commands import COMMANDS
 from unit.cli.test_ctl import SHOWN
 from unit.metrics.measured import EXECUTORS, reader, slot
@@ -70,7 +71,11 @@ def shown_balance() -> list[RenderableType]:
     operators = {LONG_NAME: 0.2, "totals": 0.1}
     tasks = [reader(), replace(slot(0, "1"), operator_cpu_seconds=operators), slot(123, "2")]
     measures = LoadBook().add([replace(task, latency_seconds={"b": 0.001}) for task in tasks], EXECUTORS, 1.0).to_json()
-    return list(draw_balance({"batch": 41, "operators": [described], "decisions": decisions, "measures": measures}))
+    replicas = ReplicaProgress(
+        16, 15, 14, 2, 3, 5_000_000, problem=f"executor-{LONG_NAME} has no room for it"
+    ).to_json()
+    shown = {"operators": [described], "decisions": decisions, "measures": measures, "replicas": replicas}
+    return list(draw_balance({"batch": 41, **shown}))
 
 
 def slots_of(operator: str) -> pl.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.control.cluster_size import ClusterSize
 from anabranch.control.decisions import ExecutorChange
-from anabranch.model.cluster import Executor
+from anabranch.model.cluster import Executor, ReleaseWait
 from anabranch.model.elasticity import Elasticity
 from anabranch.placement.elasticity import ClusterReading
 
@@ -12,7 +12,9 @@ QUICK = Elasticity(max_executors=4, samples_up=1, samples_down=1, seconds_down=0
 CORES = 2
 
 
-def read(executors: int, busy_cores: float, now: float, cold: int = 0) -> ClusterReading:
+def read(
+    executors: int, busy_cores: float, now: float, cold: int = 0, wait: ReleaseWait | None = None
+) -> ClusterReading:
     there = [Executor(str(id), "a", CORES) for id in range(executors)]
     there += [Executor(f"cold-{id}", "a", CORES, is_warm=False) for id in range(cold)]
     return ClusterReading(
@@ -22,6 +24,7 @@ def read(executors: int, busy_cores: float, now: float, cold: int = 0) -> Cluste
         batch_seconds=1.0,
         cpu_seconds={one.id: busy_cores / len(there) for one in there},
         offered_rows_per_second=1_000.0 * busy_cores,
+        wait=wait or ReleaseWait(),
     )
 
 
@@ -38,6 +41,31 @@ def test_a_change_is_handed_out_once() -> None:
     assert (change.provision, change.total, change.sender) == (3, 4, "elasticity")
     assert "not 1" in change.reason
     assert size.take_change() is None
+
+
+def test_executors_that_somebody_waits_for_are_held_and_that_is_told_once() -> None:
+    size = ClusterSize(QUICK)
+    size.see(read(2, 0.1, now=0.0))
+    assert size.take_change() == ExecutorChange(offload=("1",), reason=size.show()["reason"])
+    waiting = ReleaseWait(frozenset("1"), "copies are not elsewhere yet")
+    size.see(read(2, 0.1, now=5.0, wait=waiting))
+    assert size.take_change() == ExecutorChange(hold=("1",), reason="copies are not elsewhere yet")
+    size.see(read(2, 0.1, now=10.0, wait=waiting))
+    assert size.take_change() is None and size.idle_seconds is not None
+    size.see(read(2, 0.1, now=15.0, wait=ReleaseWait(reason="nobody waits longer")))
+    reason = "their slots are at home elsewhere; nobody waits longer"
+    assert size.take_change() == ExecutorChange(release=("1",), reason=reason)
+
+
+def test_executors_that_are_held_are_kept_if_they_are_needed_after_all() -> None:
+    size = ClusterSize(QUICK)
+    waiting = ReleaseWait(frozenset("1"), "copies are not elsewhere yet")
+    for now in (0.0, 5.0):
+        size.see(read(2, 0.1, now, wait=waiting))
+    # The cost of a row is followed slowly, and what comes is four times as much.
+    size.see(read(2, 4.0, now=10.0, wait=waiting))
+    change = size.take_change()
+    assert change is not None and change.keep == ("1",)
 
 
 def test_slots_wait_for_executors_and_for_their_warming_up() -> None:

@@ -14,7 +14,7 @@ from anabranch.control.commands import Command
 from anabranch.control.decide.balancer import Balancer
 from anabranch.control.decide.moved_state import estimate_moved_bytes
 from anabranch.control.facts import OperatorFacts, find_operators
-from anabranch.control.manual_overrides import WishRefused, note_for_all
+from anabranch.control.manual_overrides import CommandRefused, note_for_all
 from anabranch.control.observe.join_loads import JoinLoads
 from anabranch.control.observe.loads import OperatorLoads
 from anabranch.control.operator_status import describe_operator
@@ -107,20 +107,20 @@ def test_people_change_slots_and_strategies_and_are_shown_what_slots_form() -> N
     operator = operator_of("matrix", MATRIX)
     assert describe_operator(operator)["shape"] == "grid of 2 × 4 slots"
     assert "8 slots become 4" in tell(operator, "slots", count=4)
-    assert operator.wishes[-1].routes.base == GridRoute(4, 2, 2, doubles=True)
+    assert operator.overrides[-1].routes.base == GridRoute(4, 2, 2, doubles=True)
     tell(operator, "strategy", name="bi")
-    assert operator.wishes[-1].routes.base == BipartiteRoute(4)
+    assert operator.overrides[-1].routes.base == BipartiteRoute(4)
     tell(operator, "strategy", name="hash")
-    assert operator.wishes[-1].routes == replace(Routes.even(4), by="hash")
+    assert operator.overrides[-1].routes == replace(Routes.even(4), by="hash")
 
 
 def test_what_has_no_place_by_key_is_not_moved_by_key() -> None:
     with pytest.raises(
-        WishRefused, match="deals its rows to a grid of 2 × 4 slots, whatever their keys; there is no key"
+        CommandRefused, match="deals its rows to a grid of 2 × 4 slots, whatever their keys; there is no key"
     ):
         tell(operator_of("matrix", MATRIX), "move", key="1", slot=1)
 
 
 def test_rows_without_a_drawn_number_cannot_be_dealt() -> None:
-    with pytest.raises(WishRefused, match="join has no numbers drawn for its rows, by which bi places them"):
+    with pytest.raises(CommandRefused, match="join has no numbers drawn for its rows, by which bi places them"):
         tell(operator_of("hash", Routes.even(8)), "strategy", name="bi")

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from anabranch.control.decisions import HomeChange
-from anabranch.control.homes import change_homes, name_homes, settle_homes, wish_for_home
-from anabranch.control.manual_overrides import WishRefused
-from anabranch.model.cluster import Executor, Home, KeptHomes, Pin, SettledHomes, SlotLoads
+from anabranch.control.homes import change_homes, count_moved_bytes, find_home_change, name_homes, settle_homes
+from anabranch.control.manual_overrides import CommandRefused
+from anabranch.model.cluster import Executor, Home, KeptHomes, Pin, SettledHomes, SlotLoad, SlotLoads
 from anabranch.placement.homes import choose_homes
 
 SLOTS = [(1, 0), (1, 1), (1, 2)]
@@ -53,6 +53,19 @@ def test_slots_of_an_executor_that_goes_get_other_homes_and_the_reason_is_told(
     }
 
 
+def test_the_state_of_slots_that_had_another_home_is_what_a_change_costs(before: KeptHomes) -> None:
+    loads = SlotLoads({slot: SlotLoad(1.0, state_bytes=10 ** (slot[1] + 1)) for slot in SLOTS})
+    (moved,) = (slot for slot, id in before.executors.items() if id == "2")
+    settled = settle_homes(SLOTS, FIRST[:2], before, "app-1", loads, choose_homes)
+    assert sum(settled.moved_bytes.values()) == 10 ** (moved[1] + 1)
+    first = settle_homes(SLOTS, FIRST, KeptHomes(), "app-1", loads, choose_homes)
+    assert sum(first.moved_bytes.values()) == 0
+    there = before.homes[moved]
+    wishes = {moved: HomeChange("0", "a"), SLOTS[0]: HomeChange(None, "b")}
+    assert count_moved_bytes(wishes, before, loads) == {moved: 10 ** (moved[1] + 1)}
+    assert count_moved_bytes({moved: HomeChange(there.executor, there.host)}, before, loads) == {moved: 0}
+
+
 def test_an_executor_gets_slots_once_it_is_warm(before: KeptHomes) -> None:
     two = settle(before, FIRST[:2]).kept
     cold = Executor("3", "b", 1, is_warm=False)
@@ -81,7 +94,7 @@ def test_in_another_application_slots_stay_on_their_hosts_for_ids_mean_others_th
 
 
 def test_what_people_want_stays_whatever_is_even(before: KeptHomes) -> None:
-    change = wish_for_home("2", FIRST)
+    change = find_home_change("2", FIRST)
     kept = change_homes(before, dict.fromkeys(SLOTS, change))
     settled = settle(kept)
     assert set(settled.kept.executors.values()) == {"2"}
@@ -90,7 +103,7 @@ def test_what_people_want_stays_whatever_is_even(before: KeptHomes) -> None:
 
 def test_a_host_means_its_emptiest_executor(before: KeptHomes) -> None:
     (moved,) = (slot for slot, id in before.executors.items() if id == "2")
-    kept = change_homes(before, {moved: wish_for_home("a", FIRST)})
+    kept = change_homes(before, {moved: find_home_change("a", FIRST)})
     settled = settle(kept)
     assert settled.kept.homes[moved].host == "a"
     # The slot that was there makes room, and both are told.
@@ -103,16 +116,16 @@ def test_a_host_means_its_emptiest_executor(before: KeptHomes) -> None:
 
 
 def test_what_people_wanted_is_over_when_the_executor_goes_and_cleared_when_they_say_so(before: KeptHomes) -> None:
-    kept = change_homes(before, {(1, 0): wish_for_home("2", FIRST)})
+    kept = change_homes(before, {(1, 0): find_home_change("2", FIRST)})
     lost = settle(kept, FIRST[:2])
     assert lost.kept.pins == {}
     assert any("where people put it" in why for _, why in lost.changes)
-    cleared = change_homes(kept, {(1, 0): wish_for_home(None, FIRST)})
+    cleared = change_homes(kept, {(1, 0): find_home_change(None, FIRST)})
     assert cleared.pins == {}
 
 
 def test_an_executor_that_people_chose_is_its_host_in_another_application(before: KeptHomes) -> None:
-    kept = change_homes(before, {(1, 0): wish_for_home("2", FIRST)})
+    kept = change_homes(before, {(1, 0): find_home_change("2", FIRST)})
     after = settle(kept, (Executor("0", "b", 1), Executor("1", "a", 1)), "app-2").kept
     assert after.pins == {(1, 0): Pin(None, "b")}
     assert after.homes[1, 0] == Home("0", "b")
@@ -134,8 +147,8 @@ def test_a_home_that_a_policy_decides_is_no_word_of_people(before: KeptHomes) ->
     ],
 )
 def test_a_home_that_cannot_be_is_refused(place: str, executors: Any, words: str) -> None:
-    with pytest.raises(WishRefused, match=words):
-        wish_for_home(place, executors)
+    with pytest.raises(CommandRefused, match=words):
+        find_home_change(place, executors)
 
 
 def test_many_homes_are_told_in_few_words() -> None:

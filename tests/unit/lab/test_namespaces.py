@@ -15,7 +15,7 @@ import pytest
 
 from anabranch.lab import namespaces
 from anabranch.lab.errors import LabError
-from anabranch.lab.namespaces import Host, HostNetwork, find_hindrance, host_network, sweep_leftovers
+from anabranch.lab.namespaces import HostNetwork, NetworkHost, find_hindrance, host_network, sweep_leftovers
 from anabranch.lab.wires import WireLimit
 from anabranch.state.hot_copies import open_hot_copies
 
@@ -35,7 +35,7 @@ def network() -> Iterator[HostNetwork]:
         pytest.skip(str(error))
 
 
-def send(host: Host, address: str, port: int, count: int) -> int:
+def send(host: NetworkHost, address: str, port: int, count: int) -> int:
     """Send so many bytes from a host; return how that ended."""
     command = [*host.prefix, sys.executable, "-S", "-c", SEND, address, str(port), str(count)]
     return subprocess.run(command, capture_output=True, timeout=PATIENCE_SECONDS, check=False).returncode
@@ -106,7 +106,7 @@ def test_a_host_that_is_cut_off_reaches_nobody_until_it_is_back(network: HostNet
 
 @hosts_needed
 def test_a_limit_lies_on_both_ends_of_the_wire_and_can_be_lifted(network: HostNetwork) -> None:
-    def rules(host: Host) -> str:
+    def rules(host: NetworkHost) -> str:
         commands = (["tc", "qdisc", "show", "dev", host.link], ["tc", "-n", host.name, "qdisc", "show", "dev", "eth0"])
         return "".join(subprocess.run(each, capture_output=True, text=True, check=True).stdout for each in commands)
 

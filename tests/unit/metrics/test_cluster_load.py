@@ -10,11 +10,12 @@ import pytest
 
 from anabranch.metrics.cluster_load import MOST_REMEMBERED, LoadBook, homes_of, sum_transfers
 from anabranch.metrics.history import BATCHES_WITH_TASKS, RunHistory
-from anabranch.model.measures import MOST_PAIRS, OTHER_SLOTS, BatchMeasures, ExecutorSample, TaskMeasure
+from anabranch.model.measures import MOST_PAIRS, OTHER_SLOTS, BatchMeasures, ExecutorSample
 from anabranch.state import open_store
 from unit.cli.builders import batch
+from unit.engine.test_run_progress import MANY, SOME, measure
 from unit.metrics.measured import EXECUTORS, reader, slot
-from unit.spark.test_run_progress import MANY, SOME, Run, measure
+from unit.metrics.told_clusters import LOAD_HOLDS, REPLACED_EVERY, KeptOfCluster, make_tasks
 
 
 def test_utilisation_is_processor_time_over_the_batch_s_time_on_all_cores() -> None:
@@ -76,11 +77,15 @@ def test_the_quickest_of_several_connections_is_the_latency_and_is_remembered() 
 def test_a_batch_reads_again_what_it_wrote() -> None:
     operators = {"count": 0.2, "join": 0.05}
     tasks = [reader(), replace(slot(0, "1"), operator_cpu_seconds=operators), replace(slot(2, "2"), meets=True)]
+    tasks[1] = replace(tasks[1], run_reads={"hot": (2, 50), "store": (1, 7)})
+    tasks[2] = replace(tasks[2], run_reads={"replica": (1, 9), "hot": (1, 5)})
     measured = LoadBook().add(tasks, EXECUTORS, 1.0)
     written = json.dumps(measured.to_json())
     again = BatchMeasures.from_json(json.loads(written))
     assert json.dumps(again.to_json()) == written
     assert again.tasks[1].operator_cpu_seconds == operators
+    assert again.tasks[1].run_reads == {"hot": (2, 50), "store": (1, 7)} and again.tasks[0].run_reads == {}
+    assert again.run_reads == {"hot": (3, 55), "replica": (1, 9), "store": (1, 7)}
     assert [task.meets for task in again.tasks] == [False, False, True]
     assert again.tasks[0].sent_bytes == {(1, 0): 1_000, (1, 1): 1_000}
     assert again.executors == measured.executors
@@ -103,22 +108,17 @@ def test_executors_that_come_and_go_are_forgotten() -> None:
     assert {len(kept) for kept in (book._executors, book._hosts, book._latencies)} == {MOST_REMEMBERED}
 
 
-def make_tasks(number: int) -> list[TaskMeasure]:
-    """Return measures of a batch, unlike those of all others."""
-    sample = ExecutorSample(number / 7, number, 11 * number, 13 * number)
-    return [reader(cpu=number / 9), slot(0, "1", sample=sample, cpu=number / 11), slot(1, "2", cpu=number / 13)]
-
-
-def test_measures_of_any_number_of_batches_take_the_memory_of_a_few(tmp_path: Path) -> None:
-    run, book, seen = Run(open_store(tmp_path)), LoadBook(), []
+def test_any_number_of_batches_on_executors_that_come_and_go_take_the_memory_of_a_few(tmp_path: Path) -> None:
+    kept, seen = KeptOfCluster(open_store(tmp_path)), []
     for number in range(MANY):
-        run.add(batch(number, measures=book.add(make_tasks(number), EXECUTORS, 0.5)))
+        kept.add(number)
         if number + 1 in (SOME, MANY):
-            seen.append(measure(run))
+            seen.append(measure(*kept.parts))
     (some, some_bytes), (many, many_bytes) = seen
     assert many <= some + 200
     assert many_bytes < 1.1 * some_bytes
-    assert run.progress.totals.cpu_seconds > 0
+    assert kept.run.progress.totals.cpu_seconds > 0
+    assert kept.moved > MANY // REPLACED_EVERY / 2 and kept.changed > MANY // LOAD_HOLDS / 2, "there was much to forget"
 
 
 def test_memory_keeps_the_tasks_of_the_last_batches_and_the_executors_of_all() -> None:

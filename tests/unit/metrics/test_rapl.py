@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.metrics.rapl import EnergyCounter, PowerError, RaplReading, measure_between, read_rapl
+from anabranch.metrics.rapl import PowerError, measure_between, read_rapl
+from anabranch.model.power import EnergyCounter, RaplReading
 
 RANGE = 262_143_328_850
 """What an Intel server shows."""

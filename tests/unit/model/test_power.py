@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.model.loads import LoadError
-from anabranch.model.measures import HostLoad
 from anabranch.model.power import (
     DEFAULT_POWER,
     PUBLISHED_CURVES,
@@ -15,7 +14,6 @@ from anabranch.model.power import (
     HostPower,
     PowerCurve,
     integrate_power,
-    model_energy,
 )
 
 CURVE = PowerCurve(100, 150, 250, 400)
@@ -76,11 +74,3 @@ def test_a_sum_is_measured_only_if_all_of_it_is() -> None:
 def test_energy_of_no_rows_is_no_figure_per_row() -> None:
     with pytest.raises(LoadError, match="no figure without rows"):
         EnergyFigure(10, 9, 11, "measured", "RAPL").per_million_rows(0)
-
-
-def test_hosts_of_a_batch_draw_by_their_own_curve_or_the_default() -> None:
-    loads = [HostLoad("a", 1, 4, utilisation=0.5), HostLoad("b", 1, 4, utilisation=0.0)]
-    found = model_energy(loads, 10.0, {"a": HostPower.from_curve(CURVE)})
-    assert found["a"].joules == pytest.approx(2_500)
-    assert found["b"].joules == pytest.approx(10 * DEFAULT_POWER.expected.idle_watts)
-    assert found["b"].low_joules < found["b"].joules < found["b"].high_joules

@@ -52,6 +52,14 @@ def test_strategy_of_a_drawing_is_its_parallelism() -> None:
     assert old == flow.explain(parallelism="query")
 
 
+def test_springs_of_a_flow_are_its_sources() -> None:
+    flow = rows().graph
+    with pytest.warns(DeprecationWarning, match=r"Flow\.springs is called Flow\.named_sources now"):
+        old = flow.springs()
+    assert old == flow.named_sources()
+    assert [source.source for source in old] == flow.sources
+
+
 def test_trigger_of_the_balance_says_so_in_its_name() -> None:
     with pytest.warns(DeprecationWarning, match=r"ab\.Trigger is called ab\.BalanceTrigger now"):
         old = ab.Trigger

@@ -91,6 +91,8 @@ class ManySlots:
     moved_rows: int = 0
     meetings: int = 0
     repairs: int = 0
+    transitions: int = 0
+    """Batches after which two routes counted, each for windows of its own."""
     wakes_us: list[int] = field(default_factory=list)
     """All that slots and meetings said so far of when they want to run without rows, by the wall clock."""
     dues_us: list[int] = field(default_factory=list)
@@ -144,6 +146,7 @@ class ManySlots:
         self.clocks = OperatorClocks.from_json(json.loads(json.dumps(self.clocks.to_json())))
         self.handoffs = dict(handed)
         self._follow(change, waits, time)
+        self.transitions += self.phases.earlier is not None
         return Outcome([row for frame in finished for row in frame.to_dicts()], late_rows)
 
     def _meet(self, shared: list[pl.DataFrame], time: OperatorTime, clocks: list[SplitKeyClocks]) -> pl.DataFrame:
@@ -262,12 +265,18 @@ def run_on_slots(
     combined: bool,
     changes: Sequence[RouteChange | None],
     disturb: Callable[[ManySlots], None] | None = None,
+    note: Callable[[OperatorTime], None] | None = None,
 ) -> list[Outcome]:
-    """Feed a stream to an operator on several slots; each batch has its change, and may be disturbed before it."""
+    """Feed a stream to an operator on several slots; each batch has its change, and may be disturbed before it.
+
+    ``note`` is told of every batch when it is over.
+    """
     padded = [*batches, Batch((), 0)][: len(times)]
     outcomes = []
     for batch, time, change in zip(padded, times, changes, strict=True):
         if disturb is not None:
             disturb(slots)
         outcomes.append(slots.advance(batch, time, combined, change))
+        if note is not None:
+            note(time)
     return outcomes

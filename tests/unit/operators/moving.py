@@ -15,6 +15,7 @@ from anabranch.model import (
     CountWindowSpec,
     DistinctSpec,
     OperatorSpec,
+    OperatorTime,
     OrderSpec,
     ProcessSpec,
     TopKSpec,
@@ -27,8 +28,9 @@ from anabranch.operators.kernels import make_kernel
 from anabranch.routing import Routes, hash_keys
 from unit.operators import oracle
 from unit.operators.many_slots import HashKeys, ManySlots, run_on_slots
+from unit.operators.memory_state import MemoryState
 from unit.operators.processors_under_test import FRAME_OUTPUT, OUTPUT, Scripted, ScriptedFrames
-from unit.operators.streams import SCHEMA, SECOND_US, Batch, Row, run_kernel, times_of
+from unit.operators.streams import SCHEMA, SECOND_US, Batch, Outcome, Row, run_kernel, times_of
 from wild_routes import make_wild_routes
 
 AGGREGATES = {
@@ -138,19 +140,36 @@ def long_stream(chance: random.Random, count: int = 40) -> list[Batch]:
     return made
 
 
-def check_long_stream(spec: OperatorSpec, seed: int, damages: bool = False, count: int = 40) -> ManySlots:
-    """Fail unless so many batches under wild routes emit what one slot emits; ``damages`` merged runs, too."""
+def check_long_stream(
+    spec: OperatorSpec, seed: int, damages: bool = False, count: int = 40, reads: bool = False
+) -> ManySlots:
+    """Fail unless so many batches under wild routes emit what one slot emits.
+
+    ``damages`` merged runs, too; ``reads`` what is held after every batch, which must be what one slot holds.
+    """
     chance = random.Random(seed)
     batches = long_stream(chance, count)
     first_hop, at_once = chance.random() < 0.5, [chance.random() < 0.5 for _ in batches]
     times = times_of(batches, first_hop, is_drained(spec), at_once)
     first, changes = make_changes(seed, spec, hash_apart, len(times))
     slots = ManySlots(spec, first, hash_apart)
+    kernel, state = make_kernel(spec), MemoryState()
+    held_by_many, held_by_one = [], []
 
     def damage(at: ManySlots) -> None:
         for refs in at.runs.values():
             at.files.damaged |= {ref.file for ref in refs if ref.made_from and chance.random() < 0.5}
 
-    got = run_on_slots(slots, batches, times, True, changes, damage if damages else None)
-    oracle.assert_same(got, run_kernel(make_kernel(spec), batches, times, True))
+    def read_many(time: OperatorTime) -> None:
+        held_by_many.append(Outcome(slots.values(time).to_dicts(), 0))
+
+    def read_one(time: OperatorTime) -> None:
+        live = state.live()
+        values = kernel.values(kernel.unite([kernel.stored(live, time.fire_us)])) if live else pl.DataFrame()
+        held_by_one.append(Outcome(values.to_dicts(), 0))
+
+    disturb, notes = damage if damages else None, (read_many, read_one) if reads else (None, None)
+    got = run_on_slots(slots, batches, times, True, changes, disturb, notes[0])
+    oracle.assert_same(got, run_kernel(kernel, batches, times, True, state, notes[1]))
+    oracle.assert_same(held_by_many, held_by_one)
     return slots

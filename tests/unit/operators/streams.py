@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -124,8 +124,9 @@ def run_kernel(
     times: Sequence[OperatorTime],
     combined: bool,
     state: MemoryState | None = None,
+    note: Callable[[OperatorTime], None] | None = None,
 ) -> list[Outcome]:
-    """Feed a stream to a kernel on one slot."""
+    """Feed a stream to a kernel on one slot; ``note`` is told of every batch when it is over."""
     state = state or MemoryState()
     combined = combined and kernel.mergeable
     outcomes = []
@@ -146,4 +147,6 @@ def run_kernel(
         if fired.frame.height:
             assert dict(fired.frame.schema) == schema
         outcomes.append(Outcome(fired.frame.to_dicts(), late_rows + fired.late_rows))
+        if note is not None:
+            note(time)
     return outcomes

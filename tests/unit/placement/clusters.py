@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from anabranch.model.cluster import Executor
 from anabranch.model.elasticity import Elasticity
+from anabranch.placement.admission import measure_offered
 from anabranch.placement.elasticity import ClusterReading, ElasticDecision, ElasticState, decide_size
 
 CORES = 2
@@ -23,6 +24,10 @@ class SimulatedCluster:
     executors: int = 1
     coming_seconds: float = 10.0
     noise: float = 0.1
+    planning_seconds: float = 0.0
+    """At most so long after its trigger, by chance, a batch is planned."""
+    most_seconds: float = 5.0
+    """A batch has no more rows than all cores work off in so long."""
     held_bytes: Callable[[float], int] = lambda _: 0
     seed: int = 0
     now: float = 0.0
@@ -35,7 +40,9 @@ class SimulatedCluster:
         self._live = [self._make(number) for number in range(self.executors)]
         self._born = self.executors
         self._coming: list[float] = []
-        self._seconds = 1.0
+        # A first plan found that there was nothing.
+        self._planned_at, self._seconds = self.now, 1.0
+        self.now += self._seconds
 
     @property
     def live(self) -> int:
@@ -56,13 +63,17 @@ class SimulatedCluster:
         return Executor(str(number), f"host-{number}", CORES, memory_bytes=1_000)
 
     def _run_batch(self) -> None:
-        offered = self.rows_per_second(self.now) * (1 + self._chance.uniform(-self.noise, self.noise))
-        arrived = offered * self._seconds
-        most = CORES * self.live * 5.0 / SECONDS_A_ROW
-        rows = min(self.waiting + arrived, most)
-        self.waiting += arrived - rows
+        rate = self.rows_per_second(self.now) * (1 + self._chance.uniform(-self.noise, self.noise))
+        planned_at = self.now + (self._chance.uniform(0.0, self.planning_seconds) if self.planning_seconds else 0.0)
+        since_seconds, self._planned_at = planned_at - self._planned_at, planned_at
+        most = CORES * self.live * self.most_seconds / SECONDS_A_ROW
+        waiting_before = self.waiting
+        rows = min(self.waiting + rate * since_seconds, most)
+        self.waiting += rate * since_seconds - rows
+        offered = measure_offered(int(rows), int(self.waiting), int(waiting_before), since_seconds)
+        assert offered is not None
         cpu = rows * SECONDS_A_ROW
-        self._seconds = max(1.0, 0.3 + cpu / (CORES * self.live))
+        self._seconds = max(1.0, planned_at - self.now + 0.3 + cpu / (CORES * self.live))
         self.now += self._seconds
         while self._coming and self._coming[0] <= self.now:
             self._coming.pop(0)

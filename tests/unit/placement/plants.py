@@ -6,11 +6,15 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from anabranch.placement.admission import AdmissionState, BatchSeen, admit, begin_admission
+from anabranch.placement.admission import AdmissionState, BatchTiming, admit, begin_admission, share_out
 
 
 def _steady(_: int) -> float:
     return 1.0
+
+
+def _one(_: int) -> int:
+    return 1
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,8 @@ class Plant:
     """Batch → how many times as long it takes."""
     rows_per_second: Callable[[int], float] | None = None
     """Batch → rows that come in a second; None if there are always enough."""
+    executors: Callable[[int], int] = _one
+    """Batch → executors that share its rows."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +60,10 @@ def simulate(plant: Plant, target_seconds: float, batches: int, seed: int = 0) -
             rows = int(min(waiting, admitted))
             waiting -= rows
         noise = (1 + chance.uniform(-plant.noise, plant.noise)) * chance.lognormvariate(0.0, plant.sigma)
-        seconds = (plant.fixed_seconds + plant.seconds_a_row * rows) * plant.slower(number) * noise
+        rows_seconds = plant.seconds_a_row * rows / plant.executors(number)
+        seconds = (plant.fixed_seconds + rows_seconds) * plant.slower(number) * noise
         overhead = plant.fixed_seconds * plant.overhead_share
         found.append(Batch(rows, seconds, admitted))
-        state = admit(state, BatchSeen(rows, seconds, overhead, int(waiting), offered))
+        state = share_out(state, plant.executors(max(0, number - 1)), plant.executors(number))
+        state = admit(state, BatchTiming(rows, seconds, overhead, int(waiting), offered))
     return found, state

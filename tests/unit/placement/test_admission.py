@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from anabranch.placement.admission import (
     FEWEST_ROWS,
     START_ROWS,
-    BatchSeen,
+    BatchTiming,
     CostModel,
     admit,
     begin_admission,
@@ -50,6 +50,13 @@ def test_the_target_is_held_and_used_whatever_a_batch_costs(
     assert _p95(settled) <= 1.1 * target
     assert fmean(batch.seconds for batch in settled) >= 0.7 * target
     assert _spread(settled) < 0.3
+
+
+@pytest.mark.parametrize("seed", [4181, 9090])
+def test_rows_that_are_lost_in_the_noise_do_not_grow_beyond_what_the_target_leaves(seed: int) -> None:
+    # Most of a batch is fixed, and its noise is as large as what rows take: a quarter of a million of them is right.
+    batches, _ = simulate(Plant(1.0, 1e-6, overhead_share=0.0), 1.5, 120, seed)
+    assert max(batch.admitted for batch in batches) < 500_000
 
 
 def test_without_noise_sizes_come_to_rest() -> None:
@@ -104,6 +111,24 @@ def test_when_rows_take_a_quarter_sizes_follow_within_ten_batches() -> None:
     assert fmean(batch.seconds for batch in batches[70:]) > 0.7 * TARGET
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("fixed", [0.2, 1.0])
+def test_when_executors_become_four_batches_have_as_many_rows_within_five(fixed: float, seed: int) -> None:
+    plant = Plant(fixed, 50e-6, executors=lambda batch: 4 if batch >= 60 else 1)
+    batches, _ = simulate(plant, 4.0, 100, seed)
+    before, settled = (fmean(batch.rows for batch in batches[first : first + 15]) for first in (40, 85))
+    assert settled > 3 * before
+    assert min(batch.rows for batch in batches[65:]) > 0.75 * settled
+    assert max(batch.seconds for batch in batches[60:]) < 1.25 * 4.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_when_one_executor_of_four_is_left_one_batch_is_over_and_no_more(seed: int) -> None:
+    plant = Plant(1.0, 50e-6, executors=lambda batch: 4 if batch < 60 else 1)
+    batches, _ = simulate(plant, 4.0, 100, seed)
+    assert sum(batch.seconds > 1.2 * 4.0 for batch in batches[40:]) <= 1
+
+
 def test_one_batch_that_takes_long_hardly_changes_anything() -> None:
     plant = Plant(slower=lambda batch: 5.0 if batch == 60 else 1.0)
     batches, _ = simulate(plant, TARGET, 120)
@@ -145,11 +170,11 @@ def test_on_a_machine_that_others_use_batches_grow_all_the_same(seed: int) -> No
 def test_empty_batches_say_nothing_of_rows_and_something_of_the_rest() -> None:
     state = begin_admission(TARGET)
     for _ in range(5):
-        state = admit(state, BatchSeen(0, 0.4))
+        state = admit(state, BatchTiming(0, 0.4))
     assert state.admitted.rows == START_ROWS
     assert state.admitted.reason == "a batch without rows takes 0.40 s"
     for rows in (10_000, 20_000, 40_000):
-        state = admit(state, BatchSeen(rows, 0.4 + 1e-5 * rows))
+        state = admit(state, BatchTiming(rows, 0.4 + 1e-5 * rows))
     assert state.model.fixed_seconds == pytest.approx(0.4, rel=0.1)
     assert state.model.seconds_a_row == pytest.approx(1e-5, rel=0.2)
 
@@ -161,7 +186,7 @@ def test_empty_batches_say_nothing_of_rows_and_something_of_the_rest() -> None:
 def test_whatever_is_seen_the_limit_is_a_number_of_rows(seen: list[tuple[int, float, float]], target: float) -> None:
     state = begin_admission(target)
     for rows, seconds, share in seen:
-        state = admit(state, BatchSeen(rows, seconds, share * seconds))
+        state = admit(state, BatchTiming(rows, seconds, share * seconds))
         most = max((earlier for earlier, _, _ in seen), default=0)
         assert FEWEST_ROWS <= state.admitted.rows <= max(START_ROWS, 2 * most)
 
@@ -169,10 +194,10 @@ def test_whatever_is_seen_the_limit_is_a_number_of_rows(seen: list[tuple[int, fl
 def test_a_second_odd_batch_is_the_beginning_of_something_new() -> None:
     model = CostModel()
     for _ in range(20):
-        model = model.learn(BatchSeen(100_000, 1.0))
-    once = model.learn(BatchSeen(100_000, 4.0))
+        model = model.learn(BatchTiming(100_000, 1.0))
+    once = model.learn(BatchTiming(100_000, 4.0))
     assert once.expect(100_000) < 1.1
-    assert once.learn(BatchSeen(100_000, 4.0)).expect(100_000) == pytest.approx(4.0)
+    assert once.learn(BatchTiming(100_000, 4.0)).expect(100_000) == pytest.approx(4.0)
 
 
 def test_what_is_offered_is_what_came_between_two_plans() -> None:

@@ -171,6 +171,61 @@ def test_around_a_threshold_half_an_hour_brings_hardly_any_change(load: float) -
     assert not [at for at, _ in cluster.changes if at > 600]
 
 
+@pytest.mark.parametrize("load", [0.55, 0.75, 1.1, 1.5, 2.3])
+def test_batches_that_are_planned_late_by_chance_change_nothing_under_a_steady_load(load: float) -> None:
+    cluster = SimulatedCluster(
+        Elasticity(catch_up_seconds=300.0),
+        lambda _: load * ONE_EXECUTOR,
+        executors=math.ceil(load / 0.75),
+        noise=0.02,
+        planning_seconds=7.0,
+        # Else cores wait for plans so long that rows do pile up.
+        most_seconds=120.0,
+        seed=round(100 * load),
+    )
+    cluster.run_until(1_800)
+    assert cluster.changes == []
+
+
+def test_a_batch_with_half_of_the_load_before_does_not_make_the_way_down_two_steps() -> None:
+    settings = Elasticity(samples_down=3, seconds_down=8.0)
+    state, actions = ElasticState(), []
+    for batch, load in enumerate([2.4, 1.2, 0.6, 0.6, 0.6, 0.6]):
+        decision = decide_size(settings, state, _read(load * ONE_EXECUTOR, executors=4, now=100.0 + 3.0 * batch))
+        state = decision.state
+        actions.append((decision.action, decision.executors))
+    assert actions[-2:] == [("offload", 1), ("release", 1)]
+    assert state.reconfigurations == 1
+
+
+@tries(200)
+@given(
+    needs=st.lists(st.tuples(st.floats(0.05, 1.4), st.floats(0.5, 20.0)), min_size=1, max_size=30),
+    samples=st.integers(1, 5),
+    seconds=st.floats(0.0, 60.0),
+)
+def test_executors_go_to_the_most_that_batches_needed_of_late(
+    needs: list[tuple[float, float]], samples: int, seconds: float
+) -> None:
+    settings = Elasticity(samples_down=samples, seconds_down=seconds, lower=0.4)
+    state, now, seen = ElasticState(), 0.0, []
+    for load, gap in needs:
+        now += gap
+        # Four executors, all of which stay below the lower threshold.
+        decision = decide_size(settings, state, _read(load * ONE_EXECUTOR, executors=4, now=now))
+        alone = replace(QUICK, max_executors=4)
+        seen.append(
+            (now, decide_size(alone, ElasticState(), _read(load * ONE_EXECUTOR, executors=4, now=now)).executors)
+        )
+        state = decision.state
+        late = [needed for place, (at, needed) in enumerate(seen) if at > now - seconds or place >= len(seen) - samples]
+        if decision.action == "offload":
+            assert decision.executors == max(late)
+            assert len(seen) >= samples
+            return
+        assert decision.action == "stay"
+
+
 def test_a_load_that_comes_and_goes_is_followed_up_at_once_and_down_slowly() -> None:
     cluster = SimulatedCluster(
         Elasticity(), lambda now: ONE_EXECUTOR * (4.0 if 300 <= now < 900 else 0.5), executors=1, coming_seconds=5.0
@@ -289,6 +344,7 @@ def test_a_reading_adds_up_what_tasks_took_on_each_executor() -> None:
         ({"min_executors": 5, "max_executors": 4}, "no fewer at most than at least"),
         ({"slots_per_executor": 0}, "slots_per_executor is 0"),
         ({"cores_per_executor": 0}, "cores_per_executor is 0; give a number above 0"),
+        ({"memory_mb_per_executor": 0}, "memory_mb_per_executor is 0; give a number above 0"),
         ({"samples_up": 0}, "samples_up is 0; a decision needs at least 1 batch"),
         ({"catch_up_seconds": 0}, "catch_up_seconds is 0"),
         ({"cool_down_seconds": -1}, "cool_down_seconds is -1; give 0 for none"),

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.model.cluster import Executor, Homes, SlotId, SlotLoad
+from anabranch.model.elasticity import Elasticity
 from anabranch.model.measures import TaskMeasure
-from anabranch.placement.homes import HomePlan, follow_loads, measure_slots, plan_homes
+from anabranch.placement.homes import HomePlan, follow_loads, measure_slots, plan_homes, tell_uneven
 from property_tests import tries
 
 
@@ -178,11 +179,36 @@ def test_loads_follow_slowly_and_readers_and_meetings_are_no_slots() -> None:
     ]
     seen = measure_slots(measures, {(1, 0): 1_000})
     assert seen == {(1, 0): SlotLoad(2.0, 1_000, 1_100), (2, 0): SlotLoad(1.0)}
-    known = {(1, 0): SlotLoad(1.0), (9, 9): SlotLoad(1.0)}
+    known = {(1, 0): SlotLoad(1.0, batches=4), (9, 9): SlotLoad(1.0)}
     followed = follow_loads(known, seen)
-    assert followed[1, 0] == SlotLoad(1.3, 1_000, 1_100)
+    assert followed[1, 0] == SlotLoad(1.3, 1_000, 1_100, 5)
     assert followed[2, 0] == seen[2, 0]
     assert (9, 9) not in followed
+
+
+def test_a_first_batch_in_which_processes_start_is_forgotten() -> None:
+    loads = {(1, 0): SlotLoad(9.0)}
+    means = []
+    for seconds in (1.0, 2.0, 3.0):
+        loads = follow_loads(loads, {(1, 0): SlotLoad(seconds)})
+        means.append(loads[1, 0].cpu_seconds)
+    assert means == pytest.approx([1.0, 1.5, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("cpu_seconds", "batch_seconds", "is_told"),
+    [
+        ({"a": 1.0, "b": 0.5}, 2.0, True),
+        ({"a": 1.0, "b": 0.95}, 2.0, False),
+        # A fifth of what they have, and three thousandths of a second.
+        ({"a": 0.007, "b": 0.001}, 0.015, False),
+        ({}, 2.0, False),
+    ],
+)
+def test_executors_are_uneven_if_moving_slots_could_save_something(
+    cpu_seconds: dict[str, float], batch_seconds: float, is_told: bool
+) -> None:
+    assert bool(tell_uneven(cpu_seconds, _executors("a", "b"), batch_seconds, Elasticity())) == is_told
 
 
 LOADS = st.builds(SlotLoad, st.floats(0, 100), st.integers(0, 10**9), st.integers(0, 10**6))

@@ -317,6 +317,13 @@ def test_the_least_busy_host_with_a_replica_inherits_the_costliest_slot_first() 
     assert heirs == {(1, 1): "b", (1, 2): "a", (1, 0): "a"}
 
 
+def test_a_slot_of_which_no_host_holds_all_goes_where_most_of_it_is_however_busy_that_is() -> None:
+    lost = {(1, 0): SlotLoad(1.0), (1, 1): SlotLoad(1.0), (1, 2): SlotLoad(1.0), (1, 3): SlotLoad(1.0)}
+    held = {(1, 0): {"a": 60, "b": 80, "gone": 90}, (1, 1): {"a": 9, "b": 9}, (1, 2): {"b": 70}, (1, 3): {"gone": 9}}
+    heirs = choose_heirs(lost, {(1, 2): ("a",)}, {"b": 5.0}, {"a": 1, "b": 1}, held)
+    assert heirs == {(1, 0): "b", (1, 1): "a", (1, 2): "a"}
+
+
 # -- against all placements ------------------------------------------------------------------------------------------
 
 

@@ -286,5 +286,5 @@ streams:
     to: [{parquet: {path: out/, name: results, formerly: alerts}}, console]
 """,
     )
-    assert [(spring.name, spring.formerly) for spring in flow.springs()] == [("north", "arctic"), ("south", None)]
+    assert [(source.name, source.formerly) for source in flow.named_sources()] == [("north", "arctic"), ("south", None)]
     assert [(output.name, output.formerly) for output in flow.outputs()] == [("results", "alerts"), (None, None)]

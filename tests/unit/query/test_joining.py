@@ -109,6 +109,43 @@ def test_align_needs_event_time_on_both_sides() -> None:
         left.join(right.select("sensor"), on="sensor", align="30s")
 
 
+def list_edges(stream: Any) -> list[str]:
+    """Return what explain says of where rows go, line by line."""
+    return [line.strip("│├└─ ") for line in stream.graph.explain().splitlines() if "⇒ subquery" in line]
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda left, right: left.join(right, on="sensor", within="1s", how="full"),
+        lambda left, right: left.join(right, on="sensor", window="1m"),
+        lambda left, right: left.join(right, on="sensor", routing="grid"),
+        lambda left, right: left.join_where(right, "abs(sensor - sensor_right) <= 1", within="1s"),
+        lambda left, right: left.join_where(right, "volts > volts_right", within="1s"),
+    ],
+)
+def test_explain_says_of_both_inputs_which_side_of_the_join_they_are(build: Any) -> None:
+    left, right = streams()
+    # The right one is read first: sides are not the order of sources.
+    build(right, left).write(ab.console())
+    assert list_edges(left) == ["⇒ subquery 1, as the right of the join", "⇒ subquery 1, as the left of the join"]
+
+
+def test_explain_says_sides_along_chains_and_of_streams_joined_with_themselves() -> None:
+    left, right = streams()
+    chain = left.join(right, on="sensor", within="1s").join(right, on="sensor", within="1s", suffix="_again")
+    chain.write(ab.console())
+    assert list_edges(left) == [
+        "⇒ subquery 1, as the left of the join",
+        "⇒ subquery 1, as the right of the join",
+        "⇒ subquery 2, as the right of the join",
+        "⇒ subquery 2, as the left of the join",
+    ]
+    itself, _ = streams()
+    itself.join(itself, on="sensor", within="1s").write(ab.console())
+    assert list_edges(itself) == ["⇒ subquery 1, as the left and the right of the join"]
+
+
 def test_explain_says_which_sources_are_held_back() -> None:
     left, right = streams(place=pl.String)
     left.union(right.select("sensor", "ts", "volts")).join(right, on="sensor", within="1s", align="90s").write(

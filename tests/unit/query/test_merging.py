@@ -84,7 +84,12 @@ def test_explain_says_when_held_rows_are_sent(merge: LocalMerge, words: str) -> 
 @pytest.mark.parametrize(
     ("per", "reason"),
     [
-        ("key", "rows cannot be held back: a key's own time is told by its rows, wherever they are read"),
+        (
+            "key",
+            "rows cannot be held back: a key's own time is told by its rows, wherever they are read: a reader that "
+            "holds some would have to hear in the next batch which of its keys' windows have ended by rows that others "
+            "read, and nothing tells readers of single keys",
+        ),
         ("slot", "rows cannot be held back: the time of a slot is told by the rows that it has got"),
         ("group", None),
         ("flow", None),

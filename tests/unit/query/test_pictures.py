@@ -39,8 +39,8 @@ def counted(stream: Stream) -> Stream:
 def flows(draw: st.DrawFn) -> FlowGraph:
     """Return any flow of steps, hops, unions and sinks."""
     flow = FlowGraph("drawn")
-    springs = draw(st.integers(1, 3))
-    streams = [flow.read(FakeSource(f"spring {number}")).select("sensor", "volts") for number in range(springs)]
+    sources = draw(st.integers(1, 3))
+    streams = [flow.read(FakeSource(f"source {number}")).select("sensor", "volts") for number in range(sources)]
     for _ in range(draw(st.integers(1, 12))):
         one = draw(st.sampled_from(streams))
         match draw(st.sampled_from(["step", "hop", "union", "sink"])):
@@ -108,7 +108,7 @@ def test_every_edge_of_the_plan_is_drawn_from_its_node_to_its_node(flow: FlowGra
 @pytest.mark.parametrize("parallelism", PARALLELISMS)
 def test_an_exchange_that_passes_levels_by_runs_below_their_boxes(parallelism: str) -> None:
     flow = FlowGraph("passing")
-    rows = flow.read(FakeSource("spring")).select("sensor", "volts")
+    rows = flow.read(FakeSource("source")).select("sensor", "volts")
     counted(counted(rows).union(rows)).write(FakeSink("sink"))
     facts = gather_facts(make_plan(flow, 4, parallelism))  # type: ignore[arg-type]
     layout = lay_out(facts, 100)
@@ -120,7 +120,7 @@ def test_an_exchange_that_passes_levels_by_runs_below_their_boxes(parallelism: s
 
 def test_edges_of_different_ends_do_not_run_in_one_track() -> None:
     flow = FlowGraph("tracks")
-    rows = flow.read(FakeSource("spring")).select("sensor", "volts")
+    rows = flow.read(FakeSource("source")).select("sensor", "volts")
     one, two = low(rows, 1), low(rows, 3)
     for stream in (one, two):
         counted(stream).write(FakeSink("sink"))

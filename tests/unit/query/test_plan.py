@@ -99,7 +99,7 @@ def test_stateful_operators_side_by_side_share_a_level() -> None:
     assert [len(heads) for heads in plan.levels] == [2, 1]
     assert plan.fan_out == 8
     assert [plan.level_of(head) for level in plan.levels for head in level] == [1, 1, 2]
-    assert plan.level_of(plan.springs[0].id) == 0
+    assert plan.level_of(plan.sources[0].id) == 0
 
 
 def test_every_edge_of_the_flow_is_within_a_subquery_or_an_exchange() -> None:

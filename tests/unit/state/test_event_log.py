@@ -27,6 +27,7 @@ from anabranch.model.events import (
     HistoryRecord,
     RecoveryEvent,
     RouteDelta,
+    SlotRecovery,
     SpanEvent,
     StartEvent,
     StopEvent,
@@ -67,6 +68,7 @@ EVERY_KIND: list[Event] = [
     EffectEvent(8, "agg", 12, 1.5, 200),
     FailureEvent("out of memory", 7, 1),
     RecoveryEvent("attempts", "try 2 succeeded", 7),
+    RecoveryEvent("replica", "a host is gone", 7, 0.4, 1.5, 2.0, (SlotRecovery(1, 0, "a", "b", replica_runs=3),)),
     SpanEvent(0, 99, 12.5, RunTotals(batches=100, slot_rows=(1, 2)), 50.0, 1.0, 2.0),
 ]
 

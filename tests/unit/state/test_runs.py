@@ -220,10 +220,32 @@ class TestHotCopies:
         with pytest.raises(StateDamaged):
             files.read(ref)
 
-    def test_a_local_store_is_not_copied(self, local_store: Store, hot: HotCopies) -> None:
+    def test_a_directory_that_hosts_share_is_copied_as_an_object_store_is(
+        self, local_store: Store, hot: HotCopies
+    ) -> None:
         files: RunFiles = run_files(local_store, hot=hot)
-        files.read(files.write(windowed(ROWS)))
-        assert list(hot.folder.iterdir()) == []
+        ref = files.write(windowed(ROWS))
+        files.read(ref)
+        assert files.reads == {"hot": (1, ref.bytes)}
+        path_of(local_store, ref).unlink()
+        assert_frame_equal(files.read(ref), windowed(ROWS))
+
+    def test_what_the_network_serves_is_packed_and_never_mapped(
+        self, local_store: Store, hot: HotCopies, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rows = unwindowed([(number, 7) for number in range(400)])
+        mappable = run_files(local_store).write(rows)
+        mapped: list[Path] = []
+        map_file = runs._map_file
+        monkeypatch.setattr(runs, "_map_file", lambda path: (mapped.append(path), map_file(path))[1])
+        files = run_files(local_store, hot=hot)
+        assert files.write(rows).bytes < mappable.bytes
+        # A run of before the copies, or of a host without memory for them, is fetched once.
+        assert_frame_equal(files.read(mappable), rows)
+        assert mapped == []
+        assert_frame_equal(files.read(mappable), rows)
+        assert mapped == [hot.find(mappable.file)]
+        assert files.reads == {"store": (1, mappable.bytes), "hot": (1, mappable.bytes)}
 
     def test_the_least_recently_used_make_room(self, hot: HotCopies) -> None:
         for name in ("a", "b", "c"):

@@ -11,7 +11,13 @@ from anabranch.state import Store, open_store
 from anabranch.state.split_log import LogEntry, SplitLog
 
 ENTRY = LogEntry(
-    3, ((0, {"path": "a.json", "from": 0, "to": 9}), (2, {"path": "b"})), {"0": {"seen": "ab"}}, ("odd",), True
+    3,
+    ((0, {"path": "a.json", "from": 0, "to": 9}), (2, {"path": "b"})),
+    {"0": {"seen": "ab"}},
+    ("odd",),
+    True,
+    waiting_rows=7,
+    planned_at=1_790_000_000.25,
 )
 
 
@@ -58,6 +64,7 @@ def test_entries_of_version_0_1_have_no_checksum_and_are_read() -> None:
     }
     entry = LogEntry.decode(json.dumps(body).encode(), "sources/3.json")
     assert entry == LogEntry(3, ((0, {"path": "a"}),), {"0": {"next": 4}})
+    assert entry.planned_at is None
 
 
 def test_a_log_on_an_object_store_is_the_same(store: Store) -> None:

@@ -19,9 +19,9 @@ from anabranch.placement.energy import (
     Host,
     Limits,
     SlotUse,
+    WindowLoad,
     choose_target,
     count_needed,
-    gather_load,
     plan_reallocation,
     reallocate,
     saved_by_hosts,
@@ -169,17 +169,22 @@ def test_bytes_that_go_back_or_to_nobody_are_refused() -> None:
 
 
 def test_the_load_of_a_window_is_what_its_tasks_took() -> None:
-    def task(level: int, slot: int, cpu: float, sent: dict[SlotId, int], memory: int) -> TaskMeasure:
-        return TaskMeasure(level, slot, "1", "h", cpu, cpu, memory, sent_bytes=sent, state_bytes=7)
+    def task(level: int, slot: int, cpu: float, sent: dict[SlotId, int], received: int) -> TaskMeasure:
+        own = {"sent_bytes": sent, "received_bytes": received, "state_bytes": 7}
+        return TaskMeasure(level, slot, "1", "h", cpu, cpu, 99, **own)
 
+    window = WindowLoad()
     batches = [
-        [task(0, 0, 0.5, {(1, 0): 30, OTHER_SLOTS: 9}, 100), task(1, 0, 0.2, {}, 80)],
-        [task(0, 0, 0.7, {(1, 0): 50}, 90), task(1, 0, 0.1, {}, 120)],
+        [task(0, 0, 0.5, {(1, 0): 30, OTHER_SLOTS: 9}, 0), task(1, 0, 0.2, {}, 80)],
+        [task(0, 0, 0.7, {(1, 0): 50}, 0), task(1, 0, 0.1, {}, 120)],
     ]
-    load = gather_load(batches, seconds=30, rows=1_000)
-    assert load.slots[0, 0] == SlotUse(pytest.approx(1.2), 100, 7)
-    assert load.slots[1, 0] == SlotUse(pytest.approx(0.3), 120, 7)
+    for batch in batches:
+        window.add(batch, rows=500, batch_seconds=2.0)
+    load = window.finish(30)
+    assert load.slots[0, 0] == SlotUse(pytest.approx(1.2), 7, 7)
+    assert load.slots[1, 0] == SlotUse(pytest.approx(0.3), 247, 7)
     assert load.sent_bytes == {((0, 0), (1, 0)): 80}
+    assert (load.rows, window.batch_seconds) == (1_000, 4.0)
     assert (load.batches, load.interval_seconds, load.levels) == (2, 15, 2)
 
 

@@ -1,4 +1,4 @@
-"""People's wishes: checked against the routes and settings that there are."""
+"""People's overrides: checked against the routes and settings that there are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anabranch.control.manual_overrides import WishRefused, change_setting, list_settings, place_key
+from anabranch.control.manual_overrides import CommandRefused, change_setting, list_settings, place_key
 from anabranch.errors import FlowError
 from anabranch.model import RoutingTable
 from anabranch.model.balance import Balance, BalanceTrigger, Routing
@@ -63,7 +63,7 @@ def test_routes_by_value_take_every_placement() -> None:
     ],
 )
 def test_a_placement_that_cannot_be_is_refused(slots: list[int], words: str) -> None:
-    with pytest.raises(WishRefused, match=words):
+    with pytest.raises(CommandRefused, match=words):
         place_key(EVEN, KEY, "seven", slots)
 
 
