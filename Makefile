@@ -11,6 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 CLASS_ARCHIVE := $(VENV)/spark-classes.jsa
+KAFKA_CLASS_ARCHIVE := $(VENV)/kafka-classes.jsa
 COMPILED := $(VENV)/.compiled
 
 # Arguments for the commands behind the targets, e.g. make bench BENCH_ARGS="--rows 1000000".
@@ -46,7 +47,7 @@ setup: java $(INSTALLED) ## Make .venv and install Anabranch with its locked dep
 demo: setup ## Find low voltage in a skewed stream of readings, live, in under 90 seconds
 	$(BIN)/anabranch demo $(DEMO_ARGS)
 
-test: setup servers kafka $(CLASS_ARCHIVE) ## Run every test but those of the lab and the soak runs
+test: setup servers kafka ## Run every test but those of the lab and the soak runs
 ifdef TEST_ARGS
 	$(BIN)/python -m pytest $(TEST_ARGS)
 else
@@ -54,7 +55,7 @@ else
 	$(BIN)/python -m pytest $(SPARK_DISTRIBUTION) $(SPARK_TESTS)
 endif
 
-test-lab: setup servers kafka $(CLASS_ARCHIVE) ## Run the tests that kill real processes, start clusters and small benches
+test-lab: setup servers kafka ## Run the tests that kill real processes, start clusters and small benches
 	$(BIN)/python -m pytest $(SPARK_DISTRIBUTION) tests/lab $(TEST_ARGS)
 
 check: $(INSTALLED) ## Check format, lint, types, architecture and unit tests (needs no Java, no servers)
@@ -73,7 +74,7 @@ lint: $(INSTALLED) ## Check format, lint and types
 bench: setup ## Compare the keyed window with native Spark and Flink
 	$(BIN)/anabranch bench keyed-window $(BENCH_ARGS)
 
-soak: setup servers kafka $(CLASS_ARCHIVE) ## Run the long randomised tests, for an hour (ANABRANCH_SOAK_SCALE=8: a night)
+soak: setup servers kafka ## Run the long randomised tests, for an hour (ANABRANCH_SOAK_SCALE=8: a night)
 	$(BIN)/python -m pytest -m soak --timeout=0 -n 2 --dist worksteal --durations=20 tests/soak $(SOAK_ARGS)
 	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile soak --timeout=0 -n 2 --dist worksteal tests/unit
 
@@ -98,8 +99,8 @@ clean: ## Remove .venv, caches and what the demo and the benchmarks wrote
 
 # Spark binds to loopback: a host name that resolves to nothing, or to another network, must not stop a local run.
 # Workers use this Python: one from outside the virtual environment lacks PyArrow.
-demo test test-lab bench soak: export SPARK_LOCAL_IP ?= 127.0.0.1
-demo test test-lab bench soak: export PYSPARK_PYTHON = $(CURDIR)/$(BIN)/python
+demo test test-lab bench soak servers: export SPARK_LOCAL_IP ?= 127.0.0.1
+demo test test-lab bench soak servers: export PYSPARK_PYTHON = $(CURDIR)/$(BIN)/python
 # Tests start hundreds of Python processes, workers of Spark among them: without bytecode that is kept, each compiles every
 # module that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -107,15 +108,17 @@ unexport PYTHONDONTWRITEBYTECODE
 # soak runs have as many as there are.
 test test-lab look: export POLARS_MAX_THREADS ?= 1
 test test-lab soak: export ANABRANCH_CLASS_ARCHIVE = $(CURDIR)/$(CLASS_ARCHIVE)
+test test-lab soak: export ANABRANCH_KAFKA_CLASS_ARCHIVE = $(CURDIR)/$(KAFKA_CLASS_ARCHIVE)
 
 java:
 	@scripts/ensure-java
 
-servers: $(COMPILED)
+servers: $(COMPILED) $(CLASS_ARCHIVE)
 	@scripts/ensure-servers
 
 kafka: java $(INSTALLED)
 	@scripts/ensure-kafka
+	@$(MAKE) --no-print-directory $(KAFKA_CLASS_ARCHIVE)
 
 # An environment that doesn't start (moved folder, removed Python) is made anew.
 $(INSTALLED): pyproject.toml requirements.lock
@@ -127,7 +130,11 @@ $(INSTALLED): pyproject.toml requirements.lock
 
 # Tests start dozens of JVMs: those that find their classes in an archive start with a third less work.
 $(CLASS_ARCHIVE): $(INSTALLED) | java
-	-@PYTHONPATH=tests $(BIN)/python tests/archive_classes.py $@
+	-@PYTHONPATH=.:tests $(BIN)/python tests/archive_classes.py spark $@ 2>/dev/null
+
+# So do brokers, of whom tests start two dozen.
+$(KAFKA_CLASS_ARCHIVE): $(INSTALLED) benchmarks/servers/kafka_jars/pom.xml
+	-@PYTHONPATH=.:tests $(BIN)/python tests/archive_classes.py kafka $@ 2>/dev/null
 
 # Tests run in several processes, and each of them would compile the same loops and rewrite the same asserts at once:
 # one does it before, and the others find what it left.

@@ -33,7 +33,7 @@ SIDEBAR = {
     "How to aggregate": "how-to/: windows late-rows silence aggregates processors",
     "How to write": "how-to/: sinks databases own-connectors",
     "Deploy": "deploy",
-    "How to run": "how-to/: run watch history balance control lab testing read-state restart",
+    "How to run": "how-to/: run watch history balance control replicas lab simulate testing read-state restart",
     "Reference": "reference/index",
     "Behind it": "speed architecture decisions/index changelog readme",
 }
