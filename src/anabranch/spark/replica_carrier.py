@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -67,7 +68,8 @@ class ReplicaCarrier:
         self._was_ended = False
         try:
             reports = self._run(order)
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:
+            # A job that was cancelled comes as the JVM's own exception, with a page of its stack.
             problem = "a round was ended before it was over" if self._was_ended else find_reason(str(error))
             return Carried(problem=problem, seconds=time.perf_counter() - began)
         finally:
