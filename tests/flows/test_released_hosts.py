@@ -13,8 +13,8 @@ import pytest
 import anabranch as ab
 from anabranch.engine import local_run
 from anabranch.engine.batches import cluster_readings
-from anabranch.engine.batches.replica_release import RELEASE_WAIT_SECONDS
-from anabranch.engine.batches.replica_tier import ReplicaTier
+from anabranch.engine.batches.replicas.release import RELEASE_WAIT_SECONDS
+from anabranch.engine.batches.replicas.tier import ReplicaTier
 from anabranch.engine.local_run import LocalRun
 from anabranch.engine.settings import make_settings
 from anabranch.model.cluster import Executor, SlotId

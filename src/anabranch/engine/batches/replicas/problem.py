@@ -144,6 +144,13 @@ def list_runs(plan: Plan, manifest: Manifest) -> dict[SlotId, dict[str, RunRef]]
     return dict(found)
 
 
+def name_problem(known: Known, holdings: Mapping[str, Holdings], host_of: Mapping[str, str]) -> tuple[object, ...]:
+    """Return what a plan is made for: if it changes, so may the plan."""
+    homes = tuple(sorted(known.homes.items()))
+    hosts = tuple(sorted(holdings.keys() & set(host_of.values())))
+    return hosts, tuple(sorted(host_of.items())), homes, known.leaving
+
+
 def pose_problem(
     known: Known, holdings: Mapping[str, Holdings], host_of: Mapping[str, str], settings: Replicas
 ) -> ReplicaProblem | None:
