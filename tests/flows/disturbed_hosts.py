@@ -22,7 +22,7 @@ from anabranch.connectors.in_memory import MemorySink
 from anabranch.engine import local_run
 from anabranch.engine.batches import cluster_readings
 from anabranch.engine.batches.jobs import BatchInput, JobFailed
-from anabranch.engine.batches.replica_tier import ReplicaTier
+from anabranch.engine.batches.replicas.tier import ReplicaTier
 from anabranch.engine.local_run import LocalRun
 from anabranch.engine.settings import RunSettings
 from anabranch.engine.tasks.blocks import Block

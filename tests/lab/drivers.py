@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,13 @@ SCRIPT = Path(__file__).with_name("flow_under_test.py")
 PATIENCE_SECONDS = 400.0
 SINKS = ("totals", "windows", "groups", "visits", "own", "timed", "held", "merged")
 START = datetime(2026, 1, 1)
-DRIVER_ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "UNDER_TEST_JVM": QUICK_JVM}
+DRIVER_ENVIRONMENT = {
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    "PYSPARK_PYTHON": sys.executable,
+    "UNDER_TEST_JVM": QUICK_JVM,
+    # A script finds what it shares with others as tests do: pytest's own path is not that of a process.
+    "PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(Path(__file__).parents[1])))),
+}
 
 
 def write_input(folder: Path, files: int, rows: int, seed: int) -> None:
@@ -48,8 +54,21 @@ def write_input(folder: Path, files: int, rows: int, seed: int) -> None:
             lines.append(json.dumps(reading))
         path = folder / "in" / f"{number:05d}.json"
         path.write_text("\n".join(lines) + "\n")
-        # Files are read oldest first: a made-up time fixes the order, and with it what each batch reads.
-        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+        set_age(path, number)
+
+
+def set_age(path: Path, number: int) -> None:
+    """Files are read oldest first: a made-up time fixes the order, and with it what each batch reads."""
+    os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+
+
+def add_file(folder: Path, number: int, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Add a file to the input of a flow that runs: it is there at once, and whole."""
+    path = folder / "in" / f"{number:05d}.json"
+    hidden = path.with_name(f".{path.name}")
+    hidden.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    set_age(hidden, number)
+    hidden.rename(path)
 
 
 class DriverProcess:
@@ -154,6 +173,24 @@ def driver(folder: Path, *arguments: str, **more: Any) -> Iterator[DriverProcess
         process.end()
 
 
+def see(
+    script: Path, folder: Path, *arguments: str, patience_seconds: float, environment: Mapping[str, str] | None = None
+) -> tuple[dict[str, Any], str]:
+    """Run a script to its end; return what it has seen, and what it printed before."""
+    outcome = subprocess.run(
+        [sys.executable, str(script), str(folder), *arguments],
+        env={**os.environ, **DRIVER_ENVIRONMENT, **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=patience_seconds,
+        check=False,
+    )
+    lines = [line for line in outcome.stdout.splitlines() if line.startswith("seen ")]
+    assert lines, f"{outcome.stdout[-4000:]}\n{outcome.stderr[-2000:]}"
+    found: dict[str, Any] = json.loads(lines[0].removeprefix("seen "))
+    return found, outcome.stdout.partition("seen ")[0]
+
+
 def finish(
     folder: Path,
     *arguments: str,
@@ -178,6 +215,13 @@ def assert_same_results(got: Mapping[str, Any], expected: Mapping[str, Any]) -> 
         assert sorted(got[sink]) == sorted(expected[sink]), f"{sink}: other batches have output"
         for batch, rows in expected[sink].items():
             assert_same_rows(got[sink][batch], rows, f"{sink}, batch {batch}")
+
+
+def assert_totals_of(rows: pl.DataFrame, written: pl.DataFrame) -> None:
+    """Fail unless what was written last for every key counts its rows and adds up their values."""
+    expected = rows.group_by("key").agg(rows=pl.len().cast(pl.Int64), total=pl.col("value").sum()).sort("key")
+    totals = written.group_by("key").agg(pl.col("rows", "total").max()).sort("key")
+    assert totals.equals(expected.select(totals.columns))
 
 
 def committed(folder: Path) -> list[int]:

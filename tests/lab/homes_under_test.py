@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from anabranch.cli.app import app
 from anabranch.spark.executors import SparkExecutors
 from anabranch.spark.worker_process import find_owner
 from contracts.executors import change_executors, measure_listing
+from lab.scripts import tell_seen
 
 SLOTS = 4
 KEYS = 40
@@ -189,9 +189,4 @@ def run(folder: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    try:
-        print("seen", json.dumps(run(Path(sys.argv[1]))), flush=True)
-    except Exception:
-        # Spark has much more to say when it ends.
-        print(traceback.format_exc(), flush=True)
-        raise
+    tell_seen(lambda: run(Path(sys.argv[1])))

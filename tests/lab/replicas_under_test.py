@@ -12,7 +12,6 @@ import shutil
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,9 @@ import anabranch as ab
 from anabranch.cli.app import app
 from anabranch.model.replicas import ReplicaProgress
 from anabranch.spark.executors import SparkExecutors
-from anabranch.state.hot_copies import SHARED_MEMORY
+from anabranch.state.copies.hot import SHARED_MEMORY
 from lab.homes_under_test import PATIENCE_SECONDS, SETTINGS, find_process, wait_until
+from lab.scripts import tell_seen
 
 FLOW = "replicas-under-test"
 SLOTS = 4
@@ -138,11 +138,7 @@ def run(folder: Path, checkpoint: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     try:
-        print("seen", json.dumps(run(Path(sys.argv[1]), sys.argv[2])), flush=True)
-    except Exception:
-        # Spark has much more to say when it ends.
-        print(traceback.format_exc(), flush=True)
-        raise
+        tell_seen(lambda: run(Path(sys.argv[1]), sys.argv[2]))
     finally:
         for left in (SHARED_MEMORY / f"anabranch-{os.geteuid()}").glob(f"{FLOW}_*"):
             shutil.rmtree(left, ignore_errors=True)

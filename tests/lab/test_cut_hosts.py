@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,9 @@ import polars as pl
 import pytest
 
 from anabranch.lab.lab import Lab
-from anabranch.lab.plan import LabPlan
-from anabranch.lab.record import RecordFile
-from lab.drivers import DriverProcess, driver
-from lab.hosts import find_what_is_missing
+from lab.drivers import DriverProcess, add_file, assert_totals_of
+from lab.hosts import driver_on, lab_of
 from lab.hosts_under_test import DETECTION_SECONDS, HOSTS, LOOK_SECONDS
-from quick_jvm import QUICK_JVM, SPARK_ENVIRONMENT
 
 pytestmark = pytest.mark.xdist_group("lab")
 SCRIPT = Path(__file__).with_name("hosts_under_test.py")
@@ -32,18 +28,9 @@ SLACK_SECONDS = 10.0
 """On a machine that other tests keep busy."""
 
 
-@contextmanager
-def lab_of_four() -> Iterator[Lab]:
+def lab_of_four() -> AbstractContextManager[Lab]:
     """A lab that is the same in every run of tests: one that was killed may have left it."""
-    lab = Lab(RecordFile(Path(tempfile.gettempdir()) / f"anabranch-cut-tests-{os.geteuid()}"))
-    lab.down()
-    try:
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setenv("SPARK_DAEMON_JAVA_OPTS", QUICK_JVM)
-            lab.up(LabPlan(hosts=HOSTS, memory_mb=600))
-        yield lab
-    finally:
-        lab.down()
+    return lab_of(HOSTS, Path(tempfile.gettempdir()) / f"anabranch-cut-tests-{os.geteuid()}")
 
 
 @dataclass
@@ -60,12 +47,7 @@ class Stage:
 
     def write(self) -> None:
         rows = [{"key": (self.fed + row) % KEYS, "value": self.fed * ROWS + row} for row in range(ROWS)]
-        path = self.folder / "in" / f"{self.fed:05d}.json"
-        hidden = path.with_name(f".{path.name}")
-        hidden.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-        # Files are read oldest first.
-        os.utime(hidden, (1_700_000_000 + self.fed,) * 2)
-        hidden.rename(path)
+        add_file(self.folder, self.fed, rows)
         self.fed += 1
 
     def feed(self, name: str) -> None:
@@ -78,7 +60,15 @@ class Stage:
         assert self.process.wait_for("batch ", self.fed), self.process.lines[-3:]
         self.seconds[name] = time.monotonic() - began
         words = [line for line in self.process.lines if line.startswith("batch ")][-1].split(" ")
-        self.places[name], self.reads[name] = words[2].split(","), words[3].split(",")
+        self.places[name], self.reads[name] = words[3].split(","), words[4].split(",")
+
+    def check_totals(self) -> None:
+        """Fail unless every row that was fed is in the totals once."""
+        rows = pl.concat([pl.read_ndjson(path) for path in sorted((self.folder / "in").glob("*.json"))])
+        written = pl.read_parquet(self.folder / "out" / "totals" / "part-*")
+        assert_totals_of(rows, written)
+        # Every batch has every key once: a batch whose results were published twice would show.
+        assert written.height == self.fed * KEYS
 
     def address(self, host: str) -> str:
         return next(each.address for each in self.lab.status().hosts if each.name == host)
@@ -87,38 +77,33 @@ class Stage:
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """What one flow went through: a lab and its executors take longer to start than all the rest."""
-    missing = find_what_is_missing()
-    if missing:
-        pytest.skip(missing)
     folder = tmp_path_factory.mktemp("hosts")
     (folder / "in").mkdir()
-    with lab_of_four() as lab:
-        prefix, variables = lab.place("driver", [])
-        with driver(folder, script=SCRIPT, prefix=prefix, environment={**variables, **SPARK_ENVIRONMENT}) as process:
-            assert process.wait_for("ready"), process.lines
-            stage = Stage(folder, lab, process)
-            for number in range(3):
-                stage.feed(f"steady {number}")
-            # Replicas of the last batch are copied after it.
-            time.sleep(COPYING_SECONDS)
-            lab.cut("h4")
-            stage.feed("one cut off")
-            stage.feed("one gone")
-            lab.cut("h3")
-            lab.cut("h2")
-            stage.feed("two cut off")
-            stage.feed("two gone")
-            for host in ("h2", "h3", "h4"):
-                lab.heal(host)
-            stage.feed("healed")
-            lab.cut("driver")
-            stage.write()
-            time.sleep(DETECTION_SECONDS / 2)
-            lab.heal("driver")
-            stage.wait("driver healed")
-            (folder / "end").write_text(str(stage.fed * ROWS))
-            code = process.wait(120.0)
-            addresses = {host: stage.address(host) for host in ("h1", "h2", "h3", "h4")}
+    with lab_of_four() as lab, driver_on(lab, folder, SCRIPT) as process:
+        assert process.wait_for("ready"), process.lines
+        stage = Stage(folder, lab, process)
+        for number in range(3):
+            stage.feed(f"steady {number}")
+        # Replicas of the last batch are copied after it.
+        time.sleep(COPYING_SECONDS)
+        lab.cut("h4")
+        stage.feed("one cut off")
+        stage.feed("one gone")
+        lab.cut("h3")
+        lab.cut("h2")
+        stage.feed("two cut off")
+        stage.feed("two gone")
+        for host in ("h2", "h3", "h4"):
+            lab.heal(host)
+        stage.feed("healed")
+        lab.cut("driver")
+        stage.write()
+        time.sleep(DETECTION_SECONDS / 2)
+        lab.heal("driver")
+        stage.wait("driver healed")
+        (folder / "end").write_text(str(stage.fed * ROWS))
+        code = process.wait(120.0)
+        addresses = {host: stage.address(host) for host in ("h1", "h2", "h3", "h4")}
     print("seconds", stage.seconds)
     yield {"stage": stage, "code": code, "addresses": addresses, "folder": folder}
 
@@ -159,12 +144,6 @@ def test_a_flow_goes_on_when_the_host_of_its_driver_was_cut_off_and_healed(seen:
 
 def test_answers_are_those_of_all_rows_whatever_was_cut_off(seen: dict[str, Any]) -> None:
     stage, folder = seen["stage"], seen["folder"]
-    rows = pl.concat([pl.read_ndjson(path) for path in sorted((folder / "in").glob("*.json"))])
-    expected = rows.group_by("key").agg(rows=pl.len().cast(pl.Int64), total=pl.col("value").sum()).sort("key")
-    written = pl.read_parquet(folder / "out" / "totals" / "part-*")
-    totals = written.group_by("key").agg(pl.col("rows", "total").max()).sort("key")
-    assert totals.equals(expected.select(totals.columns))
-    # Every batch has every key once: a batch whose results were published twice would show.
-    assert written.height == stage.fed * KEYS
+    stage.check_totals()
     groups = pl.read_parquet(folder / "out" / "groups" / "part-*").group_by("group").agg(pl.col("seen").max())
     assert groups["seen"].unique().to_list() == [stage.fed * KEYS // 5]

@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from contracts.executors import assert_changed_as_promised
-from lab.drivers import DRIVER_ENVIRONMENT
+from lab.drivers import see
 
 SCRIPT = Path(__file__).with_name("homes_under_test.py")
-PATHS = (os.environ.get("PYTHONPATH"), str(Path(__file__).parents[1]))
 PATIENCE_SECONDS = 400.0
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What one flow on one cluster went through: most of the time is Spark's to start."""
-    folder = tmp_path_factory.mktemp("homes")
-    outcome = subprocess.run(
-        [sys.executable, str(SCRIPT), str(folder)],
-        env={**os.environ, **DRIVER_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, PATHS))},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    lines = [line for line in outcome.stdout.splitlines() if line.startswith("seen ")]
-    assert lines, f"{outcome.stdout[-4000:]}\n{outcome.stderr[-2000:]}"
-    print(outcome.stdout.partition("seen ")[0])
-    found: dict[str, Any] = json.loads(lines[0].removeprefix("seen "))
+    found, printed = see(SCRIPT, tmp_path_factory.mktemp("homes"), patience_seconds=PATIENCE_SECONDS)
+    print(printed)
     return found
 
 

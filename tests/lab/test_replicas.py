@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.servers.jars import S3_FILES, ServerMissing
-from lab.drivers import DRIVER_ENVIRONMENT
+from lab.drivers import see
 from servers.programs import skip_or_fail
 from servers.s3 import S3Server
 
 SCRIPT = Path(__file__).with_name("replicas_under_test.py")
-PATHS = (os.environ.get("PYTHONPATH"), str(Path(__file__).parents[1]))
 PATIENCE_SECONDS = 400.0
 
 
@@ -30,18 +26,13 @@ def seen(tmp_path_factory: pytest.TempPathFactory, s3: S3Server) -> dict[str, An
         skip_or_fail(missing)
     in_tasks = {f"spark.executorEnv.{name}": value for name, value in s3.environment.items()}
     settings = {**s3.spark_settings, **in_tasks, "spark.jars": ",".join(jars)}
-    environment = {**os.environ, **DRIVER_ENVIRONMENT, **s3.environment, "UNDER_TEST_SETTINGS": json.dumps(settings)}
-    outcome = subprocess.run(
-        [sys.executable, str(SCRIPT), str(tmp_path_factory.mktemp("replicas")), f"{s3.make_bucket()}/copied"],
-        env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, PATHS))},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
+    found, _ = see(
+        SCRIPT,
+        tmp_path_factory.mktemp("replicas"),
+        f"{s3.make_bucket()}/copied",
+        patience_seconds=PATIENCE_SECONDS,
+        environment={**s3.environment, "UNDER_TEST_SETTINGS": json.dumps(settings)},
     )
-    lines = [line for line in outcome.stdout.splitlines() if line.startswith("seen ")]
-    assert lines, f"{outcome.stdout[-4000:]}\n{outcome.stderr[-2000:]}"
-    found: dict[str, Any] = json.loads(lines[0].removeprefix("seen "))
     print(json.dumps(found, indent=1))
     return found
 

@@ -10,7 +10,6 @@ import os
 import sys
 import threading
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from typer.testing import CliRunner
 import anabranch as ab
 from anabranch.cli.app import app
 from anabranch.spark.executors import SparkExecutors
+from lab.scripts import counts_every_row_once, make_work, tell_seen
 
 PATIENCE_SECONDS = 150.0
 EXECUTORS = 3
@@ -50,16 +50,6 @@ SETTINGS = {
     "spark.storage.decommission.enabled": "true",
     "spark.executor.extraJavaOptions": os.environ.get("UNDER_TEST_JVM", ""),
 }
-
-
-class Work:
-    """Takes processor time for every row, however busy the machine is."""
-
-    def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
-        until = time.thread_time() + frame.height * SECONDS_A_ROW
-        while time.thread_time() < until:
-            pass
-        return frame
 
 
 class Feeder:
@@ -137,6 +127,12 @@ class Watcher:
             assert self.handle.active and time.monotonic() - began < PATIENCE_SECONDS
             time.sleep(0.1)
 
+    def wait_for_rows(self, count: int) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while sum(batch.rows_in for batch in self.handle.progress) < count:
+            assert self.handle.active and time.monotonic() < deadline
+            time.sleep(0.1)
+
 
 def start_with_one_executor() -> Any:
     """Return a session on three workers with one executor: a standalone cluster gives an application all at first."""
@@ -153,16 +149,20 @@ def start_with_one_executor() -> Any:
     return spark
 
 
+def make_flow(name: str, source: Any, sink: Any) -> ab.Flow:
+    """Return a flow that counts rows by key, and takes its time for that."""
+    flow = ab.Flow(name)
+    counts = flow.read(source).key_by("key").agg(rows=ab.count(), name="counts")
+    counts.map_batches(make_work(SECONDS_A_ROW), schema=counts.schema).write(sink)
+    return flow
+
+
 def run(folder: Path) -> dict[str, Any]:
     began = time.monotonic()
     spark = start_with_one_executor()
-    source = ab.memory(schema={"key": pl.Int64}, max_frames=MOST_FRAMES)
-    sink = ab.to_memory(folder / "results")
-    flow = ab.Flow("elastic")
-    counts = flow.read(source).key_by("key").agg(rows=ab.count(), name="counts")
-    counts.map_batches(Work(), schema=counts.schema).write(sink)
     checkpoint = str(folder / "state")
-    handle = flow.start(checkpoint, spark=spark, elasticity=ELASTICITY, trigger="3s")
+    source, sink = ab.memory(schema={"key": pl.Int64}, max_frames=MOST_FRAMES), ab.to_memory(folder / "results")
+    handle = make_flow("elastic", source, sink).start(checkpoint, spark=spark, elasticity=ELASTICITY, trigger="3s")
     watcher, feeder = Watcher(checkpoint, handle), Feeder(source)
     feeder.start()
     seen: dict[str, Any] = {"ready_seconds": time.monotonic() - began}
@@ -176,10 +176,7 @@ def run(folder: Path) -> dict[str, Any]:
     feeder.load = 1
     seen["shrunk_seconds"] = watcher.wait_for("shrinks", 1, 1)
     feeder.stop()
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while sum(batch.rows_in for batch in handle.progress) < feeder.fed:
-        assert handle.active and time.monotonic() < deadline
-        time.sleep(0.1)
+    watcher.wait_for_rows(feeder.fed)
     seen["after"] = watcher.look()
     seen["looks"] = watcher.seen
     seen["batches"] = [
@@ -188,9 +185,7 @@ def run(folder: Path) -> dict[str, Any]:
     ]
     handle.stop()
     handle.wait()
-    latest = sink.frame().group_by("key").agg(pl.col("rows").max()).sort("key")
-    expected = make_rows(0, feeder.fed).group_by("key").agg(pl.len().cast(pl.Int64).alias("rows")).sort("key")
-    seen["is_right"] = latest.equals(expected.select(latest.columns).cast(dict(latest.schema)))
+    seen["is_right"] = counts_every_row_once(sink, make_rows(0, feeder.fed))
     seen["rows"] = feeder.fed
     decisions = ab.history(checkpoint, kind="decision")
     seen["decisions"] = decisions.select("batch", "action", "sender", "reason").rows()
@@ -199,9 +194,4 @@ def run(folder: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    try:
-        print("seen", json.dumps(run(Path(sys.argv[1]))), flush=True)
-    except Exception:
-        # Spark has much more to say when it ends.
-        print(traceback.format_exc(), flush=True)
-        raise
+    tell_seen(lambda: run(Path(sys.argv[1])))

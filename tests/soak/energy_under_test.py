@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 import anabranch as ab
-from anabranch.spark.executors import list_executors
+from lab.scripts import counts_every_row_once, leaving_on_errors, make_work, wait_for_executors
 
 HOSTS = 3
 PATIENCE_SECONDS = 240.0
@@ -37,14 +37,6 @@ SETTINGS = {
 }
 
 
-def work(frame: pl.DataFrame) -> pl.DataFrame:
-    """Take processor time for every row, however busy the machine is."""
-    until = time.thread_time() + frame.height * SECONDS_A_ROW
-    while time.thread_time() < until:
-        pass
-    return frame
-
-
 def make_rows(first: int, rows: int) -> pl.DataFrame:
     return pl.DataFrame({"key": [row % KEYS for row in range(first, first + rows)]}, schema={"key": pl.Int64})
 
@@ -57,7 +49,7 @@ class Flowing:
         self.sink = ab.to_memory(folder / "results")
         flow = ab.Flow("thrifty")
         counts = flow.read(self.source).key_by("key").agg(rows=ab.count(), name="counts")
-        counts.map_batches(work, schema=counts.schema).write(self.sink)
+        counts.map_batches(make_work(SECONDS_A_ROW), schema=counts.schema).write(self.sink)
         self.batches: list[dict[str, Any]] = []
         self.fed, self.rows = 0, LOW
         self._ends = threading.Event()
@@ -110,10 +102,7 @@ class Flowing:
 
 def run(folder: Path) -> dict[str, Any]:
     spark = ab.local_session(memory="600m", config=SETTINGS)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while len(list_executors(spark)) < HOSTS:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    assert wait_for_executors(spark, HOSTS, PATIENCE_SECONDS)
     flowing = Flowing(folder, spark)
     flowing.wait_for_hosts(HOSTS, HOSTS)
     flowing.wait_for_hosts(1, 1)
@@ -121,20 +110,15 @@ def run(folder: Path) -> dict[str, Any]:
     flowing.rows = HIGH
     flowing.wait_for_hosts(2, HOSTS)
     flowing.end()
-    latest = flowing.sink.frame().group_by("key").agg(pl.col("rows").max()).sort("key")
-    expected = make_rows(0, flowing.fed).group_by("key").agg(pl.len().cast(pl.Int64).alias("rows")).sort("key")
     decisions = ab.history(str(folder / "state"), kind="decision").filter(pl.col("sender") == "energy")
     return {
         "batches": flowing.batches,
         "asleep": asleep,
-        "is_right": latest.equals(expected.select(latest.columns).cast(dict(latest.schema))),
+        "is_right": counts_every_row_once(flowing.sink, make_rows(0, flowing.fed)),
         "decisions": decisions.select("batch", "action", "reason").rows(),
     }
 
 
 if __name__ == "__main__":
-    try:
+    with leaving_on_errors():
         print("seen", json.dumps(run(Path(sys.argv[1]))), flush=True)
-    except Exception as error:
-        print(f"failed {type(error).__name__}: {error}".replace("\n", " "), flush=True)
-        os._exit(3)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import random
 import signal
 import time
@@ -18,13 +16,11 @@ import pytest
 
 import anabranch as ab
 from anabranch.lab.lab import Lab
-from anabranch.lab.plan import LabPlan
-from anabranch.lab.record import RecordFile
-from lab.drivers import DriverProcess, driver
-from lab.hosts import find_what_is_missing
-from quick_jvm import QUICK_JVM, SPARK_ENVIRONMENT
+from lab.drivers import DriverProcess, add_file, assert_totals_of
+from lab.hosts import driver_on, lab_of
+from lab.hosts_under_test import HOSTS
 from soak.amounts import LAB_SEEDS, SEED
-from soak.disturbed_hosts_under_test import ENERGY, HOSTS, KEYS
+from soak.disturbed_hosts_under_test import ENERGY, KEYS
 
 SCRIPT = Path(__file__).with_name("disturbed_hosts_under_test.py")
 WORKERS = [f"h{number}" for number in range(1, HOSTS + 1)]
@@ -37,17 +33,8 @@ PATIENCE_SECONDS = 240.0
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    missing = find_what_is_missing()
-    if missing:
-        pytest.skip(missing)
-    made = Lab(RecordFile(tmp_path_factory.mktemp("disturbed") / "lab"))
-    try:
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setenv("SPARK_DAEMON_JAVA_OPTS", QUICK_JVM)
-            made.up(LabPlan(hosts=HOSTS, memory_mb=600))
+    with lab_of(HOSTS, tmp_path_factory.mktemp("disturbed") / "lab") as made:
         yield made
-    finally:
-        made.down()
 
 
 @dataclass
@@ -67,11 +54,7 @@ class Disturber:
     def feed(self, files: int = 1) -> None:
         for _ in range(files):
             lines = [{"key": (self.rows + row) % KEYS, "value": self.rows + row} for row in range(self.size)]
-            path = self.folder / "in" / f"{self.files:05d}.json"
-            hidden = path.with_name(f".{path.name}")
-            hidden.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-            os.utime(hidden, (1_700_000_000 + self.files,) * 2)
-            hidden.rename(path)
+            add_file(self.folder, self.files, lines)
             self.files += 1
             self.rows += self.size
 
@@ -138,8 +121,7 @@ class Disturber:
 def test_answers_are_right_whatever_becomes_of_hosts(lab: Lab, tmp_path: Path, number: int) -> None:
     seed = f"{SEED} {number}"
     (tmp_path / "in").mkdir()
-    prefix, variables = lab.place("driver", [])
-    with driver(tmp_path, script=SCRIPT, prefix=prefix, environment={**variables, **SPARK_ENVIRONMENT}) as process:
+    with driver_on(lab, tmp_path, SCRIPT) as process:
         assert process.wait_for("ready"), process.lines[-5:]
         stage = Disturber(tmp_path, lab, process, random.Random(seed))
         try:
@@ -153,9 +135,7 @@ def test_answers_are_right_whatever_becomes_of_hosts(lab: Lab, tmp_path: Path, n
             for host in stage.cut:
                 lab.heal(host)
     told = pl.DataFrame({"key": [row % KEYS for row in range(stage.rows)], "value": range(stage.rows)})
-    expected = told.group_by("key").agg(rows=pl.len().cast(pl.Int64), total=pl.col("value").sum()).sort("key")
     written = pl.read_parquet(tmp_path / "out" / "part-*")
-    totals = written.group_by("key").agg(pl.col("rows", "total").max()).sort("key")
-    assert totals.equals(expected.select(totals.columns))
+    assert_totals_of(told, written)
     # A batch whose results were published twice, or by two, would have a key's count twice.
     assert written.select("key", "rows").is_unique().all()

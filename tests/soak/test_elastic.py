@@ -5,16 +5,12 @@ Also under a load that is around the threshold for five minutes: then nothing ch
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab.drivers import DRIVER_ENVIRONMENT
+from lab.drivers import see
 from soak.threshold_under_test import ELASTICITY, LIVE_SECONDS
 
 pytestmark = pytest.mark.soak
@@ -29,23 +25,7 @@ THRESHOLD = ELASTICITY.upper
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What one flow went through: most of the time is that of executors to start."""
-    return see(SCRIPT, tmp_path_factory.mktemp("elastic"))
-
-
-def see(script: Path, folder: Path, more_seconds: float = 0.0) -> dict[str, Any]:
-    outcome = subprocess.run(
-        [sys.executable, str(script), str(folder)],
-        # A script finds what it shares with others as tests do: pytest's own path is not that of a process.
-        env={**os.environ, **DRIVER_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS + more_seconds,
-        check=False,
-    )
-    lines = [line for line in outcome.stdout.splitlines() if line.startswith("seen ")]
-    assert lines, f"{outcome.stdout[-4000:]}\n{outcome.stderr[-2000:]}"
-    found: dict[str, Any] = json.loads(lines[0].removeprefix("seen "))
-    return found
+    return see(SCRIPT, tmp_path_factory.mktemp("elastic"), patience_seconds=PATIENCE_SECONDS)[0]
 
 
 def decided(seen: dict[str, Any], *actions: str) -> list[tuple[int, str]]:
@@ -96,7 +76,7 @@ def test_the_flow_never_stops_and_counts_every_row_once(seen: dict[str, Any]) ->
 
 
 def test_a_load_around_the_threshold_changes_nothing_once_it_has_settled(tmp_path: Path) -> None:
-    seen = see(THRESHOLD_SCRIPT, tmp_path, LIVE_SECONDS)
+    seen, _ = see(THRESHOLD_SCRIPT, tmp_path, patience_seconds=PATIENCE_SECONDS + LIVE_SECONDS)
     # Else nothing was tried.
     assert min(seen["busy"]) < THRESHOLD < max(seen["busy"]), seen["busy"]
     assert seen["decisions"] == [], seen

@@ -3,42 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from anabranch.lab.lab import Lab
-from anabranch.lab.plan import LabPlan
-from anabranch.lab.record import RecordFile
-from lab.drivers import driver
-from lab.hosts import find_what_is_missing
-from quick_jvm import QUICK_JVM, SPARK_ENVIRONMENT
+from lab.hosts import driver_on, lab_of
 from soak.energy_under_test import HOSTS
 
 SCRIPT = Path(__file__).with_name("energy_under_test.py")
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What one flow went through."""
-    missing = find_what_is_missing()
-    if missing:
-        pytest.skip(missing)
     folder = tmp_path_factory.mktemp("energy")
-    lab = Lab(RecordFile(folder / "lab"))
-    try:
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setenv("SPARK_DAEMON_JAVA_OPTS", QUICK_JVM)
-            lab.up(LabPlan(hosts=HOSTS, memory_mb=600))
-        prefix, variables = lab.place("driver", [])
-        with driver(folder, script=SCRIPT, prefix=prefix, environment={**variables, **SPARK_ENVIRONMENT}) as process:
-            assert process.wait_for("seen"), process.lines[-5:]
-            (line,) = [line for line in process.lines if line.startswith("seen ")]
-    finally:
-        lab.down()
-    yield json.loads(line.removeprefix("seen "))
+    with lab_of(HOSTS, folder / "lab") as lab, driver_on(lab, folder, SCRIPT) as process:
+        assert process.wait_for("seen"), process.lines[-5:]
+        (line,) = [line for line in process.lines if line.startswith("seen ")]
+    found: dict[str, Any] = json.loads(line.removeprefix("seen "))
+    return found
 
 
 def test_slots_go_to_one_host_and_the_others_are_released_at_the_next_boundary(seen: dict[str, Any]) -> None:

@@ -5,25 +5,23 @@ Run as a script, with a folder of its own; prints what was seen, as JSON.
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 import anabranch as ab
+from lab.scripts import counts_every_row_once, tell_seen
 from soak.elastic_under_test import (
     EXECUTORS,
     MOST_FRAMES,
-    PATIENCE_SECONDS,
     ROWS,
     Feeder,
     Watcher,
-    Work,
+    make_flow,
     make_rows,
     start_with_one_executor,
 )
@@ -72,13 +70,9 @@ def calibrate(watcher: Watcher, feeder: NoisyFeeder) -> None:
 
 def run(folder: Path) -> dict[str, Any]:
     spark = start_with_one_executor()
-    source = ab.memory(schema={"key": pl.Int64}, max_frames=MOST_FRAMES)
-    sink = ab.to_memory(folder / "results")
-    flow = ab.Flow("threshold")
-    counts = flow.read(source).key_by("key").agg(rows=ab.count(), name="counts")
-    counts.map_batches(Work(), schema=counts.schema).write(sink)
     checkpoint = str(folder / "state")
-    handle = flow.start(checkpoint, spark=spark, elasticity=ELASTICITY, trigger="3s")
+    source, sink = ab.memory(schema={"key": pl.Int64}, max_frames=MOST_FRAMES), ab.to_memory(folder / "results")
+    handle = make_flow("threshold", source, sink).start(checkpoint, spark=spark, elasticity=ELASTICITY, trigger="3s")
     watcher, feeder = Watcher(checkpoint, handle), NoisyFeeder(source)
     feeder.start()
     calibrate(watcher, feeder)
@@ -94,15 +88,10 @@ def run(folder: Path) -> dict[str, Any]:
     seen["busy"] = [busy_of(looked) for looked in watcher.seen]
     seen["after"] = watcher.look()
     feeder.stop()
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while sum(batch.rows_in for batch in handle.progress) < feeder.fed:
-        assert handle.active and time.monotonic() < deadline
-        time.sleep(0.1)
+    watcher.wait_for_rows(feeder.fed)
     handle.stop()
     handle.wait()
-    latest = sink.frame().group_by("key").agg(pl.col("rows").max()).sort("key")
-    expected = make_rows(0, feeder.fed).group_by("key").agg(pl.len().cast(pl.Int64).alias("rows")).sort("key")
-    seen["is_right"] = latest.equals(expected.select(latest.columns).cast(dict(latest.schema)))
+    seen["is_right"] = counts_every_row_once(sink, make_rows(0, feeder.fed))
     told = ab.history(checkpoint, kind="decision").filter(pl.col("operator") == "executors")
     between = (pl.col("batch") > seen["settled"]["batch"] + 1) & (pl.col("batch") <= seen["after"]["batch"])
     seen["decisions"] = told.filter(between).select("batch", "action", "reason").rows()
@@ -112,9 +101,4 @@ def run(folder: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    try:
-        print("seen", json.dumps(run(Path(sys.argv[1]))), flush=True)
-    except Exception:
-        # Spark has much more to say when it ends.
-        print(traceback.format_exc(), flush=True)
-        raise
+    tell_seen(lambda: run(Path(sys.argv[1])))

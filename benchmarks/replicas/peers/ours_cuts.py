@@ -15,7 +15,7 @@ import polars as pl
 from pyspark.sql import SparkSession
 
 import anabranch as ab
-from anabranch.engine.batches.replica_tier import ReplicaTier
+from anabranch.engine.batches.replicas.tier import ReplicaTier
 from anabranch.lab.lab import Lab
 from anabranch.lab.record import RecordFile
 from anabranch.model import BatchProgress

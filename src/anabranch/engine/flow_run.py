@@ -30,7 +30,7 @@ from anabranch.engine.batches.jobs import BatchInput, JobRunner, Packs, TellsWai
 from anabranch.engine.batches.latency import LatencyControl
 from anabranch.engine.batches.outer_rows import OuterRows, refuse_to_hold, refuse_to_limit
 from anabranch.engine.batches.publishing import Publisher
-from anabranch.engine.batches.replica_tier import ReplicaTier, WithoutReplicas, open_replicas
+from anabranch.engine.batches.replicas.tier import ReplicaTier, WithoutReplicas, open_replicas
 from anabranch.engine.batches.set_aside import tell_sources
 from anabranch.engine.batches.slot_homes import SlotHomes, refuse_obstacles
 from anabranch.engine.batches.split_steps import pack

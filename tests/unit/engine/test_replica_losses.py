@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.engine.batches.replica_heirs import Heirs
-from anabranch.engine.batches.replica_losses import LossBook
+from anabranch.engine.batches.replicas.heirs import Heirs
+from anabranch.engine.batches.replicas.losses import LossBook
 from anabranch.model import BatchProgress
 from anabranch.model.cluster import Home
 from anabranch.model.events import SlotRecovery

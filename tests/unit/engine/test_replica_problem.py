@@ -6,8 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch.engine.batches.replica_heirs import find_heirs
-from anabranch.engine.batches.replica_problem import Known, Pace, find_places, follow_places, list_written, pose_problem
+from anabranch.engine.batches.replicas.heirs import find_heirs
+from anabranch.engine.batches.replicas.problem import (
+    Known,
+    Pace,
+    find_places,
+    follow_places,
+    list_written,
+    pose_problem,
+)
 from anabranch.model.cluster import Cluster, Executor, Home, SlotId, SlotLoads
 from anabranch.model.measures import BatchMeasures, TaskMeasure
 from anabranch.model.replicas import Replicas

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anabranch.engine.batches.replica_problem import Known, Pace
-from anabranch.engine.batches.replica_release import RELEASE_WAIT_SECONDS, AwaitedCopies
+from anabranch.engine.batches.replicas.problem import Known, Pace
+from anabranch.engine.batches.replicas.release import RELEASE_WAIT_SECONDS, AwaitedCopies
 from anabranch.model.cluster import Executor, ReleaseWait
 
 EXECUTORS = tuple(Executor(str(number), "abb"[number], 2) for number in range(3))

@@ -1,14 +1,15 @@
-"""The job of a batch: tasks that read, exchanges, slots, meetings of split keys; and who runs it."""
+"""The job of a batch: tasks that read, exchanges, slots, meetings of split keys; who runs it, and copies beside it."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from anabranch.engine.batches.outer_rows import OuterRows
 from anabranch.engine.tasks.blocks import Block
 from anabranch.engine.tasks.exchange_meter import Costs
+from anabranch.engine.tasks.replica_task import Carried, CopyOrder
 from anabranch.engine.tasks.spec import BatchSpec
 from anabranch.engine.tasks.task_errors import TaskFailure
 from anabranch.model import Split
@@ -77,6 +78,26 @@ class JobRunner(Protocol):
     def take_measures(self) -> tuple[TaskMeasure, ...]:
         """Return what tasks of the last attempt took, once."""
         ...
+
+
+class CarriesReplicas(Protocol):
+    """Copies state from host to host, in the thread that asks for it."""
+
+    def carry(self, order: CopyOrder) -> Carried:
+        """Carry out a round, and return what became of it; whatever goes wrong is said there."""
+        ...
+
+    def cancel(self) -> None:
+        """End the round that is being carried out, from another thread."""
+        ...
+
+
+@runtime_checkable
+class HasCarrier(Protocol):
+    """Whoever runs jobs on several hosts."""
+
+    @property
+    def carrier(self) -> CarriesReplicas: ...
 
 
 def describe_levels(plan: Plan) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from anabranch.engine.batches.replica_problem import Known
+from anabranch.engine.batches.replicas.problem import Known
 from anabranch.model.cluster import ReleaseWait
 
 RELEASE_WAIT_SECONDS = 120.0

@@ -6,25 +6,26 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from anabranch.engine.batches.replica_heirs import find_heirs
-from anabranch.engine.batches.replica_losses import LossBook
-from anabranch.engine.batches.replica_ports import CarriesReplicas, HasCarrier, TellsReplicas
-from anabranch.engine.batches.replica_problem import (
+from anabranch.engine.batches.jobs import CarriesReplicas, HasCarrier
+from anabranch.engine.batches.replicas.heirs import find_heirs
+from anabranch.engine.batches.replicas.losses import LossBook
+from anabranch.engine.batches.replicas.problem import (
     Known,
     Pace,
     find_places,
     find_unbroken,
     follow_places,
     list_runs,
+    name_problem,
     pose_problem,
 )
-from anabranch.engine.batches.replica_release import AwaitedCopies
+from anabranch.engine.batches.replicas.release import AwaitedCopies
 from anabranch.engine.tasks.replica_task import CopyOrder
 from anabranch.engine.tasks.spec import FlowProgram
 from anabranch.model import BatchProgress
@@ -38,7 +39,7 @@ from anabranch.model.cluster import (
     SlotId,
     SlotLoads,
 )
-from anabranch.model.events import DecisionEvent
+from anabranch.model.events import DecisionEvent, RecoveryEvent
 from anabranch.model.replicas import ReplicaProgress, Replicas
 from anabranch.placement.homes import choose_homes
 from anabranch.placement.replicas import (
@@ -62,6 +63,18 @@ RETRY_SECONDS = 10.0
 STOP_SECONDS = 10.0
 
 logger = logging.getLogger("anabranch")
+
+
+class TellsReplicas(Protocol):
+    """Tells the history of a run what becomes of replicas."""
+
+    def decide(self, decisions: Iterable[DecisionEvent]) -> None:
+        """Tell where replicas stand from now on, from any thread."""
+        ...
+
+    def tell_recovery(self, recovery: RecoveryEvent) -> None:
+        """Tell what became of slots whose homes were lost."""
+        ...
 
 
 class WithoutReplicas:
@@ -239,7 +252,7 @@ class ReplicaTier:
         if known is None or self._carrier is None or not self._settings.replicas_a_slot:
             return ReleaseWait()
         host_of = self._name_hosts(known)
-        follows = settled is not None and settled[0] == _name_problem(known, holdings, host_of)
+        follows = settled is not None and settled[0] == name_problem(known, holdings, host_of)
         return self._awaited.find_wait(
             known,
             host_of,
@@ -363,7 +376,7 @@ class ReplicaTier:
         """Say where replicas stand from now on, if hosts, homes or what they hold make it necessary."""
         if not holdings:
             return
-        posed_for = _name_problem(known, holdings, host_of)
+        posed_for = name_problem(known, holdings, host_of)
         is_due = known.batch - self._planned_at >= BATCHES_BETWEEN_LOOKS
         if posed_for == self._planned_for and not is_due:
             return
@@ -405,10 +418,3 @@ class ReplicaTier:
             is_new, self._problem = bool(problem) and problem != self._problem, problem
         if is_new:
             logger.warning("replicas: %s; the flow goes on, and the store has all of its state", problem)
-
-
-def _name_problem(known: Known, holdings: Mapping[str, Holdings], host_of: Mapping[str, str]) -> tuple[object, ...]:
-    """Return what a plan is made for: if it changes, so may the plan."""
-    homes = tuple(sorted(known.homes.items()))
-    hosts = tuple(sorted(holdings.keys() & set(host_of.values())))
-    return hosts, tuple(sorted(host_of.items())), homes, known.leaving

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from anabranch.engine.batches.replica_heirs import Heirs
+from anabranch.engine.batches.replicas.heirs import Heirs
 from anabranch.model import BatchProgress
 from anabranch.model.cluster import Home, Homes, SlotId
 from anabranch.model.events import RecoveryEvent, SlotRecovery

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from anabranch.engine.batches.replica_problem import Known, find_unbroken, list_written
+from anabranch.engine.batches.replicas.problem import Known, find_unbroken, list_written
 from anabranch.model.cluster import Cluster, Executor, Home, Homes, SlotId, SlotLoads
 from anabranch.placement.replicas import (
     Holdings,

@@ -15,7 +15,7 @@ from anabranch.model.measures import BatchMeasures
 from anabranch.model.replicas import Replicas
 from anabranch.placement.replicas import Holdings, Network, ReplicaHost, ReplicaProblem, ReplicaSlot, SlotRuns
 from anabranch.query.plan import Plan, name_of
-from anabranch.state.hot_copies import name_copy
+from anabranch.state.copies.hot import name_copy
 from anabranch.state.manifest import Manifest
 
 _NEW_WEIGHT = 0.3
@@ -142,6 +142,13 @@ def list_runs(plan: Plan, manifest: Manifest) -> dict[SlotId, dict[str, RunRef]]
                         # What it was made of is for repairs, and what is gone of it is gone from the manifest.
                         named[name_copy(run.file)] = replace(run, made_from=(), gone=())
     return dict(found)
+
+
+def name_problem(known: Known, holdings: Mapping[str, Holdings], host_of: Mapping[str, str]) -> tuple[object, ...]:
+    """Return what a plan is made for: if it changes, so may the plan."""
+    homes = tuple(sorted(known.homes.items()))
+    hosts = tuple(sorted(holdings.keys() & set(host_of.values())))
+    return hosts, tuple(sorted(host_of.items())), homes, known.leaving
 
 
 def pose_problem(
