@@ -13,6 +13,7 @@ import pytest
 import anabranch as ab
 from anabranch.connectors import kafka_topic
 from anabranch.connectors.filesystem.staged_frames import read_staged
+from anabranch.connectors.kafka_topics import sink as sinks
 from anabranch.connectors.kafka_topics.marked_group import TopicMark
 from anabranch.connectors.kafka_topics.sink import _Sent
 from anabranch.connectors.sink_ownership import TakenOver
@@ -210,6 +211,108 @@ def test_a_topic_that_another_driver_wrote_to_is_not_taken_back(subject: KafkaSu
     assert subject.rows() == rows_of(make_rows(1000))
 
 
+def forget_the_end(kafka: KafkaBroker, name: str) -> None:
+    """Let the broker take an open transaction as committed without having written its end anywhere.
+
+    So does one that is killed while it writes the ends, and finds its partitions without a leader when it starts.
+    """
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    log, committed = "__transaction_state", b"\x04"
+    settings = {"bootstrap.servers": kafka.servers, "group.id": "onlooker", "enable.partition.eof": True}
+    reader = Consumer(settings | {"enable.auto.commit": False})
+    partitions = reader.list_topics(log, 10).topics[log].partitions
+    reader.assign([TopicPartition(log, number, 0) for number in partitions])
+    ended, latest = 0, None
+    while ended < len(partitions):
+        message = reader.poll(10)
+        assert message is not None
+        if message.error() is not None:
+            ended += 1
+        elif message.value() is not None and name.encode() in message.key():
+            latest = message
+    reader.close()
+    assert latest is not None
+    # Version, producer and its epoch, and the timeout come before the state.
+    place = 2 + 8 + 2 + 4
+    value = latest.value()
+    assert value[place : place + 1] == b"\x01", "the transaction is open"
+    # Only who calls itself so may write to the brokers' own topics.
+    writer = Producer({"bootstrap.servers": kafka.servers, "client.id": "__admin_client"})
+    writer.produce(log, value[:place] + committed + value[place + 1 :], latest.key(), latest.partition())
+    assert writer.flush(10) == 0
+    kafka.kill()
+    kafka.start()
+
+
+@pytest.mark.parametrize("was_confirmed", [False, True])
+def test_a_transaction_whose_end_a_broker_forgot_is_aborted_and_its_batch_sent_again(
+    own_kafka: KafkaBroker,
+    stage: Stage,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    was_confirmed: bool,
+) -> None:
+    monkeypatch.setattr(sinks, "ANSWER_SECONDS", 4.0)
+    subject = KafkaSubject(own_kafka)
+    sink = subject.opened()
+    sink.publish(0, stage(sink, make_rows(1000, 5)), context())
+    rows = stage(sink, make_rows(2000, 5))
+    producer, group = sink._session.producer, sink._session.group
+    mark = TopicMark(1, sink._session.published.epoch)
+    producer.produce(read_staged(rows), b"")
+    producer.client.send_offsets_to_transaction([group.position_of(mark, "test")], group.metadata, 10.0)
+    sink._session.sent = _Sent(1, producer.places)
+    if was_confirmed:
+        sink._session.published = mark
+    forget_the_end(own_kafka, f"anabranch-test-{subject.name}")
+    sink.publish(1, rows, context())
+    assert "forgot to end the transaction of batch 1" in caplog.text
+    assert subject.rows() == rows_of(pl.concat([make_rows(1000, 5), make_rows(2000, 5)]))
+    sink.close()
+    # Whoever comes now finds nothing open, and the mark of the batch.
+    following = subject.make()
+    following.check(SCHEMA)
+    following.claim("test", 1)
+    assert following._session.published == mark
+    following.publish(2, stage(following, make_rows(3000, 5)), context())
+    assert len(subject.rows()) == 15
+
+
+def test_a_batch_of_which_only_the_mark_was_lost_is_marked_and_not_sent_again(
+    subject: KafkaSubject, stage: Stage
+) -> None:
+    sink = subject.opened()
+    sink.publish(0, stage(sink, make_rows(1000, 5)), context())
+    rows = stage(sink, make_rows(2000, 5))
+    producer = sink._session.producer
+    producer.produce(read_staged(rows), b"")
+    producer.client.commit_transaction(10.0)
+    sink.close()
+    sink._session.sent = _Sent(1, producer.places)
+    sink.publish(1, rows, context())
+    assert sink._session.group.peek().batch == 1
+    assert subject.rows() == rows_of(pl.concat([make_rows(1000, 5), make_rows(2000, 5)]))
+
+
+def test_a_batch_that_brokers_kept_in_one_partition_and_lost_in_another_stops_the_flow(
+    subject: KafkaSubject, stage: Stage
+) -> None:
+    sink = subject.opened()
+    rows = stage(sink, make_rows(2000, 30))
+    producer = sink._session.producer
+    found = []
+    for end in (producer.client.abort_transaction, producer.client.commit_transaction):
+        producer.produce(read_staged(rows), b"")
+        end(10.0)
+        found.append(producer.places)
+    aborted, committed = found
+    sink.close()
+    sink._session.sent = _Sent(0, {0: committed[0], 1: aborted[1]})
+    with pytest.raises(SinkError, match=r"has the messages of batch 0 in the partitions 0, and brokers .* those in 1"):
+        sink.publish(0, rows, context())
+
+
 def test_messages_that_a_broker_lost_though_it_kept_their_mark_are_sent_again(
     subject: KafkaSubject, stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -219,13 +322,13 @@ def test_messages_that_a_broker_lost_though_it_kept_their_mark_are_sent_again(
     producer, group = sink._session.producer, sink._session.group
     # As after a commit of which only the mark was left: its messages are aborted, the mark stands.
     producer.produce(read_staged(rows), b"")
-    partition, offset = producer.last_place
+    places = producer.places
     producer.client.abort_transaction(10.0)
     marking = group._make_consumer("read_committed")
     marking.commit(offsets=[group.position_of(TopicMark(1, 1), "test")], asynchronous=False)
     marking.close()
     sink.close()
-    sink._session.sent = _Sent(1, partition, offset)
+    sink._session.sent = _Sent(1, places)
     sink.publish(1, rows, context())
     assert "lost the messages of batch 1" in caplog.text
     sink.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,38 @@ def test_rows_that_are_dealt_to_slots_stay_findable_while_the_routes_change(
 @pytest.mark.parametrize("seed", range(3))
 def test_two_choices_a_key_do_for_joins_that_tell_who_met_nobody(bench: FlowBench, how: str, seed: int) -> None:
     check(bench, seed, routing="pkg", how=how)
+
+
+@pytest.mark.parametrize("splitting", ["pkg", "w-choices"])
+@pytest.mark.parametrize("routing", ["ranges", "modulo"])
+def test_a_full_join_by_values_tells_who_met_nobody_once_its_keys_are_split(routing: str, splitting: str) -> None:
+    flow = ab.Flow("joins")
+    schema = {"key": pl.Int64, "ts": pl.Datetime("us")}
+    sides = [
+        flow.read(ab.memory(pl.DataFrame(schema=schema | {column: pl.Int64})), name=column).watermark("ts")
+        for column in ("a", "b")
+    ]
+    sides[0].join(sides[1], on="key", within="1s", how="full", routing=routing).write(ab.to_memory())
+    chance = random.Random(3)
+    frames: dict[str, list[pl.DataFrame]] = {"a": [], "b": []}
+    with FlowTester(flow, slots=4) as tester:
+        for batch in range(4):
+            for column, kept in frames.items():
+                keys = [chance.choice([None, *range(40)]) for _ in range(50)]
+                times = [START + timedelta(seconds=10 * batch)] * len(keys)
+                numbers = pl.int_range(100 * batch, 100 * batch + len(keys), eager=True)
+                kept.append(pl.DataFrame({"key": keys, "ts": times, column: numbers}, schema_overrides=schema))
+                tester.add(kept[-1], column)
+            tester.run()
+            if batch == 0:
+                assert "takes effect" in tester.ctl("strategy", name=splitting)
+        tester.drain()
+        found = tester.results().select("key", "a", "b").rows()
+    left, right = (pl.concat(kept) for kept in frames.values())
+    pairs = left.join(right, on=["key", "ts"], how="full", coalesce=True)
+    assert pairs.get_column("a").null_count() > 10
+    assert pairs.get_column("b").null_count() > 10
+    assert sorted(map(repr, found)) == sorted(map(repr, pairs.select("key", "a", "b").rows()))
 
 
 class Drivers:

@@ -249,8 +249,8 @@ class Standing(Protocol):
         """Say of each row whether its window is another slot's; None if none is."""
         ...
 
-    def count_slots(self, hashes: pl.Series) -> pl.Series:
-        """Return how many slots share the key of each row."""
+    def count_slots(self, rows: pl.DataFrame, keys: tuple[str, ...]) -> pl.Series:
+        """Return how many slots share the key of each row, which has HASH and the key's columns."""
         ...
 
     def finds_copies(self, hashes: pl.Series, *, may_swap: bool, is_usual: bool) -> pl.Series:

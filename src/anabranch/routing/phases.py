@@ -132,9 +132,10 @@ class SlotStanding:
             np.where(before, ~_holds(earlier.routes, keys, self.slot), ~_holds(self.phases.routes, keys, self.slot))
         )
 
-    def count_slots(self, hashes: pl.Series) -> pl.Series:
-        """Return how many slots share the key of each row."""
-        return pl.Series(self.phases.routes.count_slots(hashes.to_numpy()))
+    def count_slots(self, rows: pl.DataFrame, keys: tuple[str, ...]) -> pl.Series:
+        """Return how many slots share the key of each row, which has HASH and the key's columns."""
+        routes = self.phases.routes
+        return pl.Series(routes.count_slots(keys_of(routes, rows, keys)))
 
     def finds_copies(self, hashes: pl.Series, *, may_swap: bool, is_usual: bool) -> pl.Series:
         """Say of each row of an input of a join whether it is a copy of one that another slot counts."""

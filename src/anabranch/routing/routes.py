@@ -185,14 +185,15 @@ class Routes:
         split[rows] = True
         return split
 
-    def count_slots(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return how many slots may store rows of each key."""
+    def count_slots(self, keys: KeyBatch) -> NDArray[np.int64]:
+        """Return how many slots may store rows of each row's key."""
         counts = np.ones(len(keys), np.int64)
         if self.splitter is not None:
-            chosen, _ = self.splitter.choices_of(keys, self.base.slots_of(KeyBatch(keys)))
+            # A splitter chooses around the home, which some bases find by the value alone.
+            chosen, _ = self.splitter.choices_of(keys.hashes, self.base.slots_of(keys))
             counts = np.bincount(chosen, minlength=len(keys))
         firsts = self.table.first_rows()
-        rows, positions = find_keys(keys, self.table.keys[firsts])
+        rows, positions = find_keys(keys.hashes, self.table.keys[firsts])
         counts[rows] = self.table.parts_a_key()[positions]
         return counts
 

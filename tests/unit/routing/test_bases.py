@@ -169,6 +169,11 @@ def test_modulo_of_the_largest_unsigned_key_is_exact() -> None:
     assert ModuloRoute(10).slots_of(keys).tolist() == [5]
 
 
+def test_modulo_of_a_missing_key_is_the_slot_of_nought_and_leaves_large_ones_exact() -> None:
+    keys = KeyBatch(np.zeros(3, np.uint64), pl.Series([None, 2**62 + 3, 5], dtype=pl.Int64))
+    assert ModuloRoute(4).slots_of(keys).tolist() == [0, 3, 1]
+
+
 def test_modulo_of_other_keys_goes_by_their_hash() -> None:
     keys = KeyBatch(np.array([7, 2**64 - 1], np.uint64), pl.Series(["a", "b"]))
     assert ModuloRoute(4, of_values=False).slots_of(keys).tolist() == [3, 3]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -145,6 +146,16 @@ def test_rows_probe_all_owners_of_their_key_and_no_other_slot(drawn: Routes, val
         owners = [owner.slot for owner in drawn.table.owners(key)] or [home]
         expected += [(row, slot) for slot in owners]
     assert pairs(drawn.operation_slots(keys)) == expected
+
+
+@given(routes(), key_values, st.booleans())
+def test_as_many_slots_are_counted_as_a_row_probes_whatever_its_home_goes_by(
+    drawn: Routes, values: list[int], splits: bool
+) -> None:
+    drawn = replace(drawn, splitter=ChoiceSplitter(drawn.slots) if splits else None)
+    keys = batch_of(values)
+    probing, _ = drawn.operation_slots(keys)
+    assert drawn.count_slots(keys).tolist() == np.bincount(probing, minlength=len(keys)).tolist()
 
 
 @given(routes(), key_values, st.integers(0, 2**40), st.integers(0, 2**70))

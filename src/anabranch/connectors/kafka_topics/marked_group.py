@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +37,8 @@ class MarkedGroup:
         topic: str,
         answer_seconds: float,
     ) -> None:
+        self.stays_open = False
+        """Whether the mark could not be read when it was last asked for, because its transaction did not end."""
         self._kafka = kafka
         self._connection = connection
         self._name = name
@@ -53,20 +56,25 @@ class MarkedGroup:
         about = json.dumps({"flow": flow, "epoch": mark.epoch})
         return self._kafka.TopicPartition(self._topic, MARKED_PARTITION, mark.batch + 1, about)
 
-    def read(self, confirmed: TopicMark) -> TopicMark:
+    def read(self, confirmed: TopicMark, sent_batch: int = NOTHING) -> TopicMark:
         """Return the mark; ``confirmed`` is the last one whose commit this driver saw confirmed.
 
         A broker that is killed right after a commit and starts again may have lost the end of that transaction: the
-        group then says nothing until another transaction ends there. Whoever saw the commit need not wait for it.
+        group then says nothing until another transaction ends there. Whoever saw the commit need not wait for it, nor
+        does who sent the messages, up to those of ``sent_batch``: they tell what became of them.
         """
+        self.stays_open = False
         try:
             return self._ask(self._consumer)
         except self._kafka.KafkaException as error:
             if error.args[0].name() != "_TIMED_OUT":
                 raise
         ended = self.peek()
+        self.stays_open = True
         if confirmed.batch > ended.batch:
             return confirmed
+        if sent_batch > ended.batch:
+            return ended
         msg = (
             f"the consumer group {self._name} has a transaction that does not end (if this lasts, see whether its "
             "messages are in the topic, and end it with kafka-transactions.sh)"
@@ -94,29 +102,34 @@ class MarkedGroup:
                 raise ServerAway(msg)
             time.sleep(CONFIRM_PAUSE_SECONDS)
 
-    def sees(self, partition: int, offset: int) -> bool:
-        """Say whether readers of committed messages find one at a place; raise ``ServerAway`` if that stays open."""
+    def look(self, places: Mapping[int, int]) -> dict[int, bool]:
+        """Say by partition whether readers of committed messages find one at an offset; nothing where it stays open."""
         looking = self._make_consumer("read_committed", **{"enable.partition.eof": True})
         deadline = time.monotonic() + self._answer_seconds
+        seen: dict[int, bool] = {}
         try:
-            looking.assign([self._kafka.TopicPartition(self._topic, partition, offset)])
-            while (left_seconds := deadline - time.monotonic()) > 0:
+            looking.assign([self._kafka.TopicPartition(self._topic, *place) for place in places.items()])
+            while len(seen) < len(places) and (left_seconds := deadline - time.monotonic()) > 0:
                 found = looking.poll(left_seconds)
                 if found is None:
                     break
-                if found.error() is None:
-                    return bool(found.offset() == offset)
-                if found.error().code() != self._kafka.KafkaError._PARTITION_EOF:
+                if found.error() is not None and found.error().code() != self._kafka.KafkaError._PARTITION_EOF:
                     raise self._kafka.KafkaException(found.error())
+                partition = found.partition()
+                offset = places[partition]
+                if partition in seen:
+                    continue
+                if found.error() is None:
+                    seen[partition] = found.offset() == offset
                 # The end is where the first open transaction begins: what lies before it is decided.
-                if found.offset() > offset:
-                    return False
-                time.sleep(CONFIRM_PAUSE_SECONDS)
-                looking.seek(self._kafka.TopicPartition(self._topic, partition, offset))
+                elif found.offset() > offset:
+                    seen[partition] = False
+                else:
+                    time.sleep(CONFIRM_PAUSE_SECONDS)
+                    looking.seek(self._kafka.TopicPartition(self._topic, partition, offset))
         finally:
             looking.close()
-        msg = f"a transaction of the topic {self._topic} does not end"
-        raise ServerAway(msg)
+        return seen
 
     def close(self) -> None:
         """Give the consumer up."""

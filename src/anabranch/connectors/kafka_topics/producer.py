@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import polars as pl
@@ -20,6 +20,9 @@ STALL_SECONDS = 5.0
 ABORT_SECONDS = 5.0
 OPEN_TRANSACTION_MS = 300_000
 """A driver that died and never comes back holds readers up for so long."""
+WATCHED_AT_THE_END, WATCHED_ONE_IN = 1_000, 100
+"""It is noted where messages lie, of the last ones of a batch and of some before: of all, it would take as long as to
+send them."""
 
 
 class TransactionalProducer:
@@ -34,8 +37,8 @@ class TransactionalProducer:
         """Whether a connection broke, as far as was heard."""
         self.refusal: str | None = None
         """Why the brokers refuse the client, if they do."""
-        self.last_place: tuple[int, int] | None = None
-        """Partition and offset of the last message that the brokers took."""
+        self.places: dict[int, int] = {}
+        """Partition → offset of the last message there, as far as messages of the last transaction were watched."""
         self._kafka = kafka
         self._topic = topic
         self._answer_seconds = answer_seconds
@@ -64,19 +67,37 @@ class TransactionalProducer:
 
     def produce(self, messages: pl.DataFrame, header: bytes) -> None:
         """Begin a transaction and hand the messages to the brokers, each value behind the header."""
+        self.places = {}
+        self.client.begin_transaction()
+        self._send(messages, header)
+        self._flush()
+
+    def abort_open(self, message: pl.DataFrame, header: bytes, partitions: Iterable[int]) -> None:
+        """Abort what brokers forgot to end in some partitions, with a message for each that nobody gets.
+
+        The end of a transaction ends all that is open of the same producer in the partitions where it wrote.
+        """
+        self.client.begin_transaction()
+        for partition in partitions:
+            self._send(message, header, partition)
+        self._flush()
+        self._bound(lambda: self.client.abort_transaction(self._answer_seconds))
+
+    def _send(self, messages: pl.DataFrame, header: bytes, partition: int | None = None) -> None:
+        """Hand messages to the brokers, to where their keys choose, and watch them; or to one partition, unwatched."""
         client = self.client
-        self.last_place = None
-        client.begin_transaction()
         names = [column.removeprefix(f"{HEADERS}.") for column in messages.columns if column.startswith(f"{HEADERS}.")]
         times = messages.get_column(TIME).fill_null(0).to_list() if TIME in messages.columns else None
         texts = messages.select(f"{HEADERS}.{name}" for name in names).rows() if names else None
         keys, values = messages.get_column(KEY).to_list(), messages.get_column(VALUE).to_list()
         for index, (key, value) in enumerate(zip(keys, values, strict=True)):
             more: dict[str, Any] = {} if times is None else {"timestamp": times[index]}
+            if partition is not None:
+                more["partition"] = partition
+            elif len(keys) - index <= WATCHED_AT_THE_END or index % WATCHED_ONE_IN == 0:
+                more["on_delivery"] = self._note_place
             if texts is not None:
                 more["headers"] = [(n, t.encode()) for n, t in zip(names, texts[index], strict=True) if t is not None]
-            if index == len(keys) - 1:
-                more["on_delivery"] = self._note_place
             if header and value is not None:
                 value = header + value  # noqa: PLW2901 - the message as it goes out
             while True:
@@ -87,7 +108,6 @@ class TransactionalProducer:
                     self._flush()
             if index % 10_000 == 0:
                 _serve(client.poll, 0)
-        self._flush()
 
     def commit(self, group: MarkedGroup, mark: TopicMark, flow: str) -> None:
         """Commit the transaction together with the mark."""
@@ -141,7 +161,7 @@ class TransactionalProducer:
 
     def _note_place(self, error: Any, message: Any) -> None:
         if error is None:
-            self.last_place = (message.partition(), message.offset())
+            self.places[message.partition()] = message.offset()
 
     def _note_problem(self, error: Any) -> None:
         """Hear what the library says in the background: wrong passwords and lost connections show nowhere else."""

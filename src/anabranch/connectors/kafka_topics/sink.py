@@ -32,11 +32,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A batch that the brokers took, and where its last message lies."""
+    """A batch that the brokers took, and where the last of its messages lie, of each partition one."""
 
     batch: int
-    partition: int
-    offset: int
+    places: Mapping[int, int]
+    """Partition → offset."""
 
 
 @dataclass(slots=True)
@@ -179,7 +179,7 @@ class KafkaSink:
             self._refuse_older_driver(session.group.peek(), flow, epoch)
         session.producer = TransactionalProducer(kafka, self.connection, name, self.topic, self._answer_seconds)
         session.producer.open()
-        published = session.group.read(session.published)
+        published = session.group.read(session.published, NOTHING if session.sent is None else session.sent.batch)
         if session.taken_over and session.published != published:
             raise SinkError(self._overtaken())
         session.published, session.was_open, session.taken_over = published, True, False
@@ -190,12 +190,19 @@ class KafkaSink:
         producer, group, published = session.producer, session.group, session.published
         assert producer is not None and group is not None, "an open session has them"
         self._refuse_older_driver(published, flow, given.epoch)
-        if published.batch >= given.batch and self._is_there(group, given.batch):
-            return
         messages = read_staged(staged)
         assert messages is not None, "some staged file has rows"
-        producer.produce(messages, session.header)
-        session.sent = None if producer.last_place is None else _Sent(given.batch, *producer.last_place)
+        if self._is_there(given.batch, messages):
+            if published.batch >= given.batch and not group.stays_open:
+                return
+            # Only the mark is not there: a driver that came now would send the messages again, or wait for ever.
+            messages = messages.clear()
+        try:
+            producer.produce(messages, session.header)
+        finally:
+            # Also where the brokers took some only: these must have ended before others are sent.
+            if producer.places:
+                session.sent = _Sent(given.batch, producer.places)
         if self._give_up_if_a_broker_went():
             msg = "a broker went away while it took the messages"
             raise ServerAway(msg)
@@ -204,17 +211,46 @@ class KafkaSink:
         session.published = mark
         group.confirm(mark)
 
-    def _is_there(self, group: MarkedGroup, batch: int) -> bool:
-        """Say whether the messages of a batch that has its mark are in the topic, as far as this driver knows of them.
+    def _is_there(self, batch: int, messages: pl.DataFrame) -> bool:
+        """Say whether the messages of a batch are in the topic: its mark says so, or they do if this driver sent them.
 
-        A broker that is killed right after a commit may have lost its end for some of the partitions.
+        A broker that is killed right after a commit may take the transaction as complete without having written its
+        end, into some partitions or all. There it stays open for ever, and readers wait, unless the same producer ends
+        another one. Where no message is to be seen, that is an abort, and the messages are sent again.
         """
-        sent = self._session.sent
-        if sent is None or sent.batch != batch or group.sees(sent.partition, sent.offset):
+        session = self._session
+        producer, group, sent = session.producer, session.group, session.sent
+        assert producer is not None and group is not None, "an open session has them"
+        if sent is None or sent.batch != batch:
+            return session.published.batch >= batch
+        seen = group.look(sent.places)
+        # This producer could only begin when all earlier transactions were complete: what is open now was forgotten.
+        forgotten = sorted(sent.places.keys() - seen.keys())
+        if forgotten and not any(seen.values()):
+            logger.warning(
+                "%s forgot to end the transaction of batch %d when a broker went away: it is aborted", self.label, batch
+            )
+            producer.abort_open(messages.head(1), session.header, forgotten)
+            seen = group.look(sent.places)
+        if len(seen) < len(sent.places):
+            msg = (
+                f"a transaction of the topic {self.topic} does not end (if this lasts, see who else writes there, and "
+                "end it with kafka-transactions.sh)"
+            )
+            raise ServerAway(msg)
+        if all(seen.values()):
             return True
-        logger.warning(
-            "%s lost the messages of batch %d when a broker went away: they are sent again", self.label, batch
-        )
+        if any(seen.values()):
+            msg = (
+                f"{self.label} has the messages of batch {batch} in the partitions {_partitions_of(seen, True)}, and "
+                f"brokers that went away lost those in {_partitions_of(seen, False)}; to go on without them, start the "
+                "flow again"
+            )
+            raise SinkError(msg)
+        if session.published.batch >= batch:
+            logger.warning(
+                "%s lost the messages of batch %d when a broker went away: they are sent again", self.label, batch
+            )
         return False
 
     def _refuse_older_driver(self, published: TopicMark, flow: str, epoch: int) -> None:
@@ -260,6 +296,10 @@ class KafkaSink:
         if advice is not None and not (self._session.was_open and "UNKNOWN_TOPIC" in name):
             return SinkError(f"{self.place} refuses it ({name}: {error.str()}); {advice}")
         return ServerAway(f"{name}: {error.str()}")
+
+
+def _partitions_of(seen: Mapping[int, bool], wanted: bool) -> str:
+    return ", ".join(str(partition) for partition, is_there in sorted(seen.items()) if is_there == wanted)
 
 
 _RIGHTS = "the user needs the rights Write and Read on the topic, Write on the transactional id, Read on the group"

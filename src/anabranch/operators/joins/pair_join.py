@@ -10,7 +10,6 @@ from anabranch.eventtime import drop_limit_us, pane_start
 from anabranch.eventtime.windows import first_window_us, last_window_us
 from anabranch.model import (
     END_OF_TIME,
-    HASH,
     TIME,
     Fired,
     OperatorTime,
@@ -168,7 +167,7 @@ class _Alone:
         if self._standing is None or self._kernel.meeting is None or number != self._kernel.spec.copied:
             self.results.append(self._kernel.alone(number, rows))
             return
-        slots = self._standing.count_slots(rows.get_column(HASH))
+        slots = self._standing.count_slots(rows, self._kernel.spec.keys)
         if (slots == 1).any():
             self.results.append(self._kernel.alone(number, rows.filter(slots == 1)))
         copies = rows.filter(slots > 1)

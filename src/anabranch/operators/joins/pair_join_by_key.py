@@ -255,7 +255,7 @@ class PairJoinByKey(JoinSections):
                 if rows is not None and rows.height:
                     slots = pl.Series(np.ones(rows.height, np.int64))
                     if number == self.spec.copied:
-                        slots = standing.count_slots(rows.get_column(HASH))
+                        slots = standing.count_slots(rows, self.spec.keys)
                     over_us = rows.get_column(AT).to_numpy() + self._hold_us(number)
                     told.append(self.meeting.tell_alone(self._alone(number, rows), rows, over_us, slots))
         return pl.concat(told, how="diagonal")

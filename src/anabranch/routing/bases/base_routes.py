@@ -169,7 +169,8 @@ class ModuloRoute:
                 "use ModuloRoute(…, of_values=False), which goes by the hash"
             )
             raise RouteError(msg)
-        numbers = values.to_numpy()
+        # Samples of joins know rows without a key: those go where 0 goes, and a column with nulls would become floats.
+        numbers = values.fill_null(0).to_numpy()
         if numbers.dtype == np.uint64:
             return (numbers % np.uint64(self.slots)).astype(np.int32)
         return (numbers.astype(np.int64) % self.slots).astype(np.int32)
