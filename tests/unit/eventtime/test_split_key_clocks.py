@@ -55,3 +55,11 @@ def test_keys_that_are_not_known_are_passed_over() -> None:
     wanted = pl.DataFrame({HASH: [2, 9, 1], "key": ["b", "x", "other"]}, schema_overrides={HASH: pl.UInt64})
     places, rows = clocks({(1, "a"): 5, (2, "b"): 6}).find(wanted)
     assert (places.tolist(), rows.tolist()) == ([0], [1])
+
+
+def test_key_without_a_value_is_known_like_others() -> None:
+    wanted = pl.DataFrame({HASH: [3], "key": [None]}, schema={HASH: pl.UInt64, "key": pl.String})
+    known = clocks({(1, "a"): 5})
+    known = SplitKeyClocks(pl.concat([known.keys, wanted]), *(np.array([5, 6]) for _ in range(3)))
+    places, rows = known.find(wanted)
+    assert (places.tolist(), rows.tolist()) == ([0], [1])
