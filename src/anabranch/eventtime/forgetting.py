@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.compiled.hash_order import Hashes, hashes_of, is_among
-from anabranch.eventtime.key_clocks import CLOCK, SPOKE, Times
+from anabranch.eventtime.key_clocks import CLOCK, SPOKE, PartTimes, Times, align_split_keys, places_of
 from anabranch.model import (
     BEGINNING_OF_TIME,
     END_OF_TIME,
@@ -30,6 +30,12 @@ Sweep = Callable[[Mask], Sequence[pl.DataFrame]]
 """Returns the rows of the state that are over, and may write the state anew without them."""
 
 _SAMPLED_ROWS = 4096
+_NOBODY: Hashes = np.empty(0, np.uint64)
+
+
+def is_forgotten(over_us: Times, spoke_us: Times, until_us: int) -> NDArray[np.bool_]:
+    """Say of each key whether it is forgotten, by when nothing of it can change any more, and when it last spoke."""
+    return (over_us <= until_us) & (spoke_us <= until_us)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,26 +53,51 @@ class Forgetting:
         if until_us == BEGINNING_OF_TIME or not self.clock.forgets:
             return np.zeros(rows.height, np.bool_)
         over_us = rows.get_column(CLOCK).fill_null(END_OF_TIME).to_numpy() + self.lateness_us
-        found: NDArray[np.bool_] = (over_us <= until_us) & (_last_spoke_us(rows) <= until_us)
+        found = is_forgotten(over_us, _last_spoke_us(rows), until_us)
         if self.holds is not None and found.any():
             found &= ~self.holds(rows)
         if shared.size and found.any():
             found &= ~is_among(hashes_of(rows), shared)
         return found
 
-    def leave_out(
-        self, rows: pl.DataFrame | None, time: OperatorTime, shared: Hashes, is_dead: Mask
-    ) -> pl.DataFrame | None:
+    def leave_out(self, rows: pl.DataFrame | None, time: OperatorTime, is_dead: Mask) -> pl.DataFrame | None:
         """Return rows without those that say nothing, and those of keys that were forgotten when the batch began.
 
         Such rows may be gone from the files or not: whoever has no other is as one that was never there. None for none.
+        Parts of keys that the driver tells of stay; they have ``recall_parts``.
         """
         if rows is None or time.forgotten is None:
             return rows
-        found = self.find(rows, time.forgotten.until_us, shared) | is_dead(rows)
+        found = self.find(rows, time.forgotten.until_us, _NOBODY)
+        if time.split_keys is not None and found.any():
+            # By key, not by hash: one with the hash of a key that the driver tells of may be forgotten.
+            told, _ = time.split_keys.find(rows)
+            found[told] = False
+        found |= is_dead(rows)
         if not found.any():
             return rows
         return None if found.all() else rows.filter(pl.Series(~found))
+
+    def recall_parts(
+        self, keys: pl.DataFrame, known: pl.DataFrame | None, came: NDArray[np.bool_], time: OperatorTime
+    ) -> tuple[PartTimes | None, pl.DataFrame | None]:
+        """Return what the driver tells of keys, and the rows that are known of them; rows have their PLACE.
+
+        A key that was forgotten when the batch began starts anew where rows of it came: nothing is known of it. Where
+        none came its parts go by its own time once more, and hear how far it was; it is as forgotten as before.
+        """
+        parts = align_split_keys(time.split_keys, keys)
+        if parts is None or time.forgotten is None or not self.clock.forgets:
+            return parts, known
+        is_told = parts.clock_us > BEGINNING_OF_TIME
+        anew = is_told & came
+        anew &= is_forgotten(parts.clock_us + self.lateness_us, parts.spoke_us, time.forgotten.until_us)
+        if not anew.any():
+            return parts, known
+        if known is not None:
+            left = known.filter(pl.Series(~anew[places_of(known)]))
+            known = left if left.height else None
+        return parts.starting(anew), known
 
     def settle(
         self, written: Sequence[pl.DataFrame], time: OperatorTime, shared: Hashes, is_dead: Mask, sweep: Sweep

@@ -55,6 +55,14 @@ class PartTimes:
     before_us: Times
     clock_us: Times
     spoke_us: Times
+    anew: NDArray[np.bool_]
+    """Which were forgotten and come back: nothing is said of them."""
+
+    def starting(self, anew: NDArray[np.bool_]) -> PartTimes:
+        """Return the same of keys of which some start anew."""
+        times = (self.before_us, self.clock_us, self.spoke_us)
+        before_us, clock_us, spoke_us = (np.where(anew, BEGINNING_OF_TIME, us) for us in times)
+        return PartTimes(before_us, clock_us, spoke_us, anew)
 
 
 def align_split_keys(split_keys: SplitKeyClocks | None, keys: pl.DataFrame) -> PartTimes | None:
@@ -67,7 +75,16 @@ def align_split_keys(split_keys: SplitKeyClocks | None, keys: pl.DataFrame) -> P
         times_us = np.full(keys.height, BEGINNING_OF_TIME, np.int64)
         times_us[places] = known_us[rows]
         aligned.append(times_us)
-    return PartTimes(*aligned)
+    before_us, clock_us, spoke_us = aligned
+    return PartTimes(before_us, clock_us, spoke_us, np.zeros(keys.height, np.bool_))
+
+
+def came_by_key(count: int, arrived: pl.DataFrame | None) -> NDArray[np.bool_]:
+    """Say of each key whether rows of it came."""
+    came = np.zeros(count, np.bool_)
+    if arrived is not None:
+        came[places_of(arrived)] = True
+    return came
 
 
 def places_of(rows: pl.DataFrame) -> NDArray[np.int64]:

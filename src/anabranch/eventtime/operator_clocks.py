@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from anabranch.eventtime.forgetting import is_forgotten
 from anabranch.eventtime.windows import LastEnd, Times
 from anabranch.model import BEGINNING_OF_TIME, HASH, Clock, ForgottenClocks, SharedClocks, SplitKeyClocks
 
@@ -114,11 +115,15 @@ class OperatorClocks:
         return replace(self, forgotten=(self.forgotten or ForgottenClocks.none()).plus(until_us, dropped_us))
 
     def forgetting_parts(self, lateness_us: int) -> OperatorClocks:
-        """Return the clocks without those of keys that slots share, and that are forgotten as whole keys are."""
+        """Return the clocks without those of keys that slots share, and that are forgotten as whole keys are.
+
+        Those whose parts have not heard yet how far they came stay for one batch more, as they were: a key that has its
+        group's time for its own would be forgotten a second time, later.
+        """
         if self.forgotten is None or self.split_keys is None:
             return self
         until_us, over_us = self.forgotten.until_us, self.split_keys.clock_us + lateness_us
-        over = (over_us <= until_us) & (self.split_keys.spoke_us <= until_us)
+        over = is_forgotten(over_us, self.split_keys.spoke_us, until_us)
         groups = self.forgotten.groups_of(self.split_keys.keys.get_column(HASH).to_numpy())
         dropped = zip(groups[over].tolist(), over_us[over].tolist(), strict=True)
         forgotten = self.forgotten
@@ -126,11 +131,7 @@ class OperatorClocks:
             forgotten = forgotten.plus(until_us, {group: us})
         # Parts must hear first what fired where they met: one that goes to another slot would fire it again.
         unheard = self.split_keys.before_us != self.split_keys.clock_us
-        clock_us = np.where(
-            over, np.maximum(forgotten.clocks_us[groups], self.split_keys.clock_us), self.split_keys.clock_us
-        )
-        split_keys = replace(self.split_keys, clock_us=clock_us)
-        return replace(self, forgotten=forgotten, split_keys=split_keys.pick(~over | unheard))
+        return replace(self, forgotten=forgotten, split_keys=self.split_keys.pick(~over | unheard))
 
     def wake_us(self, clock: Clock, last_end_us: LastEnd, since_us: int) -> int | None:
         """Return when, by the wall clock, the next of them is idle whose windows may be open."""

@@ -167,7 +167,8 @@ class SplitKeyClocks:
         """Return which of the given keys (HASH and key columns) are known, and where they are here."""
         numbered = self.keys.with_row_index(_ROW)
         columns = self.keys.columns
-        rows = keys.select(columns).join(numbered, on=columns, how="left", maintain_order="left").get_column(_ROW)
+        found = keys.select(columns).join(numbered, on=columns, how="left", maintain_order="left", nulls_equal=True)
+        rows = found.get_column(_ROW)
         known = rows.is_not_null().to_numpy()
         return np.flatnonzero(known), rows.drop_nulls().cast(pl.Int64).to_numpy()
 

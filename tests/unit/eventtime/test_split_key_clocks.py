@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from anabranch.eventtime.operator_clocks import OperatorClocks, follow_parts
-from anabranch.model import HASH, SplitKeyClocks
+from anabranch.model import HASH, ForgottenClocks, SplitKeyClocks
 
 
 def clocks(times: dict[tuple[int, str], int]) -> SplitKeyClocks:
@@ -55,3 +55,24 @@ def test_keys_that_are_not_known_are_passed_over() -> None:
     wanted = pl.DataFrame({HASH: [2, 9, 1], "key": ["b", "x", "other"]}, schema_overrides={HASH: pl.UInt64})
     places, rows = clocks({(1, "a"): 5, (2, "b"): 6}).find(wanted)
     assert (places.tolist(), rows.tolist()) == ([0], [1])
+
+
+def test_key_without_a_value_is_known_like_others() -> None:
+    wanted = pl.DataFrame({HASH: [3], "key": [None]}, schema={HASH: pl.UInt64, "key": pl.String})
+    known = clocks({(1, "a"): 5})
+    known = SplitKeyClocks(pl.concat([known.keys, wanted]), *(np.array([5, 6]) for _ in range(3)))
+    places, rows = known.find(wanted)
+    assert (places.tolist(), rows.tolist()) == ([0], [1])
+
+
+def test_forgotten_key_that_waits_for_its_parts_is_forgotten_under_its_own_time() -> None:
+    # What is left of its group, 20, is later than it ever was.
+    left = ForgottenClocks.none().plus(18, {1: 20})
+    after = OperatorClocks(forgotten=left, split_keys=clocks({(1, "a"): 5}))
+    for until_us in (18, 40, 60):
+        after = after.forgetting(until_us, {}).forgetting_parts(10)
+        assert by_key(after.split_keys) == {"a": 5}
+        assert after.forgotten is not None
+        assert after.forgotten.clocks_us[1] == 20
+    after = OperatorClocks(forgotten=left, split_keys=follow_parts(after.split_keys, [], [split(1)]))
+    assert after.forgetting_parts(10).split_keys is None

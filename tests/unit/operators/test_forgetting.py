@@ -20,13 +20,14 @@ from anabranch.model import (
     OperatorTime,
     OrderSpec,
     ProcessSpec,
+    RoutingTable,
     TopKSpec,
     WindowSpec,
 )
 from anabranch.routing import Routes
 from unit.operators import oracle
-from unit.operators.many_slots import ManySlots
-from unit.operators.moving import hash_apart, is_drained, make_changes
+from unit.operators.many_slots import HashKeys, ManySlots
+from unit.operators.moving import hash_apart, hash_together, is_drained, make_changes
 from unit.operators.once_only import KINDS, OnceOnly, Passing
 from unit.operators.processors_under_test import FRAME_OUTPUT, OUTPUT, Scripted, ScriptedFrames
 from unit.operators.streams import EPOCH, SCHEMA, SECOND_US, Batch, Row
@@ -188,6 +189,81 @@ def check_on_slots(name: str, seed: int, count: int = 24) -> ManySlots:
 def test_what_is_forgotten_does_not_depend_on_slots_moves_and_damage(name: str) -> None:
     forgotten = check_on_slots(name, seed=5).clocks.forgotten
     assert "count" in name or (forgotten is not None and (forgotten.clocks_us > 0).any()), "somebody was forgotten"
+
+
+SPLIT, WHOLE = {0: 0.5, 1: 0.5}, {2: 1.0}
+
+
+def run_split(
+    spec: OperatorSpec,
+    moments: Sequence[tuple[int, Sequence[int], dict[int, float]]],
+    hashes: HashKeys = hash_apart,
+    beside: int | None = None,
+) -> ManySlots:
+    """Run a key that is split from the first batch on: seconds of the wall clock and of rows, where it goes then.
+
+    Fails unless every batch emits, and leaves of what is forgotten, what one slot does.
+    """
+    (key_hash,) = hashes(pl.DataFrame({"key": [1]}))
+    whole = Routes.even(3, 12)
+    many = ManySlots(spec, whole.with_table(RoutingTable.of({key_hash: SPLIT})), hashes)
+    one = ManySlots(spec, Routes.even(1, 4), hashes)
+    last_us = -1
+    for number, (now, seconds, following) in enumerate(moments):
+        rows = [Row(1, second, 1) for second in seconds]
+        if beside is not None:
+            # Another key speaks in every batch.
+            rows.append(Row(beside, now, 1))
+        batch = Batch((tuple(rows),), 0)
+        time = OperatorTime(number, now_us=now * SECOND_US, last_now_us=last_us)
+        change = RouteChange(whole.with_table(RoutingTable.of({key_hash: following})), "state")
+        oracle.assert_same([many.advance(batch, time, True, change)], [one.advance(batch, time, True)])
+        last_us = time.now_us
+        if one.clocks.forgotten is not None:
+            assert many.clocks.forgotten is not None
+            assert (many.clocks.forgotten.clocks_us == one.clocks.forgotten.clocks_us).all()
+    return many
+
+
+@pytest.mark.parametrize("following", [SPLIT, WHOLE], ids=["split", "whole"])
+def test_lateness_counts_once_for_a_split_key_that_is_forgotten_before_its_parts_heard(
+    following: dict[int, float],
+) -> None:
+    silence = [(now, (), following) for now in (120, 124, 128, 132)]
+    slots = run_split(SPECS["updated"], [(98, (95,), SPLIT), *silence])
+    assert slots.clocks.forgotten is not None
+    assert slots.clocks.forgotten.clocks_us.max() == (100 + 6) * SECOND_US, "the end of its window, and the lateness"
+    assert slots.split_keys is None
+    assert all(ref.live_rows == 0 or following is SPLIT for refs in slots.runs.values() for ref in refs)
+
+
+@pytest.mark.parametrize("following", [SPLIT, WHOLE], ids=["split", "whole"])
+@pytest.mark.parametrize("back_at", [123, 126, 129])
+def test_split_key_that_comes_back_is_judged_by_what_is_left_of_its_group(
+    following: dict[int, float], back_at: int
+) -> None:
+    moments = [
+        (98, (95, 96, 88), SPLIT),
+        (120, (), following),
+        (back_at, (95, 101, 107, 119), following),
+        (back_at + 3, (105, 118), following),
+        (back_at + 20, (), following),
+        (back_at + 40, (99, 111), following),
+    ]
+    run_split(SPECS["updated"], moments)
+
+
+@pytest.mark.parametrize("following", [SPLIT, WHOLE], ids=["split", "whole"])
+def test_forgotten_split_key_starts_anew_though_another_key_of_its_hash_goes_on(following: dict[int, float]) -> None:
+    silence = [(now, (), SPLIT) for now in (120, 124, 128)]
+    moments = [(98, (95, 96, 88), SPLIT), *silence, (130, (95, 104, 107), following), (150, (), following)]
+    run_split(SPECS["updated"], moments, hash_together, beside=1 + 3)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", [41, 46, 47, 56])
+def test_lateness_counts_once_under_routes_of_chance(seed: int) -> None:
+    check_on_slots("updated", seed, count=60)
 
 
 @pytest.mark.parametrize("name", ["tumbling", "sliding", "remembered for longer"])

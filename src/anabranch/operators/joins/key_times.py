@@ -14,7 +14,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.compiled.hash_order import Hashes, hashes_of, sort_by_hash
-from anabranch.eventtime.key_clocks import CLOCK, KeyClocks, Times, align_split_keys, largest_by_key, read_clocks
+from anabranch.eventtime.forgetting import Forgetting
+from anabranch.eventtime.key_clocks import CLOCK, KeyClocks, PartTimes, Times, largest_by_key, read_clocks
 from anabranch.model import BEGINNING_OF_TIME, HASH, OperatorTime, SlotState, SplitKeyClocks
 from anabranch.model.columns import SECTION
 from anabranch.model.joins import AT, CLOCKS_SECTION, LEFT, RIGHT, JoinSpec
@@ -93,7 +94,7 @@ class JoinClocks:
         came = [rows for rows in received if rows is not None]
         arrived = concatenate([rows.select(HASH, *self._spec.keys) for rows in came]) if came else None
         hashes = touched_hashes(arrived, np.union1d(self._rows_of_keys.find_due(state, time), shared))
-        known = self._rows_of_keys.load(state, hashes, time, shared) if hashes.size else None
+        known = self._rows_of_keys.load(state, hashes, time) if hashes.size else None
         if known is None and arrived is None:
             return None
         keys, known, _ = place_keys(self._spec.keys, known, arrived)
@@ -101,8 +102,7 @@ class JoinClocks:
         for number, rows in enumerate(received):
             if rows is not None:
                 np.maximum.at(latest_us[number], find_places(keys, rows), rows.get_column(AT).to_numpy())
-        last_us = largest_by_key(keys.height, known, LAST)
-        return tell_times(self._spec, time, keys, known, (latest_us[LEFT], latest_us[RIGHT]), last_us)
+        return tell_times(self._spec, time, keys, known, (latest_us[LEFT], latest_us[RIGHT]))
 
     def write(
         self, state: SlotState, times: JoinTimes, after_us: Times, due_us: Times, last_us: Times, time: OperatorTime
@@ -199,23 +199,28 @@ def tell_times(
     keys: pl.DataFrame,
     known: pl.DataFrame | None,
     latest_us: tuple[Times, Times],
-    last_us: Times,
+    last_us: Times | None = None,
 ) -> JoinTimes:
-    """Return the time of keys, from their clock rows, what the driver knows, and the latest times that came."""
+    """Return the time of keys, from their clock rows, what the driver knows, and the latest times that came.
+
+    Where parts meet there are no clock rows: these said by when their last rows are over.
+    """
     count = keys.height
-    parts = align_split_keys(time.split_keys, keys)
+    came = np.maximum(*latest_us) > BEGINNING_OF_TIME
+    parts, known = Forgetting(spec.clock).recall_parts(keys, known, came, time)
+    last_us = largest_by_key(count, known, LAST) if last_us is None else last_us
     clocks = read_clocks(spec.clock, time, hashes_of(keys), known, None, parts)
     input_us, spoke_us, is_silent = [], [], []
     idle_us = spec.clock.idle_us
     for number in (LEFT, RIGHT):
         came = latest_us[number] > BEGINNING_OF_TIME
         reached_us = np.where(came, latest_us[number] - spec.delays_us[number], BEGINNING_OF_TIME)
-        known_us = _align(time.split_keys, keys, known, INPUT_CLOCKS[number])
+        known_us = _align(time.split_keys, keys, known, parts, INPUT_CLOCKS[number])
         input_us.append(np.maximum(known_us, reached_us))
         heard_us = np.full(count, time.now_us, np.int64)
         silent = np.zeros(count, np.bool_)
         if idle_us is not None:
-            before_us = _align(time.split_keys, keys, known, INPUT_SPOKES[number])
+            before_us = _align(time.split_keys, keys, known, parts, INPUT_SPOKES[number])
             # Who has not shown a key counts as silent so long after the key was first seen.
             heard_us = np.where(came | (before_us == BEGINNING_OF_TIME), time.now_us, before_us)
             if time.since_us + idle_us <= time.now_us:
@@ -241,13 +246,21 @@ def tell_times(
     )
 
 
-def _align(split_keys: SplitKeyClocks | None, keys: pl.DataFrame, known: pl.DataFrame | None, column: str) -> Times:
+def _align(
+    split_keys: SplitKeyClocks | None,
+    keys: pl.DataFrame,
+    known: pl.DataFrame | None,
+    parts: PartTimes | None,
+    column: str,
+) -> Times:
     """Return by key the later of what its clock row has in a column, and of what the driver knows."""
     times_us = largest_by_key(keys.height, known, column)
-    if split_keys is not None and split_keys.inputs is not None:
+    if split_keys is not None and parts is not None and split_keys.inputs is not None:
         places, rows = split_keys.find(keys)
-        told_us = split_keys.inputs.get_column(column).to_numpy()
-        times_us[places] = np.maximum(times_us[places], told_us[rows])
+        told_us = split_keys.inputs.get_column(column).to_numpy()[rows]
+        # Of one that starts anew, no input has said anything.
+        told_us = np.where(parts.anew[places], BEGINNING_OF_TIME, told_us)
+        times_us[places] = np.maximum(times_us[places], told_us)
     return times_us
 
 

@@ -87,7 +87,7 @@ class KeyedState:
         self._beside = tuple(beside)
         own_time = [CLOCK, *([SPOKE] if clock.idle_us is not None else [])] if clock.per == "key" else []
         self.columns = [HASH, *self.keys, *own_time, DUE, WAKE, *self.content, *self._beside]
-        self._forgetting = Forgetting(clock, holds=lambda rows: _any_of(rows, [DUE, WAKE, *self.content]))
+        self.forgetting = Forgetting(clock, holds=lambda rows: _any_of(rows, [DUE, WAKE, *self.content]))
 
     def find_due(self, state: SlotState, time: OperatorTime) -> Hashes:
         """Return the keys that must be looked at even if no row comes for them; some may turn out not to be due."""
@@ -130,7 +130,7 @@ class KeyedState:
             wakes += [int(at_us.min())] if at_us.size else []
             if self.clock.per == "key" and self.clock.idle_us is not None:
                 wakes += self._silent_us(rows, self.clock.idle_us, time)
-        forget_us = self._forgetting.wake_us(state.live(), time)
+        forget_us = self.forgetting.wake_us(state.live(), time)
         return min([*wakes, *([] if forget_us is None else [forget_us])], default=None)
 
     def write(
@@ -169,21 +169,16 @@ class KeyedState:
         store_rows(state, written, lambda merged: self._has_content(merged, time.floor_us), self._evolve)
         return written
 
-    def load(
-        self, state: SlotState, hashes: Hashes, time: OperatorTime, shared: Hashes = NOBODY
-    ) -> pl.DataFrame | None:
-        """Return what is known of these keys (sorted, unique hashes), by hash; None if that is nothing.
-
-        ``shared`` are those that slots share, or did until now: the driver says if they are forgotten.
-        """
+    def load(self, state: SlotState, hashes: Hashes, time: OperatorTime) -> pl.DataFrame | None:
+        """Return what is known of these keys (sorted, unique hashes), by hash; None if that is nothing."""
         rows = load_rows(state, hashes, self._evolve)
-        return self._forgetting.leave_out(rows, time, shared, lambda rows: self._is_dead(rows, time))
+        return self.forgetting.leave_out(rows, time, lambda rows: self._is_dead(rows, time))
 
     def forget(
         self, state: SlotState, written: pl.DataFrame | None, time: OperatorTime, shared: Hashes = NOBODY
     ) -> dict[int, int]:
         """Forget who is silent for too long after a batch wrote this; return by group up to when rows are late."""
-        return self._forgetting.settle(
+        return self.forgetting.settle(
             [] if written is None else [written],
             time,
             shared,

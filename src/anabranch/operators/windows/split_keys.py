@@ -17,6 +17,7 @@ from anabranch.eventtime.key_clocks import (
     PartTimes,
     Times,
     align_split_keys,
+    came_by_key,
     largest_by_key,
     places_of,
     read_clocks,
@@ -52,7 +53,7 @@ class SplitKeys:
     def advance(self, known: pl.DataFrame | None, arrived: pl.DataFrame | None, time: OperatorTime) -> Advanced:
         """Judge the rows by the watermark of the whole key, keep them, and send everything to the meeting."""
         keys, known, arrived = place_keys(self._keys, known, arrived)
-        parts = align_split_keys(time.split_keys, keys)
+        parts, known = self._state.forgetting.recall_parts(keys, known, came_by_key(keys.height, arrived), time)
         clocks = read_clocks(self._clock, time, hashes_of(keys), known, arrived, parts)
         opened = self.settle_rows(self._state.select_open(known), parts)
         judged = self._panes.judge(arrived, clocks, time)
@@ -154,7 +155,7 @@ class SplitKeys:
         rows = concatenate(shared)
         known, came = (frame if frame.height else None for frame in (rows.filter(~pl.col(CAME)), rows.filter(CAME)))
         keys, known, came = place_keys(self._keys, known, came)
-        parts = align_split_keys(time.split_keys, keys)
+        parts, known = self._state.forgetting.recall_parts(keys, known, came_by_key(keys.height, came), time)
         clocks = read_clocks(self._clock, time, hashes_of(keys), known, came, parts)
         taken = self._panes.fire(Judged(), self._panes.join(known), self._state.select_open(came), clocks)
         clock_us = clocks.after(taken.last_end_us)

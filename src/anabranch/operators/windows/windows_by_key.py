@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from anabranch.compiled.hash_order import Hashes, hashes_of, sort_by_hash
-from anabranch.eventtime.key_clocks import ROWS, align_split_keys, latest_by_group, read_clocks, shared_times
+from anabranch.eventtime.key_clocks import ROWS, came_by_key, latest_by_group, read_clocks, shared_times
 from anabranch.eventtime.lateness import ORIGINAL, Judged, carry_original
 from anabranch.model import (
     BEGINNING_OF_TIME,
@@ -167,7 +167,7 @@ class WindowsByKey:
             arrived = self._gather(received, combined)
             hashes = touched_hashes(arrived, due)
             known = load_rows(state, hashes) if hashes.size else None
-            known = forgetting.leave_out(known, time, lately_split, is_dead)
+            known = forgetting.leave_out(known, time, is_dead)
             known = self._with_waited(known, waited) if waited is not None else known
         else:
             arrived = None if merged.arrived is None else self._gather([merged.arrived], combined)
@@ -218,7 +218,8 @@ class WindowsByKey:
     def _advance_keys(self, known: pl.DataFrame | None, arrived: pl.DataFrame | None, time: OperatorTime) -> Advanced:
         """Take rows of keys that are on no other slot."""
         keys, known, arrived = place_keys(self._partials.keys, known, arrived)
-        parts = align_split_keys(time.split_keys, keys)
+        came = came_by_key(keys.height, arrived)
+        parts, known = self._state.forgetting.recall_parts(keys, known, came, time)
         clocks = read_clocks(self._clock, time, hashes_of(keys), known, arrived, parts)
         opened = self._state.select_open(known)
         if self._split_keys is not None:
