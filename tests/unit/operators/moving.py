@@ -110,7 +110,7 @@ def make_changes(
 ) -> tuple[Routes, list[RouteChange | None]]:
     """Return the first routes, and what chance changes at each boundary."""
     chance = random.Random(seed)
-    keys = hashes(pl.DataFrame({"key": pl.Series(KEYS, dtype=pl.Int64)})).unique().to_list()
+    keys = hashes(pl.DataFrame({"key": pl.Series(KEYS, dtype=pl.Int64)})).unique(maintain_order=True).to_list()
     # Keys that share a hash move together: their values must not take them apart.
     by_value = hashes is hash_apart and len(spec.keys) == 1
     kernel = make_kernel(spec)
