@@ -120,10 +120,10 @@ class Simulation:
         self._attempt += 1
         self._owners.tell(self._attempt, self.homes, self.reachable)
         began, shot = self.now, self.snapshot()
-        rows = self._take_rows(shot) if boundary.can_run else 0.0
+        wire_seconds_a_row, delay, sent_a_row = self._find_wires()
+        rows = self._take_rows(shot, wire_seconds_a_row) if boundary.can_run else 0.0
         busy, levels = self._add_up({slot.id: slot.cpu_seconds_a_row * rows for slot in self._flow.slots})
-        wires, sent = self._find_wires(rows)
-        seconds = self._costs.fixed_seconds + levels + wires
+        seconds = self._costs.fixed_seconds + levels + rows * wire_seconds_a_row + delay
         seconds += boundary.stored_bytes / self._costs.store_bytes_per_second
         failing = unknown or self._roster.find_next_loss(began + seconds, set(self.homes.values()))
         is_committed = boundary.can_run and failing is None
@@ -151,7 +151,7 @@ class Simulation:
             waiting_rows=self.waiting_rows,
             snapshot=shot,
             busy_seconds=busy,
-            sent_bytes=sent,
+            sent_bytes=sent_a_row * rows,
             replicated_bytes=replicated,
             recovered=boundary.recovered,
             stored_bytes=boundary.stored_bytes,
@@ -188,11 +188,12 @@ class Simulation:
             return 0.0
         return max(0.0, news - began)
 
-    def _take_rows(self, shot: Snapshot) -> float:
+    def _take_rows(self, shot: Snapshot, wire_seconds_a_row: float) -> float:
         arrived = shot.rows_per_second * self._last_seconds
-        a_row = sum(slot.cpu_seconds_a_row for slot in self._flow.slots)
-        cores = sum(host.cores for host in shot.hosts)
-        most = self._costs.most_rows_seconds * cores / a_row if a_row > 0 else math.inf
+        cores = max(1, sum(host.cores for host in shot.hosts))
+        # Without the wires, a flow whose cores are idle and whose wires are full would have a batch that takes hours.
+        a_row = max(sum(slot.cpu_seconds_a_row for slot in self._flow.slots) / cores, wire_seconds_a_row)
+        most = self._costs.most_rows_seconds / a_row if a_row > 0 else math.inf
         rows = min(self.waiting_rows + arrived, most)
         self.waiting_rows += arrived - rows
         return rows
@@ -213,22 +214,22 @@ class Simulation:
         )
         return busy, seconds
 
-    def _find_wires(self, rows: float) -> tuple[float, float]:
-        """Return how long what slots send takes on the wires, and its bytes."""
+    def _find_wires(self) -> tuple[float, float, float]:
+        """Return for each row how long the busiest wire takes, for each batch the longest way, and a row's bytes."""
         through: dict[str, float] = {}
         sent = delay = 0.0
         for (sender, receiver), a_row in self._flow.sent_bytes_a_row.items():
             source, target = self.homes.get(sender), self.homes.get(receiver)
             if source is None or target is None or source == target:
                 continue
-            sent += a_row * rows
+            sent += a_row
             delay = max(delay, self._replication.latency(source, target))
             for host in (source, target):
-                through[host] = through.get(host, 0.0) + a_row * rows
-        slowest = max(
+                through[host] = through.get(host, 0.0) + a_row
+        busiest = max(
             (sum_ / self._roster.all[host].bandwidth_bytes_per_second for host, sum_ in through.items()), default=0.0
         )
-        return slowest + delay, sent
+        return busiest, delay, sent
 
     def _transfer(self, began: float, seconds: float) -> float:
         return self._replication.transfer(self._roster, self.homes, began, seconds)

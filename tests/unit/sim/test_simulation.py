@@ -339,6 +339,18 @@ def test_uneven_slots_get_other_homes_once() -> None:
     assert [record.action for record in records].count("balance") == 1
 
 
+def test_where_wires_are_full_batches_stay_short_and_it_is_told_what_there_is_no_room_for() -> None:
+    # In the middle of a chain, slots send and get 200 bytes a row: wires of 20 kB/s carry 50 of the 500 rows a second.
+    simulation = Simulation(_scenario(_chain(3), _hosts(6, bandwidth=20_000.0), rows=500.0), Steering(Replicas()))
+    records = simulation.run_until(200)
+    done = sum(record.rows for record in records)
+    assert max(record.seconds for record in records) < Costs().most_rows_seconds + 2 * Costs().fixed_seconds
+    assert 45 < done / simulation.now < 50
+    assert simulation.waiting_rows == pytest.approx(500 * (1 + records[-1].began_seconds) - done)
+    assert {shortage.slot for shortage in simulation.missing} == set(simulation.homes)
+    assert all(shortage.home_bandwidth is not None for shortage in simulation.missing)
+
+
 # -- what is given ---------------------------------------------------------------------------------------------------
 
 
