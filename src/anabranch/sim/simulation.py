@@ -19,10 +19,9 @@ from anabranch.placement.elasticity import find_deviation
 from anabranch.placement.replicas import Shortage, StandingReplicas, choose_heirs
 from anabranch.sim.cluster import SimulationError, Snapshot
 from anabranch.sim.copies import Copies
-from anabranch.sim.owners import Owners
 from anabranch.sim.records import BatchRecord, Boundary
 from anabranch.sim.replication import NO_REPLICAS, Replication
-from anabranch.sim.roster import Roster
+from anabranch.sim.roster import Owners, Roster
 from anabranch.sim.scenario import Scenario, Steering
 from anabranch.sim.sizing import STAY, Seen, SizeChange, open_sizing
 
