@@ -261,19 +261,27 @@ class Simulation:
             # Whoever gives out hosts puts others in the place of those that are lost.
             self._ask_for(self._roster.spare[: self._sizing.fewest], self._costs.starting_seconds)
         self._load_moved(done)
-        reachable = set(self.reachable)
-        lost = [slot for slot in self._slots if self.homes[slot] not in reachable]
-        if lost:
+        if lost := self._find_lost():
             self._recover(lost, done)
         if done.can_run:
             self._release()
             done.placed_replicas = self._replication.restore(self._roster, self.homes, self.snapshot())
         return done
 
+    def _find_lost(self) -> list[SlotId]:
+        """Return slots whose home cannot be reached, or failed and is there again without their state."""
+        reachable = set(self.reachable)
+        return [
+            slot
+            for slot in self._slots
+            if (home := self.homes[slot]) not in reachable or not self.copies.is_current(slot, home)
+        ]
+
     def _recover(self, lost: Sequence[SlotId], done: Boundary) -> None:
         """Give slots whose home is lost another: where a current replica is, else anywhere, and they read the store."""
         loads = self._find_loads()
-        standing = {slot: home for slot, home in self.homes.items() if slot not in lost}
+        before = self.homes
+        standing = {slot: home for slot, home in before.items() if slot not in lost}
         self._keep_last_copies(lost)
         staying = self._roster.cores_of(self._roster.staying)
         busy: dict[str, float] = {}
@@ -293,7 +301,7 @@ class Simulation:
         behind = {slot: self.copies.list_whole(slot, staying) for slot in others}
         self.homes = {**standing, **heirs, **choose_heirs(others, behind, busy, staying)}
         self._plan_homes(self.homes, evens_out=False)
-        done.moved_slots += len(lost)
+        done.moved_slots += sum(self.homes[slot] != before[slot] for slot in lost)
         done.recovered |= dict.fromkeys(heirs, "replica")
         for slot in others:
             done.recovered[slot] = "store"
@@ -389,9 +397,8 @@ class Simulation:
         self._ask_for(change.asked, change.ready_seconds)
 
     def _can_move(self) -> bool:
-        """Say whether all homes are reachable: who is lost is given a home first."""
-        reachable = set(self.reachable)
-        return all(home in reachable for home in self.homes.values())
+        """Say whether all homes are there with their state: what is lost is given a home first."""
+        return not self._find_lost()
 
     def _move_slots(self, homes: Homes | None = None) -> int:
         """Give slots these homes, or even them out; who moves leaves a copy behind. Return how many moved."""

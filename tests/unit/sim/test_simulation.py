@@ -138,6 +138,17 @@ def test_a_host_that_was_cut_off_comes_back_as_a_replica_and_not_as_an_owner() -
     assert sum(record.replicated_bytes for record in records) < MEGABYTE
 
 
+@pytest.mark.parametrize("moment", [5.1, 5.8], ids=["in a batch", "between two"])
+def test_a_host_that_fails_and_is_back_before_the_next_batch_has_lost_its_memory_all_the_same(moment: float) -> None:
+    events = (HostEvent(moment, "h0", "fail"), HostEvent(moment + 0.1, "h0", "return"))
+    simulation = Simulation(_scenario(_chain(2), _hosts(3), *events), Steering(Replicas(degree=2)))
+    assert simulation.homes[1, 0] == "h0"
+    records = simulation.run_until(12)
+    assert [record.recovered for record in records if record.recovered] == [{(1, 0): "replica"}]
+    assert simulation.homes[1, 0] != "h0"
+    assert records[-1].lag_batches == 0
+
+
 def test_eight_hosts_in_four_waves_lose_nothing_if_replicas_are_placed_again_in_between() -> None:
     hosts = _hosts(20)
     for seed in range(20):
