@@ -15,7 +15,6 @@ from anabranch.placement.energy import Board, FlowLoad, RoundRobin, SlotUse, fin
 from anabranch.placement.energy import Host as EnergyHost
 from anabranch.sim.cluster import Host
 from anabranch.sim.energy_day import SimulatedDay, simulate_day
-from anabranch.sim.energy_hosts import make_hosts
 from benchmarks.energy.lab import ENERGY, HOST_CPU, HOSTS, SETTLED, TRIGGER_SECONDS, LabRun
 
 _ROUNDING = 1e-6
@@ -121,7 +120,7 @@ def make_lab_hosts(count: int = HOSTS) -> tuple[Host, ...]:
 
 def _calibrate(load: FlowLoad, batch_seconds: float, batch_rows: float, hosts: Sequence[Host]) -> FlowLoad:
     """Return the load with what a batch took beside what its slots did, the same for each level."""
-    known: tuple[EnergyHost, ...] = make_hosts(hosts)
+    known: tuple[EnergyHost, ...] = tuple(host.as_energy_host() for host in hosts)
     homes = RoundRobin().plan(known, load, {}, frozenset(), read_settings("awake")).homes
     per_batch = load.rows / load.batches
     explained = Board(known, load.scale(batch_rows / per_batch), homes).batch_seconds()

@@ -20,7 +20,6 @@ from anabranch.placement.energy import (
 )
 from anabranch.placement.energy import Host as EnergyHost
 from anabranch.sim.energy_day import BatchShape, SimulatedDay, make_load, simulate_day
-from anabranch.sim.energy_hosts import make_hosts
 from benchmarks.energy.topologies import HOSTS, PAPER_UTILISATION, TOPOLOGIES, Topology, make_flow, make_paper_hosts
 from benchmarks.energy.trace import make_shape
 
@@ -258,7 +257,7 @@ def check_day(run: DayRun, settings: Energy = SETTINGS) -> str:
 
 def _prepare(topology: Topology, rate: float) -> tuple[tuple[EnergyHost, ...], FlowLoad]:
     load = make_load(make_flow(topology), SHAPE, SETTINGS.window_seconds).scale(rate)
-    return make_hosts(make_paper_hosts()), load
+    return tuple(host.as_energy_host() for host in make_paper_hosts()), load
 
 
 def _add_watts(

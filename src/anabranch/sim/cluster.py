@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from anabranch.errors import AnabranchError, name_alternatives
 from anabranch.model.cluster import Executor, Homes, SlotId, SlotLoad
+from anabranch.placement.energy import Host as EnergyHost
 
 Floats = NDArray[np.float64]
 
@@ -41,6 +42,12 @@ class Host:
         """Return the executor that runs there, as policies know it."""
         memory = int(self.memory_bytes) if math.isfinite(self.memory_bytes) else 0
         return Executor(self.name, self.name, self.cores, memory, is_leaving=is_leaving)
+
+    def as_energy_host(self) -> EnergyHost:
+        """Return the host as policies for energy know it: half of its wire's bytes go either way."""
+        memory = int(self.memory_bytes) if math.isfinite(self.memory_bytes) else 0
+        bandwidth = self.bandwidth_bytes_per_second
+        return EnergyHost(self.name, self.cores, memory, bandwidth / 2 if math.isfinite(bandwidth) else 0.0)
 
 
 @dataclass(frozen=True, slots=True)

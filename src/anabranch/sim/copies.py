@@ -35,6 +35,11 @@ class Copies:
             if copy.version == self.committed and host in reachable
         )
 
+    def is_current(self, slot: SlotId, host: str) -> bool:
+        """Say whether a host holds the last committed version."""
+        copy = self.by_slot.get(slot, {}).get(host)
+        return copy is not None and copy.version == self.committed
+
     def list_whole(self, slot: SlotId, reachable: Collection[str]) -> tuple[str, ...]:
         """Return the hosts that hold any version whole, the newest first."""
         held = self.by_slot.get(slot, {})
@@ -97,7 +102,7 @@ class Copies:
         sent = 0.0
         for _, slot, host, copy in sorted(waiting, key=lambda one: one[:3]):
             home = homes.get(slot)
-            if home is None or home not in room_bytes or not self._is_current(slot, home):
+            if home is None or home not in room_bytes or not self.is_current(slot, home):
                 continue
             moved = min(copy.outstanding_bytes, room_bytes[home], room_bytes[host])
             for wire in (home, host):
@@ -108,7 +113,3 @@ class Copies:
             if copy.outstanding_bytes <= 1e-6:
                 copy.version, copy.outstanding_bytes = copy.wanted, 0.0
         return sent
-
-    def _is_current(self, slot: SlotId, home: str) -> bool:
-        copy = self.by_slot[slot].get(home)
-        return copy is not None and copy.version == self.committed

@@ -28,7 +28,6 @@ from anabranch.placement.energy import (
 )
 from anabranch.placement.energy import Host as EnergyHost
 from anabranch.sim.cluster import Host, SimulatedFlow
-from anabranch.sim.energy_hosts import make_hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +197,7 @@ def simulate_day(
     All hosts are awake as the day begins, and slots are dealt in turn, or as a policy that lets no host sleep places
     them for the busiest window.
     """
-    everyone = make_hosts(hosts)
+    everyone = tuple(host.as_energy_host() for host in hosts)
     awake = frozenset(host.id for host in everyone)
     homes: Homes = RoundRobin().plan(everyone, load, {}, awake, settings).homes
     if not policy.releases_hosts:

@@ -1,10 +1,12 @@
-"""Which hosts run the flow, which cannot be reached, which are on their way, and which are to go."""
+"""Which hosts run the flow, which cannot be reached, are coming or are to go; and what each was told to work on."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from anabranch.model.cluster import Executor
+from anabranch.model.cluster import Executor, Homes, SlotId
 from anabranch.sim.cluster import Host
 from anabranch.sim.failures import HostEvent
 
@@ -106,3 +108,35 @@ class Roster:
     def cores_of(self, names: Iterable[str]) -> Mapping[str, int]:
         """Return the cores of hosts."""
         return {name: self.all[name].cores for name in names}
+
+
+@dataclass(slots=True)
+class Owners:
+    """Which slots hosts work on as they know it themselves: one that is cut off goes on with what it was told last."""
+
+    told: dict[str, tuple[int, tuple[SlotId, ...]]] = field(default_factory=dict)
+    """What each host was told to work on, and for which attempt at a batch."""
+
+    def tell(self, attempt: int, homes: Homes, reachable: Collection[str]) -> None:
+        """Tell all hosts that are reached what an attempt wants of them; others go on with what they have."""
+        slots: defaultdict[str, list[SlotId]] = defaultdict(list)
+        for slot, home in homes.items():
+            slots[home].append(slot)
+        self.told.update({host: (attempt, tuple(slots[host])) for host in reachable})
+
+    def forget(self, host: str) -> None:
+        """A host failed: it knows nothing any more."""
+        self.told.pop(host, None)
+
+    def collect(self, attempt: int, reachable: Collection[str]) -> tuple[dict[SlotId, tuple[str, ...]], int]:
+        """Return by slot the hosts that hand in its state, and how many states are refused: of another attempt."""
+        writers: defaultdict[SlotId, tuple[str, ...]] = defaultdict(tuple)
+        refused = 0
+        for host in reachable:
+            meant, slots = self.told.get(host, (attempt, ()))
+            if meant != attempt:
+                refused += len(slots)
+                continue
+            for slot in slots:
+                writers[slot] += (host,)
+        return dict(writers), refused

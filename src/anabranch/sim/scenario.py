@@ -52,7 +52,7 @@ class Costs:
     store_bytes_per_second: float = 12.5e6
     """Of the checkpoint store, all hosts together."""
     most_rows_seconds: float = 5.0
-    """A batch has no more rows than all cores work off in so long."""
+    """A batch has no more rows than all cores work off, and the busiest wire carries, in so long."""
 
 
 @dataclass(frozen=True, slots=True)

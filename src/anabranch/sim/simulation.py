@@ -19,10 +19,9 @@ from anabranch.placement.elasticity import find_deviation
 from anabranch.placement.replicas import Shortage, StandingReplicas, choose_heirs
 from anabranch.sim.cluster import SimulationError, Snapshot
 from anabranch.sim.copies import Copies
-from anabranch.sim.owners import Owners
 from anabranch.sim.records import BatchRecord, Boundary
 from anabranch.sim.replication import NO_REPLICAS, Replication
-from anabranch.sim.roster import Roster
+from anabranch.sim.roster import Owners, Roster
 from anabranch.sim.scenario import Scenario, Steering
 from anabranch.sim.sizing import STAY, Seen, SizeChange, open_sizing
 
@@ -120,10 +119,10 @@ class Simulation:
         self._attempt += 1
         self._owners.tell(self._attempt, self.homes, self.reachable)
         began, shot = self.now, self.snapshot()
-        rows = self._take_rows(shot) if boundary.can_run else 0.0
+        wire_seconds_a_row, delay, sent_a_row = self._find_wires()
+        rows = self._take_rows(shot, wire_seconds_a_row) if boundary.can_run else 0.0
         busy, levels = self._add_up({slot.id: slot.cpu_seconds_a_row * rows for slot in self._flow.slots})
-        wires, sent = self._find_wires(rows)
-        seconds = self._costs.fixed_seconds + levels + wires
+        seconds = self._costs.fixed_seconds + levels + rows * wire_seconds_a_row + delay
         seconds += boundary.stored_bytes / self._costs.store_bytes_per_second
         failing = unknown or self._roster.find_next_loss(began + seconds, set(self.homes.values()))
         is_committed = boundary.can_run and failing is None
@@ -151,7 +150,7 @@ class Simulation:
             waiting_rows=self.waiting_rows,
             snapshot=shot,
             busy_seconds=busy,
-            sent_bytes=sent,
+            sent_bytes=sent_a_row * rows,
             replicated_bytes=replicated,
             recovered=boundary.recovered,
             stored_bytes=boundary.stored_bytes,
@@ -188,11 +187,12 @@ class Simulation:
             return 0.0
         return max(0.0, news - began)
 
-    def _take_rows(self, shot: Snapshot) -> float:
+    def _take_rows(self, shot: Snapshot, wire_seconds_a_row: float) -> float:
         arrived = shot.rows_per_second * self._last_seconds
-        a_row = sum(slot.cpu_seconds_a_row for slot in self._flow.slots)
-        cores = sum(host.cores for host in shot.hosts)
-        most = self._costs.most_rows_seconds * cores / a_row if a_row > 0 else math.inf
+        cores = max(1, sum(host.cores for host in shot.hosts))
+        # Without the wires, a flow whose cores are idle and whose wires are full would have a batch that takes hours.
+        a_row = max(sum(slot.cpu_seconds_a_row for slot in self._flow.slots) / cores, wire_seconds_a_row)
+        most = self._costs.most_rows_seconds / a_row if a_row > 0 else math.inf
         rows = min(self.waiting_rows + arrived, most)
         self.waiting_rows += arrived - rows
         return rows
@@ -213,22 +213,22 @@ class Simulation:
         )
         return busy, seconds
 
-    def _find_wires(self, rows: float) -> tuple[float, float]:
-        """Return how long what slots send takes on the wires, and its bytes."""
+    def _find_wires(self) -> tuple[float, float, float]:
+        """Return for each row how long the busiest wire takes, for each batch the longest way, and a row's bytes."""
         through: dict[str, float] = {}
         sent = delay = 0.0
         for (sender, receiver), a_row in self._flow.sent_bytes_a_row.items():
             source, target = self.homes.get(sender), self.homes.get(receiver)
             if source is None or target is None or source == target:
                 continue
-            sent += a_row * rows
+            sent += a_row
             delay = max(delay, self._replication.latency(source, target))
             for host in (source, target):
-                through[host] = through.get(host, 0.0) + a_row * rows
-        slowest = max(
+                through[host] = through.get(host, 0.0) + a_row
+        busiest = max(
             (sum_ / self._roster.all[host].bandwidth_bytes_per_second for host, sum_ in through.items()), default=0.0
         )
-        return slowest + delay, sent
+        return busiest, delay, sent
 
     def _transfer(self, began: float, seconds: float) -> float:
         return self._replication.transfer(self._roster, self.homes, began, seconds)
@@ -261,19 +261,27 @@ class Simulation:
             # Whoever gives out hosts puts others in the place of those that are lost.
             self._ask_for(self._roster.spare[: self._sizing.fewest], self._costs.starting_seconds)
         self._load_moved(done)
-        reachable = set(self.reachable)
-        lost = [slot for slot in self._slots if self.homes[slot] not in reachable]
-        if lost:
+        if lost := self._find_lost():
             self._recover(lost, done)
         if done.can_run:
             self._release()
             done.placed_replicas = self._replication.restore(self._roster, self.homes, self.snapshot())
         return done
 
+    def _find_lost(self) -> list[SlotId]:
+        """Return slots whose home cannot be reached, or failed and is there again without their state."""
+        reachable = set(self.reachable)
+        return [
+            slot
+            for slot in self._slots
+            if (home := self.homes[slot]) not in reachable or not self.copies.is_current(slot, home)
+        ]
+
     def _recover(self, lost: Sequence[SlotId], done: Boundary) -> None:
         """Give slots whose home is lost another: where a current replica is, else anywhere, and they read the store."""
         loads = self._find_loads()
-        standing = {slot: home for slot, home in self.homes.items() if slot not in lost}
+        before = self.homes
+        standing = {slot: home for slot, home in before.items() if slot not in lost}
         self._keep_last_copies(lost)
         staying = self._roster.cores_of(self._roster.staying)
         busy: dict[str, float] = {}
@@ -293,7 +301,7 @@ class Simulation:
         behind = {slot: self.copies.list_whole(slot, staying) for slot in others}
         self.homes = {**standing, **heirs, **choose_heirs(others, behind, busy, staying)}
         self._plan_homes(self.homes, evens_out=False)
-        done.moved_slots += len(lost)
+        done.moved_slots += sum(self.homes[slot] != before[slot] for slot in lost)
         done.recovered |= dict.fromkeys(heirs, "replica")
         for slot in others:
             done.recovered[slot] = "store"
@@ -389,9 +397,8 @@ class Simulation:
         self._ask_for(change.asked, change.ready_seconds)
 
     def _can_move(self) -> bool:
-        """Say whether all homes are reachable: who is lost is given a home first."""
-        reachable = set(self.reachable)
-        return all(home in reachable for home in self.homes.values())
+        """Say whether all homes are there with their state: what is lost is given a home first."""
+        return not self._find_lost()
 
     def _move_slots(self, homes: Homes | None = None) -> int:
         """Give slots these homes, or even them out; who moves leaves a copy behind. Return how many moved."""

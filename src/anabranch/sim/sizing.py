@@ -21,7 +21,6 @@ from anabranch.placement.energy import (
 )
 from anabranch.placement.energy import Host as EnergyHost
 from anabranch.sim.cluster import Host, SimulatedFlow
-from anabranch.sim.energy_hosts import make_hosts
 from anabranch.sim.scenario import Costs, Steering
 
 STAY = "stay"
@@ -148,7 +147,7 @@ class EnergyHosts:
         """All are awake at first."""
         self._settings = settings
         self._policy = find_policy(settings.policy)
-        self._everyone = {host.id: host for host in make_hosts(hosts)}
+        self._everyone = {host.name: host.as_energy_host() for host in hosts}
         self._flow = flow
         self._costs = costs
         self._state = GovernorState()

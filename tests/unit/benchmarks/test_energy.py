@@ -14,7 +14,6 @@ from rich.console import Console
 
 from anabranch.placement.energy import Board, Erdm, RoundRobin, saved_by_hosts
 from anabranch.sim.energy_day import make_load
-from anabranch.sim.energy_hosts import make_hosts
 from benchmarks.energy import bench, lab, lab_check, runs
 from benchmarks.energy.bench import PAPER, compute_figures, run
 from benchmarks.energy.runs import SETTINGS, SHAPE, DayRun, check_day, run_day, run_steady, run_windows
@@ -32,7 +31,7 @@ def test_at_the_papers_rate_hosts_are_as_busy_as_the_paper_says(topology: Topolo
         component.slots for component in topology.components
     ]
     load = make_load(flow, SHAPE, 30.0).scale(topology.default_rate)
-    hosts = make_hosts(make_paper_hosts())
+    hosts = tuple(host.as_energy_host() for host in make_paper_hosts())
     homes = RoundRobin().plan(hosts, load, {}, frozenset(), SETTINGS).homes
     board = Board(hosts, load, homes)
     assert board.cpu_shares().mean() == pytest.approx(0.6)
