@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from anabranch.control.decisions import ExecutorChange
+from anabranch.control.next_change import NextChange
 from anabranch.model.elasticity import Elasticity
 from anabranch.model.routes import MOST_SLOTS
 from anabranch.placement.elasticity import ClusterReading, ElasticDecision, ElasticState, decide_size
@@ -23,7 +24,7 @@ class ClusterSize:
         self._only_grows = only_grows
         self._state = ElasticState()
         self._latest: ElasticDecision | None = None
-        self._change: ExecutorChange | None = None
+        self._change = NextChange()
         self._sized_for: int | None = None
         self._slots: int | None = None
         self._now_seconds = 0.0
@@ -31,10 +32,8 @@ class ClusterSize:
     def see(self, reading: ClusterReading) -> None:
         """Learn what a batch says, and decide what it changes."""
         decision = decide_size(self._settings, self._state, reading)
-        was_held = self._latest is not None and self._latest.action == "hold"
         self._state, self._latest, self._now_seconds = decision.state, decision, reading.now_seconds
-        # That executors are held is told once.
-        self._change = None if was_held and decision.action == "hold" else _make_change(decision, reading)
+        self._change.put(_make_change(decision, reading))
         self._follow(decision, reading)
 
     def refuse(self) -> None:
@@ -54,8 +53,7 @@ class ClusterSize:
 
     def take_change(self) -> ExecutorChange | None:
         """Return what is to change about executors, once."""
-        change, self._change = self._change, None
-        return change
+        return self._change.take()
 
     def take_slots(self) -> int | None:
         """Return to how many slots operators are to be brought, once; None if they stay as they are."""
@@ -68,7 +66,7 @@ class ClusterSize:
 
         Readings come with batches, and without them a flow whose sources fall silent would keep its executors.
         """
-        if self._change is not None or self._slots is not None or self._state.leaving:
+        if self._change.is_due or self._slots is not None or self._state.leaving:
             return _SOON_SECONDS
         if self._only_grows or self._state.wanted is None or self._state.wanted <= self._settings.min_executors:
             return None

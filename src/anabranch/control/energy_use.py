@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from anabranch.control.decisions import ExecutorChange, HomeChange
+from anabranch.control.next_change import NextChange
 from anabranch.model.cluster import Executor, Home, KeptHomes, SlotId
 from anabranch.model.energy import Energy
 from anabranch.model.events import Sender
@@ -53,8 +54,6 @@ class _Going:
     executors: tuple[str, ...]
     most_rows_per_second: float
     reason: str
-    is_held: bool = False
-    """Whether it was told that they are not let go yet."""
 
 
 class EnergyUse:
@@ -84,7 +83,7 @@ class EnergyUse:
         self._asleep: dict[str, _Asleep] = {}
         self._awaited: _Awaited | None = None
         self._going: _Going | None = None
-        self._change: ExecutorChange | None = None
+        self._change = NextChange()
         self._homes: dict[SlotId, HomeChange] = {}
 
     # -- what is learned -------------------------------------------------------------------------------------------
@@ -98,7 +97,7 @@ class EnergyUse:
         # Executors are listed as a batch begins: those that its decision lets slots leave stand there as before.
         staying = [one for one in reading.executors if not one.is_leaving and one.id not in going]
         self._note_hosts(staying, reading.now_seconds)
-        if self._going is not None and self._change is None:
+        if self._going is not None and not self._change.is_due:
             self._end_going(self._going, reading, staying)
             return
         if not self._gather(reading, staying, kept):
@@ -120,8 +119,7 @@ class EnergyUse:
 
     def take_change(self) -> ExecutorChange | None:
         """Return what is to change about executors, once."""
-        change, self._change = self._change, None
-        return change
+        return self._change.take()
 
     def take_homes(self) -> dict[SlotId, HomeChange]:
         """Return which slots get other homes, once."""
@@ -131,12 +129,12 @@ class EnergyUse:
     @property
     def is_changing(self) -> bool:
         """Whether something is decided that is not carried out yet."""
-        return bool(self._homes) or any(one is not None for one in (self._change, self._going, self._awaited))
+        return bool(self._homes) or self._change.is_due or self._going is not None or self._awaited is not None
 
     @property
     def idle_seconds(self) -> float | None:
         """After so long without rows a batch is wanted all the same; None if nothing can be decided in it."""
-        if self._change is not None or self._going is not None:
+        if self._change.is_due or self._going is not None:
             return _SOON_SECONDS
         return self._settings.window_seconds if len(self._there) > self._fewest else None
 
@@ -164,7 +162,7 @@ class EnergyUse:
             stranger = next(iter(self._asleep), "") if self._awaited is not None else ""
             self._asleep.pop(host if host in self._asleep else stranger, None)
         awaited = self._awaited
-        if awaited is not None and self._change is None:
+        if awaited is not None and not self._change.is_due:
             is_overdue = now - awaited.since >= self._settings.restart_seconds
             if is_overdue or sum(one.is_usable for one in staying) >= awaited.total:
                 self._awaited = None
@@ -179,19 +177,19 @@ class EnergyUse:
         ids = tuple(one.id for one in present)
         if reading.offered_rows_per_second > going.most_rows_per_second:
             rate = f"{reading.offered_rows_per_second:,.0f} rows/s come, more than {going.most_rows_per_second:,.0f}"
-            self._change = ExecutorChange(keep=ids, reason=f"{rate}: hosts that were to go are needed", sender=SENDER)
+            reason = f"{rate}: hosts that were to go are needed"
+            self._change.put(ExecutorChange(keep=ids, reason=reason, sender=SENDER))
             return
         if reading.wait.executors.intersection(ids):
-            self._going = replace(going, is_held=True)
-            if not going.is_held:
-                self._change = ExecutorChange(hold=ids, reason=reading.wait.reason, sender=SENDER)
+            self._going = going
+            self._change.put(ExecutorChange(hold=ids, reason=reading.wait.reason, sender=SENDER))
             return
         kept_hosts = {one.host for one in staying}
         for host in sorted({one.host for one in present} - kept_hosts):
             own = [one for one in present if one.host == host]
             self._asleep[host] = _Asleep(self._make_host(host, own), len(own))
         reason = "; ".join(filter(None, (f"their slots have left: {going.reason}", reading.wait.reason)))
-        self._change = ExecutorChange(release=ids, reason=reason, sender=SENDER)
+        self._change.put(ExecutorChange(release=ids, reason=reason, sender=SENDER))
 
     def _gather(self, reading: ClusterReading, staying: Iterable[Executor], kept: KeptHomes) -> bool:
         """Take a batch into the window; return whether that is over. It begins anew when slots or executors change."""
@@ -251,7 +249,7 @@ class EnergyUse:
         more = min(sum(self._asleep[host].executors for host in sorted(woken)), self._most_executors - len(staying))
         self._awaited = _Awaited(len(staying) + more, now)
         reason = f"{plan.reason}: {len(woken)} come back"
-        self._change = ExecutorChange(more, reason=reason, total=len(staying) + more, sender=SENDER)
+        self._change.put(ExecutorChange(more, reason=reason, total=len(staying) + more, sender=SENDER))
 
     def _move(self, decision: EnergyDecision, load: FlowLoad, staying: Sequence[Executor], kept: KeptHomes) -> None:
         # What people pinned stays, and so does its host.
@@ -269,7 +267,7 @@ class EnergyUse:
             return
         rate = (1 + self._settings.headroom) * load.rows / load.seconds
         self._going = _Going(going, max(rate, 1.0), decision.reason)
-        self._change = ExecutorChange(offload=going, reason=decision.reason, sender=SENDER)
+        self._change.put(ExecutorChange(offload=going, reason=decision.reason, sender=SENDER))
 
 
 def calibrate(load: FlowLoad, batch_seconds: float, hosts: Sequence[Host], homes: Mapping[SlotId, str]) -> FlowLoad:
