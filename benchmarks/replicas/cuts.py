@@ -7,7 +7,6 @@ where their replicas stood and what a row cost; everything after the cut the sim
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import median
@@ -21,7 +20,7 @@ from rich.table import Table
 from anabranch.lab.plan import DRIVER, LabPlan
 from anabranch.placement.replicas import Replicas, find_availability, find_survived, list_copies
 from anabranch.sim import Costs, Host, HostEvent, LoadTrace, Scenario, SimulatedFlow, Simulation, Slot, Steering
-from benchmarks.replicas.live_lab import describe_s3, list_settings, make_bucket, open_lab, serve_s3
+from benchmarks.replicas.live_lab import describe_runs, describe_s3, list_settings, make_bucket, open_lab, serve_s3
 from benchmarks.shared.launch import our_script, run_peer, scratch_places, show_activity
 from benchmarks.shared.registry import BenchOptions
 
@@ -150,16 +149,8 @@ def run_cuts(options: BenchOptions, console: Console, extent: Extent | None = No
             for placement in extent.placements
         ]
         with scratch_places(options.cache_dir, logs, "replicas-cuts") as places:
-            path = places.scratch / "runs.json"
-            path.write_text(json.dumps(runs))
-            told = {
-                "runs": path,
-                "master": status.master_url,
-                "memory": "1g",
-                "settings": json.dumps({**list_settings(status, endpoint), **_SPARK}),
-                "record": record,
-                "executors": extent.hosts,
-            }
+            settings = {**list_settings(status, endpoint), **_SPARK}
+            told = describe_runs(runs, places, lab, record, settings, extent.hosts)
             with show_activity(console, f"{LAB}: {len(runs)} cuts"):
                 script = our_script("replicas.peers.ours_cuts")
                 reported, _ = run_peer("replicas-cuts", script, told, places, describe_s3(endpoint))

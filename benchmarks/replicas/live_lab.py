@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from anabranch.lab.lab import Lab
 from anabranch.lab.plan import DRIVER, LabPlan
 from anabranch.lab.record import RecordFile
 from anabranch.lab.status import LabStatus
 from benchmarks.servers.jars import S3_FILES
-from benchmarks.shared.launch import our_script
+from benchmarks.shared.launch import Places, our_script
 from benchmarks.shared.registry import BenchError
 
 _PORT = 9_000
@@ -51,6 +53,27 @@ def open_lab(cache_dir: Path, plan: LabPlan) -> Iterator[tuple[Lab, Path]]:
         yield lab, record
     finally:
         lab.down()
+
+
+def describe_runs(
+    runs: Sequence[Mapping[str, Any]],
+    places: Places,
+    lab: Lab,
+    record: Path,
+    settings: Mapping[str, str],
+    executors: int,
+) -> dict[str, Any]:
+    """Write down what is to be run, and return what a script is told that runs it on a lab."""
+    path = places.scratch / "runs.json"
+    path.write_text(json.dumps(runs))
+    return {
+        "runs": path,
+        "master": lab.status().master_url,
+        "memory": "1g",
+        "settings": json.dumps(settings),
+        "record": record,
+        "executors": executors,
+    }
 
 
 @contextmanager

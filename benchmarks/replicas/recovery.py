@@ -18,7 +18,7 @@ from rich.table import Table
 
 from anabranch.lab.lab import Lab
 from anabranch.lab.plan import LabPlan
-from benchmarks.replicas.live_lab import describe_s3, list_settings, make_bucket, open_lab, serve_s3
+from benchmarks.replicas.live_lab import describe_runs, describe_s3, list_settings, make_bucket, open_lab, serve_s3
 from benchmarks.shared.launch import our_script, run_peer, scratch_places, show_activity
 from benchmarks.shared.registry import BenchError, BenchOptions
 
@@ -96,20 +96,10 @@ def run_live(parts: Sequence[str], options: BenchOptions, console: Console) -> L
             # Whoever is first has a machine that is less warm: turns change.
             for degree in ((1, 2) if number % 2 == 0 else (2, 1))
         ]
-        status = lab.status()
         secrets = describe_s3(endpoint)
-        settings = list_settings(status, endpoint)
+        settings = list_settings(lab.status(), endpoint)
         with scratch_places(options.cache_dir, logs, "replicas-live") as places:
-            path = places.scratch / "runs.json"
-            path.write_text(json.dumps(runs))
-            told = {
-                "runs": path,
-                "master": status.master_url,
-                "memory": "1g",
-                "settings": json.dumps(settings),
-                "record": record,
-                "executors": EXECUTORS,
-            }
+            told = describe_runs(runs, places, lab, record, settings, EXECUTORS)
             with show_activity(console, f"{', '.join(parts)}: {len(runs)} runs"):
                 reported, _ = run_peer(
                     "replicas-live", our_script("replicas.peers.ours_recovery"), told, places, secrets
