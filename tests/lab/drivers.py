@@ -217,6 +217,13 @@ def assert_same_results(got: Mapping[str, Any], expected: Mapping[str, Any]) -> 
             assert_same_rows(got[sink][batch], rows, f"{sink}, batch {batch}")
 
 
+def assert_totals_of(rows: pl.DataFrame, written: pl.DataFrame) -> None:
+    """Fail unless what was written last for every key counts its rows and adds up their values."""
+    expected = rows.group_by("key").agg(rows=pl.len().cast(pl.Int64), total=pl.col("value").sum()).sort("key")
+    totals = written.group_by("key").agg(pl.col("rows", "total").max()).sort("key")
+    assert totals.equals(expected.select(totals.columns))
+
+
 def committed(folder: Path) -> list[int]:
     """Return the numbers of the batches that were committed and are kept."""
     return sorted(int(path.stem) for path in (folder / "checkpoint" / "commits").glob("*.json"))

@@ -6,32 +6,17 @@ Run as a script, on a host of a lab, with a folder of its own: files of its ``in
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
-import polars as pl
-
 import anabranch as ab
+from lab.hosts_under_test import HOSTS, REPLICAS, SCHEMA, SETTINGS
 from lab.scripts import leaving_on_errors, make_work, run_until_end, wait_for_executors
 
-HOSTS = 4
 PATIENCE_SECONDS = 400.0
-SETTINGS = {
-    "spark.network.timeout": "10s",
-    "spark.network.timeoutInterval": "2s",
-    "spark.executor.heartbeatInterval": "2s",
-    "spark.shuffle.io.maxRetries": "1",
-    "spark.shuffle.io.retryWait": "100ms",
-    "spark.locality.wait": "2s",
-    "spark.decommission.enabled": "true",
-    "spark.storage.decommission.enabled": "true",
-    "spark.executor.extraJavaOptions": os.environ.get("UNDER_TEST_JVM", ""),
-}
+DECOMMISSIONS = {"spark.decommission.enabled": "true", "spark.storage.decommission.enabled": "true"}
 KEYS = 2_000
 SECONDS_A_ROW = 0.0005
-SCHEMA = {"key": pl.Int64, "value": pl.Int64}
-REPLICAS = ab.Replicas(degree=2, memory_mb=16, bandwidth_mbit=1000)
 ENERGY = ab.Energy(
     latency_seconds=30,
     min_hosts=2,
@@ -45,7 +30,7 @@ ENERGY = ab.Energy(
 
 def run(folder: Path) -> None:
     """Run the flow until the test ends it."""
-    spark = ab.local_session(memory="600m", config=SETTINGS)
+    spark = ab.local_session(memory="600m", config=SETTINGS | DECOMMISSIONS)
     wait_for_executors(spark, HOSTS, PATIENCE_SECONDS)
     print("ready", flush=True)
     flow = ab.Flow("disturbed")

@@ -149,16 +149,20 @@ def start_with_one_executor() -> Any:
     return spark
 
 
+def make_flow(name: str, source: Any, sink: Any) -> ab.Flow:
+    """Return a flow that counts rows by key, and takes its time for that."""
+    flow = ab.Flow(name)
+    counts = flow.read(source).key_by("key").agg(rows=ab.count(), name="counts")
+    counts.map_batches(make_work(SECONDS_A_ROW), schema=counts.schema).write(sink)
+    return flow
+
+
 def run(folder: Path) -> dict[str, Any]:
     began = time.monotonic()
     spark = start_with_one_executor()
-    source = ab.memory(schema={"key": pl.Int64}, max_frames=MOST_FRAMES)
-    sink = ab.to_memory(folder / "results")
-    flow = ab.Flow("elastic")
-    counts = flow.read(source).key_by("key").agg(rows=ab.count(), name="counts")
-    counts.map_batches(make_work(SECONDS_A_ROW), schema=counts.schema).write(sink)
     checkpoint = str(folder / "state")
-    handle = flow.start(checkpoint, spark=spark, elasticity=ELASTICITY, trigger="3s")
+    source, sink = ab.memory(schema={"key": pl.Int64}, max_frames=MOST_FRAMES), ab.to_memory(folder / "results")
+    handle = make_flow("elastic", source, sink).start(checkpoint, spark=spark, elasticity=ELASTICITY, trigger="3s")
     watcher, feeder = Watcher(checkpoint, handle), Feeder(source)
     feeder.start()
     seen: dict[str, Any] = {"ready_seconds": time.monotonic() - began}

@@ -16,10 +16,11 @@ import pytest
 
 import anabranch as ab
 from anabranch.lab.lab import Lab
-from lab.drivers import DriverProcess, add_file
+from lab.drivers import DriverProcess, add_file, assert_totals_of
 from lab.hosts import driver_on, lab_of
+from lab.hosts_under_test import HOSTS
 from soak.amounts import LAB_SEEDS, SEED
-from soak.disturbed_hosts_under_test import ENERGY, HOSTS, KEYS
+from soak.disturbed_hosts_under_test import ENERGY, KEYS
 
 SCRIPT = Path(__file__).with_name("disturbed_hosts_under_test.py")
 WORKERS = [f"h{number}" for number in range(1, HOSTS + 1)]
@@ -134,9 +135,7 @@ def test_answers_are_right_whatever_becomes_of_hosts(lab: Lab, tmp_path: Path, n
             for host in stage.cut:
                 lab.heal(host)
     told = pl.DataFrame({"key": [row % KEYS for row in range(stage.rows)], "value": range(stage.rows)})
-    expected = told.group_by("key").agg(rows=pl.len().cast(pl.Int64), total=pl.col("value").sum()).sort("key")
     written = pl.read_parquet(tmp_path / "out" / "part-*")
-    totals = written.group_by("key").agg(pl.col("rows", "total").max()).sort("key")
-    assert totals.equals(expected.select(totals.columns))
+    assert_totals_of(told, written)
     # A batch whose results were published twice, or by two, would have a key's count twice.
     assert written.select("key", "rows").is_unique().all()

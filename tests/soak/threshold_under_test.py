@@ -14,14 +14,14 @@ from typing import Any
 import polars as pl
 
 import anabranch as ab
-from lab.scripts import counts_every_row_once, make_work, tell_seen
+from lab.scripts import counts_every_row_once, tell_seen
 from soak.elastic_under_test import (
     EXECUTORS,
     MOST_FRAMES,
     ROWS,
-    SECONDS_A_ROW,
     Feeder,
     Watcher,
+    make_flow,
     make_rows,
     start_with_one_executor,
 )
@@ -70,13 +70,9 @@ def calibrate(watcher: Watcher, feeder: NoisyFeeder) -> None:
 
 def run(folder: Path) -> dict[str, Any]:
     spark = start_with_one_executor()
-    source = ab.memory(schema={"key": pl.Int64}, max_frames=MOST_FRAMES)
-    sink = ab.to_memory(folder / "results")
-    flow = ab.Flow("threshold")
-    counts = flow.read(source).key_by("key").agg(rows=ab.count(), name="counts")
-    counts.map_batches(make_work(SECONDS_A_ROW), schema=counts.schema).write(sink)
     checkpoint = str(folder / "state")
-    handle = flow.start(checkpoint, spark=spark, elasticity=ELASTICITY, trigger="3s")
+    source, sink = ab.memory(schema={"key": pl.Int64}, max_frames=MOST_FRAMES), ab.to_memory(folder / "results")
+    handle = make_flow("threshold", source, sink).start(checkpoint, spark=spark, elasticity=ELASTICITY, trigger="3s")
     watcher, feeder = Watcher(checkpoint, handle), NoisyFeeder(source)
     feeder.start()
     calibrate(watcher, feeder)
