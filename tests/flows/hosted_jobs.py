@@ -6,7 +6,7 @@ Each host has folders of its own where a real one has its memory; what is copied
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -83,19 +83,13 @@ class HostedJobs(LocalJobs):
         self.homes, self.fallbacks, self.executors = spec.homes, spec.fallbacks, tuple(spec.executors)
         return super().run(given, spec)
 
-    def _exchange(self, task: SlotTask | MeetTask, blocks: Iterable[Block], slots: int) -> list[Block]:
-        received: list[list[Block]] = [[] for _ in range(slots)]
-        for block in blocks:
-            received[block.slot % slots].append(block)
-        sent: list[Block] = []
-        for slot in range(slots):
-            place = self._find_place((task.level, slot))
-            there: Any = task if place is None else replace(task, program=self.on(place.host))
-            with self._measures.measured() as meter:
-                sent += there.blocks(slot, received[slot], meter)
-            told = self._measures.told
-            if place is not None and told and told[-1].id == (task.level, slot):
-                told[-1] = replace(told[-1], executor=place.executor, host=place.host)
+    def _run_slot(self, task: SlotTask | MeetTask, slot: int, received: list[Block]) -> list[Block]:
+        place = self._find_place((task.level, slot))
+        there: Any = task if place is None else replace(task, program=self.on(place.host))
+        sent = super()._run_slot(there, slot, received)
+        told = self._measures.told
+        if place is not None and told and told[-1].id == (task.level, slot):
+            told[-1] = replace(told[-1], executor=place.executor, host=place.host)
         return sent
 
     def _find_place(self, slot: SlotId) -> Home | None:

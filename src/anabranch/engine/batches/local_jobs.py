@@ -125,8 +125,8 @@ class LocalJobs:
         received: list[list[Block]] = [[] for _ in range(slots)]
         for block in blocks:
             received[block.slot % slots].append(block)
-        sent: list[Block] = []
-        for slot in range(slots):
-            with self._measures.measured() as meter:
-                sent += task.blocks(slot, received[slot], meter)
-        return sent
+        return [block for slot in range(slots) for block in self._run_slot(task, slot, received[slot])]
+
+    def _run_slot(self, task: SlotTask | MeetTask, slot: int, received: list[Block]) -> list[Block]:
+        with self._measures.measured() as meter:
+            return list(task.blocks(slot, received, meter))
