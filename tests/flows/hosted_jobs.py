@@ -19,8 +19,8 @@ from anabranch.engine.tasks.replica_task import Carried, CopyOrder, ReplicaTask,
 from anabranch.engine.tasks.slot_task import SlotTask
 from anabranch.engine.tasks.spec import BatchSpec, FlowProgram
 from anabranch.model.cluster import Executor, Home, SlotId
-from anabranch.state.hot_copies import HotCopies
-from anabranch.state.replica_copies import ReplicaCopies
+from anabranch.state.copies.hot import HotCopies
+from anabranch.state.copies.replicas import ReplicaCopies
 
 
 class HostedJobs(LocalJobs):

@@ -19,7 +19,7 @@ from anabranch.engine.local_run import LocalRun
 from anabranch.engine.settings import make_settings
 from anabranch.model.cluster import Executor, SlotId
 from anabranch.placement.elasticity import ClusterReading, read_cluster
-from anabranch.state.hot_copies import name_copy
+from anabranch.state.copies.hot import name_copy
 from anabranch.state.store import LocalStore
 from flows.hosted_jobs import HostedJobs
 from flows.played_executors import PlayedExecutors, place_readers

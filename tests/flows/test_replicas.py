@@ -22,7 +22,7 @@ from anabranch.errors import FlowError
 from anabranch.model import RunRef
 from anabranch.model.cluster import Home, SlotId
 from anabranch.model.replicas import ReplicaProgress
-from anabranch.state.hot_copies import name_copy
+from anabranch.state.copies.hot import name_copy
 from anabranch.state.runs import RunFiles
 from anabranch.state.store import LocalStore
 from flows.hosted_jobs import HostedJobs

@@ -23,7 +23,7 @@ import anabranch as ab
 from anabranch.cli.app import app
 from anabranch.model.replicas import ReplicaProgress
 from anabranch.spark.executors import SparkExecutors
-from anabranch.state.hot_copies import SHARED_MEMORY
+from anabranch.state.copies.hot import SHARED_MEMORY
 from lab.homes_under_test import PATIENCE_SECONDS, SETTINGS, find_process, wait_until
 from lab.scripts import tell_seen
 

@@ -24,7 +24,7 @@ from anabranch.model import BatchProgress
 from anabranch.spark.driver import Driver
 from anabranch.spark.executors import list_executors
 from anabranch.state import open_store
-from anabranch.state.hot_copies import SHARED_MEMORY
+from anabranch.state.copies.hot import SHARED_MEMORY
 from benchmarks.shared.peers.cluster import wait_for_executors
 from benchmarks.shared.peers.options import read_options
 from benchmarks.shared.peers.our_outcome import list_versions

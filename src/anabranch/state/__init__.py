@@ -2,9 +2,9 @@
 
 from anabranch.state.checkpoint import Checkpoint
 from anabranch.state.checksums import checksum_of
+from anabranch.state.copies.hot import HotCopies, open_hot_copies
 from anabranch.state.engine_state import EngineState
 from anabranch.state.epochs import Lease, Owner, check_epoch, take_epoch
-from anabranch.state.hot_copies import HotCopies, open_hot_copies
 from anabranch.state.manifest import FORMAT_VERSION, INITIAL_BATCH, LevelState, Manifest
 from anabranch.state.repair import (
     Problem,

@@ -16,8 +16,8 @@ from anabranch.errors import StateDamaged
 from anabranch.model import HASH, WINDOW, RunRef
 from anabranch.model.column_kinds import holds
 from anabranch.state.checksums import checksum_of
-from anabranch.state.hot_copies import HotCopies
-from anabranch.state.replica_copies import ReplicaCopies
+from anabranch.state.copies.hot import HotCopies
+from anabranch.state.copies.replicas import ReplicaCopies
 from anabranch.state.store import Store
 
 RunSource = Literal["hot", "replica", "store"]

@@ -31,7 +31,7 @@ from anabranch.model import BatchProgress
 from anabranch.query.event_times import Duration, Moment, read_moment_us
 from anabranch.query.graph import FlowGraph
 from anabranch.state.checkpoint import Checkpoint
-from anabranch.state.hot_copies import SHARED_MEMORY
+from anabranch.state.copies.hot import SHARED_MEMORY
 from anabranch.state.manifest import Manifest
 from anabranch.state.store import open_store
 from anabranch.testing.given_rows import Rows

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from anabranch.spark.anchors import REQUIRED_SETTINGS
-from anabranch.state.hot_copies import DEFAULT_CAP_BYTES
+from anabranch.state.copies.hot import DEFAULT_CAP_BYTES
 from docs.documents import PROJECT
 
 DEPLOY = PROJECT / "deploy"

@@ -17,7 +17,7 @@ from anabranch.lab import namespaces
 from anabranch.lab.errors import LabError
 from anabranch.lab.namespaces import HostNetwork, NetworkHost, find_hindrance, host_network, sweep_leftovers
 from anabranch.lab.wires import WireLimit
-from anabranch.state.hot_copies import open_hot_copies
+from anabranch.state.copies.hot import open_hot_copies
 
 hosts_needed = pytest.mark.skipif(find_hindrance() is not None, reason=str(find_hindrance()))
 PATIENCE_SECONDS = 20.0

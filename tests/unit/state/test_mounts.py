@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from anabranch.state.mounts import find_type, is_network, lies_on_network
+from anabranch.state.copies.mounts import find_type, is_network, lies_on_network
 
 MOUNTS = [
     ("/", "ext4"),

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.model import RunRef
 from anabranch.state.checksums import checksum_of
-from anabranch.state.replica_copies import ReplicaCopies, open_replica_copies
+from anabranch.state.copies.replicas import ReplicaCopies, open_replica_copies
 
 CONTENT = bytes(range(256)) * 12
 RUN = RunRef("state/1/0/run.arrow", 1, len(CONTENT), checksum_of(CONTENT), 0)

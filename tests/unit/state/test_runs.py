@@ -14,7 +14,7 @@ from polars.testing import assert_frame_equal
 from anabranch.errors import StateDamaged
 from anabranch.model import HASH, RunRef
 from anabranch.state import RunFiles, Store, open_store, runs
-from anabranch.state.hot_copies import HotCopies, open_hot_copies
+from anabranch.state.copies.hot import HotCopies, open_hot_copies
 from unit.state.builders import run_files, unwindowed, windowed
 
 ROWS = [(0, 5, 1), (0, 9, 2), (10, 3, 3), (10, 7, 4), (20, 1, 5)]

@@ -12,7 +12,7 @@ from anabranch.errors import AnabranchError
 from anabranch.model import RunRef
 from anabranch.model.cluster import Executor
 from anabranch.placement.replicas import CopyRound, Holdings
-from anabranch.state.replica_copies import measure_room
+from anabranch.state.copies.replicas import measure_room
 from anabranch.state.runs import WriteName
 
 PIECE_BYTES = 1 << 20

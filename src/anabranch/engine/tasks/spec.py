@@ -23,9 +23,9 @@ from anabranch.query.nodes import Readable, Stateful
 from anabranch.query.plan import Plan
 from anabranch.routing.phases import PhasedRoutes
 from anabranch.routing.routes import Routes
-from anabranch.state.hot_copies import HotCopies, open_hot_copies
-from anabranch.state.mounts import lies_on_network
-from anabranch.state.replica_copies import ReplicaCopies, open_replica_copies
+from anabranch.state.copies.hot import HotCopies, open_hot_copies
+from anabranch.state.copies.mounts import lies_on_network
+from anabranch.state.copies.replicas import ReplicaCopies, open_replica_copies
 from anabranch.state.runs import RunFiles, WriteName
 from anabranch.state.store import Store, open_store
 

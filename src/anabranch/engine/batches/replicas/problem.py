@@ -15,7 +15,7 @@ from anabranch.model.measures import BatchMeasures
 from anabranch.model.replicas import Replicas
 from anabranch.placement.replicas import Holdings, Network, ReplicaHost, ReplicaProblem, ReplicaSlot, SlotRuns
 from anabranch.query.plan import Plan, name_of
-from anabranch.state.hot_copies import name_copy
+from anabranch.state.copies.hot import name_copy
 from anabranch.state.manifest import Manifest
 
 _NEW_WEIGHT = 0.3

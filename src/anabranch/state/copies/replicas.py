@@ -1,6 +1,6 @@
 """Copies of other slots' runs in a host's memory, sent by the hosts where those slots are at home.
 
-A second tier between the copies that a host's own slots leave (``hot_copies``) and the store. Nothing makes room for
+A second tier between the copies that a host's own slots leave (``hot``) and the store. Nothing makes room for
 something newer here: the driver says what is kept, because a manifest names it, and what goes.
 """
 
@@ -17,7 +17,7 @@ import psutil
 
 from anabranch.model import RunRef
 from anabranch.state.checksums import checksum_of
-from anabranch.state.hot_copies import SHARED_MEMORY, name_copy, open_copy_folder
+from anabranch.state.copies.hot import SHARED_MEMORY, name_copy, open_copy_folder
 
 _BEGUN = "begun-"
 """How the name of a copy begins of which a part has arrived."""
