@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from anabranch.model.elasticity import Elasticity
@@ -245,20 +245,60 @@ def test_equal_histories_are_equal_in_every_record(given_: tuple[Scenario, Steer
         assert one == other
 
 
-@pytest.mark.soak  # It failed for a history in one of three runs; it is not known yet whether that is a defect.
+def _find_patience(scenario: Scenario, replicas: Replicas, waiting_rows: float) -> float:
+    """Return how long it may take until nothing has a reason to change, once hosts and load rest.
+
+    At worst one home sends every copy over what replicas are to leave of its wire, and of rows that wait as many are
+    worked off a second as the lowest load has. On top of that, policies take their time.
+    """
+    flow = scenario.flow.slots
+    copied = sum(slot.state_bytes for slot in flow) * (replicas.degree - 1)
+    copying = copied / (replicas.spare * min(host.bandwidth_bytes_per_second for host in scenario.hosts))
+    return 600 + copying + waiting_rows / 20.0
+
+
+def _run_until_rest(simulation: Simulation, until: float) -> None:
+    """Go on until nothing changes, and what waits or is on its way gets no less: at most until a moment."""
+    is_under_way = True
+    while is_under_way and simulation.now < until:
+        before = _measure_left(simulation)
+        records = simulation.run_until(simulation.now + 60)
+        gets_less = any(now < then for now, then in zip(_measure_left(simulation), before, strict=True))
+        is_under_way = gets_less or any(map(_has_changed, records))
+
+
+def _measure_left(simulation: Simulation) -> tuple[int, int]:
+    """Return the rows that wait, and the bytes that copies lack: they may lack some for ever where wires are full."""
+    lacking = (copy.outstanding_bytes for held in simulation.copies.by_slot.values() for copy in held.values())
+    return round(simulation.waiting_rows), round(sum(lacking))
+
+
+def _has_changed(record: BatchRecord) -> bool:
+    return record.moved_slots + record.placed_replicas > 0 or record.action != "stay"
+
+
 @given(_histories())
 @tries(100)
 def test_once_hosts_and_load_rest_so_do_homes_replicas_and_sizes(given_: tuple[Scenario, Steering, int]) -> None:
     scenario, steering, _ = given_
+    assert steering.replicas is not None
     simulation = Simulation(scenario, steering)
-    simulation.run_until(max([event.at_seconds for event in scenario.events], default=40.0) + 600)
+    simulation.run_until(max([40.0, *(event.at_seconds for event in scenario.events)]))
+    patience = _find_patience(scenario, steering.replicas, simulation.waiting_rows)
+    _run_until_rest(simulation, simulation.now + patience)
     before, planned, there = dict(simulation.homes), dict(simulation.planned), simulation.reachable
-    records = simulation.run_until(simulation.now + 30)
+    waiting = simulation.waiting_rows
+    # Replicas are looked at again after ten batches, of hardly more than five seconds.
+    records = simulation.run_until(simulation.now + 120)
+    if steering.elasticity is not None and simulation.waiting_rows > waiting + 1:
+        # What waits is load, too: it rests once so much waits that all hosts there are have been asked for, long since.
+        a_row = sum(slot.cpu_seconds_a_row for slot in scenario.flow.slots)
+        cores = sum(host.cores for host in scenario.hosts)
+        assume(waiting * a_row > 2 * cores * steering.elasticity.catch_up_seconds)
     assert simulation.homes == before
     assert simulation.planned == planned
     assert simulation.reachable == there
-    assert sum(record.moved_slots + record.placed_replicas for record in records) == 0
-    assert {record.action for record in records} == {"stay"}
+    assert not any(map(_has_changed, records))
 
 
 def test_what_a_host_hands_in_that_was_cut_off_is_refused() -> None:
@@ -374,6 +414,21 @@ def test_where_wires_are_full_batches_stay_short_and_it_is_told_what_there_is_no
     assert simulation.waiting_rows == pytest.approx(500 * (1 + records[-1].began_seconds) - done)
     assert {shortage.slot for shortage in simulation.missing} == set(simulation.homes)
     assert all(shortage.home_bandwidth is not None for shortage in simulation.missing)
+
+
+def test_rows_that_wait_ever_more_bring_hosts_until_there_are_no_others_and_then_all_rests() -> None:
+    # Its only slot takes 2.5 cores, and a host has two: however many hosts there are, they do not help.
+    scenario = _scenario(_level(1, cpu_seconds_a_row=5e-3), _hosts(3), rows=500.0)
+    elastic = Elasticity(max_executors=3, cool_down_seconds=2, seconds_down=4)
+    simulation = Simulation(scenario, Steering(Replicas(degree=2), elasticity=elastic))
+    records = simulation.run_until(1_000)
+    changes = [record for record in records if record.action != "stay"]
+    assert {record.action for record in changes} == {"grow"}
+    assert len(simulation.reachable) == 3
+    assert simulation.waiting_rows > 50_000
+    before = dict(simulation.homes), dict(simulation.planned)
+    assert not any(map(_has_changed, simulation.run_until(2_000)))
+    assert (simulation.homes, simulation.planned) == before
 
 
 # -- what is given ---------------------------------------------------------------------------------------------------
