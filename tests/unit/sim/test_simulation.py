@@ -149,6 +149,19 @@ def test_a_host_that_fails_and_is_back_before_the_next_batch_has_lost_its_memory
     assert records[-1].lag_batches == 0
 
 
+@pytest.mark.parametrize("moment", [5.1, 5.8], ids=["in a batch", "between two"])
+def test_replicas_of_a_host_that_fails_and_is_back_at_once_are_copied_again_at_the_next_boundary(moment: float) -> None:
+    events = (HostEvent(moment, "h2", "fail"), HostEvent(moment + 0.1, "h2", "return"))
+    homes = {(1, 0): "h0", (2, 0): "h1"}
+    simulation = Simulation(
+        _scenario(_chain(2), _hosts(3), *events), Steering(Replicas(degree=3), evens_out=False), homes=homes
+    )
+    records = simulation.run_until(7)
+    (copied,) = [record for record in records if record.placed_replicas and record.began_seconds > 1]
+    assert (copied.began_seconds, copied.placed_replicas) == (pytest.approx(6), 2)
+    assert simulation.homes == homes
+
+
 def test_eight_hosts_in_four_waves_lose_nothing_if_replicas_are_placed_again_in_between() -> None:
     hosts = _hosts(20)
     for seed in range(20):
