@@ -75,7 +75,7 @@ class Replication:
         looked_at = (reachable, roster.leaving, tuple(homes.items()))
         self._batches_since_look += 1
         due = self._batches_since_look >= self._steering.look_again_batches
-        if looked_at == self._looked_at and not self.missing and not due:
+        if looked_at == self._looked_at and not self.missing and not due and self._stands_as_planned():
             return 0
         self._looked_at, self._batches_since_look = looked_at, 0
         there = set(reachable)
@@ -92,6 +92,11 @@ class Replication:
         for move in plan.moves:
             self.copies.begin(move.slot, move.target, move.state_bytes)
         return len(plan.moves)
+
+    def _stands_as_planned(self) -> bool:
+        """Say whether every replica has at least begun: a host that failed and is there again has none left."""
+        held = self.copies.by_slot
+        return all(host in held[slot] for slot, hosts in self.planned.items() for host in hosts)
 
     def is_needed(self, host: str, roster: Roster) -> bool:
         """Say whether a host holds a copy that is not elsewhere as often as it is to be."""

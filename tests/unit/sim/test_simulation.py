@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from anabranch.model.elasticity import Elasticity
@@ -147,6 +147,19 @@ def test_a_host_that_fails_and_is_back_before_the_next_batch_has_lost_its_memory
     assert [record.recovered for record in records if record.recovered] == [{(1, 0): "replica"}]
     assert simulation.homes[1, 0] != "h0"
     assert records[-1].lag_batches == 0
+
+
+@pytest.mark.parametrize("moment", [5.1, 5.8], ids=["in a batch", "between two"])
+def test_replicas_of_a_host_that_fails_and_is_back_at_once_are_copied_again_at_the_next_boundary(moment: float) -> None:
+    events = (HostEvent(moment, "h2", "fail"), HostEvent(moment + 0.1, "h2", "return"))
+    homes = {(1, 0): "h0", (2, 0): "h1"}
+    simulation = Simulation(
+        _scenario(_chain(2), _hosts(3), *events), Steering(Replicas(degree=3), evens_out=False), homes=homes
+    )
+    records = simulation.run_until(7)
+    (copied,) = [record for record in records if record.placed_replicas and record.began_seconds > 1]
+    assert (copied.began_seconds, copied.placed_replicas) == (pytest.approx(6), 2)
+    assert simulation.homes == homes
 
 
 def test_eight_hosts_in_four_waves_lose_nothing_if_replicas_are_placed_again_in_between() -> None:
@@ -290,11 +303,11 @@ def test_once_hosts_and_load_rest_so_do_homes_replicas_and_sizes(given_: tuple[S
     waiting = simulation.waiting_rows
     # Replicas are looked at again after ten batches, of hardly more than five seconds.
     records = simulation.run_until(simulation.now + 120)
-    if steering.elasticity is not None and simulation.waiting_rows > waiting + 1 and records[0].idle_hosts:
-        # What waits is load, too: while it gets more, hosts are asked for until there are no others, and none goes.
-        assert set(simulation.reachable) >= set(there)
-        assert {record.action for record in records} <= {"stay", "grow", "balance"}
-        return
+    if steering.elasticity is not None and simulation.waiting_rows > waiting + 1:
+        # What waits is load, too: it rests once so much waits that all hosts there are have been asked for, long since.
+        a_row = sum(slot.cpu_seconds_a_row for slot in scenario.flow.slots)
+        cores = sum(host.cores for host in scenario.hosts)
+        assume(waiting * a_row > 2 * cores * steering.elasticity.catch_up_seconds)
     assert simulation.homes == before
     assert simulation.planned == planned
     assert simulation.reachable == there
