@@ -140,32 +140,37 @@ def _run_native(
     return list(reported["runs"])
 
 
+_COLUMNS = (
+    ("rows/s", "rows_per_second", 1, 0),
+    ("slots lost", "slots_lost", 1, 0),
+    ("MB of state", "state_bytes", 1e6, 0),
+    ("loss found, s", "detection_seconds", 1, 2),
+    ("then results, s", "recovery_seconds", 1, 2),
+    ("usual batch, s", "usual_seconds", 1, 2),
+)
+"""Title, name of what is noted of a run, unit and digits."""
+
+
 def print_live(live: LiveRuns, console: Console) -> None:
     """Print every run, and what the history told of the losses."""
     table = Table(title="measured on hosts of a lab, in alternating pairs", box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
     for name in ("run", "degree", "right"):
-        table.add_column(name)
-    for name in ("rows/s", "slots lost", "MB of state", "loss found, s", "then results, s", "usual batch, s"):
-        table.add_column(name, justify="right")
-    table.add_column("state came from")
+        table.add_column(name, no_wrap=True)
+    # Parts note different things, and a terminal has no room for columns that say nothing.
+    shown = [column for column in _COLUMNS if any(column[1] in run for run in live.runs)]
+    for title, *_ in shown:
+        table.add_column(title, justify="right")
+    has_sources = any(run.get("run_reads") for run in live.runs)
+    if has_sources:
+        table.add_column("state came from")
     for run in live.runs:
-        sources = ", ".join(f"{source} {size / 1e6:,.0f} MB" for source, (_, size) in run.get("run_reads", {}).items())
+        sources = [f"{source} {size / 1e6:,.0f} MB" for source, (_, size) in run.get("run_reads", {}).items()]
         table.add_row(
-            run["name"],
+            run["kind"],
             str(run["degree"]),
             "yes" if run["is_right"] else "[red]no[/]",
-            *(
-                f"{run[name] / unit:,.{digits}f}" if name in run else "–"
-                for name, unit, digits in (
-                    ("rows_per_second", 1, 0),
-                    ("slots_lost", 1, 0),
-                    ("state_bytes", 1e6, 0),
-                    ("detection_seconds", 1, 2),
-                    ("recovery_seconds", 1, 2),
-                    ("usual_seconds", 1, 2),
-                )
-            ),
-            sources,
+            *(f"{run[name] / unit:,.{digits}f}" if name in run else "–" for _, name, unit, digits in shown),
+            *(["\n".join(sources)] if has_sources else []),
         )
     console.print(table)
     wire = f"The store's wire carries {live.store_mbit:g} Mbit/s from when the state is there; no other is limited."
