@@ -171,8 +171,8 @@ def _run_on_lab(
 def _build_table(run: LoadRun) -> Table:
     table = Table(title="a load on hosts with quotas", box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
     table.add_column("load", no_wrap=True)
-    for name in ("batches", "median", "slowest/median", "of what comes", "of all used", "executors"):
-        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("batches", "median", "slowest over it", "use by what comes", "use of all", "executors"):
+        table.add_column(name, justify="right")
     for phase in run.phases:
         table.add_row(
             phase.name,
@@ -185,8 +185,8 @@ def _build_table(run: LoadRun) -> Table:
         )
     table.caption = (
         f"up: decided in {run.decided_up_batches} batches, {run.up_changes} change, all have slots after "
-        f"{run.grown_seconds:.0f} s; down: in {run.decided_down_batches} batches, {run.down_changes} change\n"
-        "utilisation of the quotas, by what comes times what a row takes (utilisation_error_points), and by all that\n"
+        f"{run.grown_seconds:.0f} s; down: in {run.decided_down_batches} batches, {run.down_changes} change; "
+        "utilisation of the quotas, by what comes times what a row takes (utilisation_error_points), and by all that "
         "executors used, their JVMs included (used_error_points); the longest gap between commits was "
         f"{run.longest_gap_seconds:.1f} s, a usual one {run.usual_gap_seconds:.1f} s; {run.runs - 1} restarts, "
         f"{run.replayed_batches} batches replayed"
