@@ -227,7 +227,8 @@ def test_what_a_killed_command_left_half_made_is_taken_away(commands: Commands, 
     making = other.start("up", "--hosts", "1")
     try:
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while (record := other.file.read()) is None or not (Path(record.folder) / "master.log").exists():
+        # The log is made before the master: only once it has said something, there is something to be left.
+        while (record := other.file.read()) is None or not _says_something(Path(record.folder) / "master.log"):
             assert making.poll() is None and time.monotonic() < deadline
             time.sleep(0.02)
     finally:
@@ -242,6 +243,10 @@ def test_what_a_killed_command_left_half_made_is_taken_away(commands: Commands, 
     left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
     assert record.mark not in left and commands.lab.status().mark in left
     other.run("down")
+
+
+def _says_something(log: Path) -> bool:
+    return log.exists() and log.stat().st_size > 0
 
 
 def find_marked(mark: str) -> list[psutil.Process]:
